@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
@@ -17,9 +16,9 @@ from kubeletx.api import InvalidConfig
 
 from .backend import AboutVerbs
 from .http import errors_as_status, note_start
+from .listener import Limits, Listener
 
-log = structlog.get_logger(__name__)
-
+MAX_CONNECTIONS = 512
 IDLE_SECONDS = 90.0
 """Time after which a connection without a request is closed, as in the kubelet."""
 
@@ -69,14 +68,21 @@ class HttpServer:
         port: int,
         routes: Iterable[web.RouteDef],
         middlewares: Iterable[Middleware] = (),
+        limits: Limits | None = None,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """`name`: name of the flag that sets the port, without dashes, for error messages and the log.
 
-        `port` 0: any free port; after `start` the property `port` returns it.
+        `port` 0: any free port; after `start` the property `port` returns it. `limits` None: from the process's limit
+        of descriptors. `idle_seconds`: time after which a connection without a request is closed.
         """
-        self._name = name
-        self._address = address
-        self._port = port
+        self._idle_seconds = idle_seconds
+        self._listener = Listener(
+            flag=name,
+            address=address,
+            port=port,
+            limits=limits or Limits.within_descriptors(MAX_CONNECTIONS, share=8),
+        )
         self._app = web.Application(middlewares=[*middlewares, errors_as_status])
         self._app.on_response_prepare.append(note_start)
         self._app.add_routes(routes)
@@ -85,7 +91,7 @@ class HttpServer:
     @property
     def port(self) -> int:
         """Port on which the server listens; before `start`, the configured port."""
-        return self._port
+        return self._listener.port
 
     async def start(self) -> None:
         """Listen on the address and port. Raises InvalidConfig, which names the flag, if that fails."""
@@ -94,29 +100,33 @@ class HttpServer:
             handle_signals=False,
             access_log=None,
             shutdown_timeout=0.5,
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=self._idle_seconds,
         )
         await runner.setup()
+        assert runner.server is not None
         try:
-            await web.TCPSite(runner, self._address, self._port).start()
-        except OSError as err:
+            await self._listener.start(runner.server)
+        except InvalidConfig:
             await runner.cleanup()
-            raise InvalidConfig(
-                field=f"--{self._name}",
-                problem=f"cannot listen on {self._address}:{self._port}: {err.strerror}",
-                fix="choose another port, or 0 to disable it",
-            ) from err
+            raise
         self._runner = runner
-        self._port = runner.addresses[0][1]
-        log.info("Opened port", purpose=self._name, address=self._address, port=self._port)
 
     async def stop(self) -> None:
         """Stop listening and close all connections."""
+        await self._listener.stop()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
 
-def health_server(backend: AboutVerbs, address: str, port: int) -> HttpServer:
+def health_server(
+    backend: AboutVerbs, address: str, port: int, *, idle_seconds: float = IDLE_SECONDS
+) -> HttpServer:
     """Make the server of ``--healthz-port``; it listens after `HttpServer.start`."""
-    return HttpServer(name="healthz-port", address=address, port=port, routes=health_routes(backend))
+    return HttpServer(
+        name="healthz-port",
+        address=address,
+        port=port,
+        routes=health_routes(backend),
+        idle_seconds=idle_seconds,
+    )

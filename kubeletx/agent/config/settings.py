@@ -329,7 +329,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("process.stop_seconds", "kubeletx.stopTimeout", "", Duration(zero_means=30.0),
             "How long the agent may take to end after SIGTERM; after that it writes a dump and exits with code 4."),
     Setting("process.max_open_files", "maxOpenFiles", "max-open-files", Integer(optional=True),
-            "Limit of open files of the agent. Default: unchanged; 1000000 when it runs as the kubelet."),
+            "Limit of open files of the agent. Default: the hard limit; 1000000 when it runs as the kubelet."),
 )  # fmt: skip
 
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS if setting.key}

@@ -384,15 +384,15 @@ class AuthSettings(Section, frozen=True, kw_only=True):
 
 
 class ProcessSettings(Section, frozen=True, kw_only=True):
-    """Settings of the agent's own process. None: the value is left as the process was started with it.
+    """Settings of the agent's own process.
 
     `stop_seconds`: time after SIGTERM after which the agent ends even if something in it does not.
     """
 
     oom_score_adj: int | None = None
-    """OOM score, -1000 to 1000; child processes inherit it."""
+    """OOM score, -1000 to 1000; child processes inherit it. None: as the process was started with it."""
     max_open_files: int | None = None
-    """Limit of open files, if the kernel allows raising it."""
+    """Limit of open files, if the kernel allows raising it. None: the soft limit is raised to the hard one."""
     stop_seconds: float = 30.0
 
 

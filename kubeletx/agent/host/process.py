@@ -15,7 +15,9 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCORE) -> None:
-    """Set the OOM score and the limit of open files of this process; a setting that is None is not changed.
+    """Set the OOM score and the limit of open files of this process.
+
+    OOM score None: not changed. Limit None: the soft limit becomes the hard one.
 
     If this user has no right to change a setting, a warning is logged, as in a kubelet. `oom_score`: the file in /proc.
     """
@@ -24,16 +26,18 @@ def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCOR
             oom_score.write_text(f"{settings.oom_score_adj}\n")
         except OSError as error:
             log.warning("Failed to set oom_score_adj", value=settings.oom_score_adj, err=error.strerror)
-    if settings.max_open_files:
-        _raise_files(settings.max_open_files)
+    _raise_files(settings.max_open_files or None)
 
 
-def _raise_files(number: int) -> None:
-    """Set the soft and the hard limit of open files to `number`.
+def _raise_files(number: int | None) -> None:
+    """Set the soft and the hard limit of open files to `number`; None: raise the soft limit to the hard one.
 
-    Without the right to do that, raise the soft limit as far as the hard limit permits, and log a warning.
+    Without the right to set `number`, raise the soft limit as far as the hard limit permits, and log a warning.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if number is None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
     except (OSError, ValueError):

@@ -25,13 +25,15 @@ from ..access.authentication import Authenticator
 from ..access.authorization import PROXY, VERBS, Authorizer, first_allowed
 from ..access.tls import ServerTls
 from ..http import MAX_LINE_BYTES, cut_if_started, note_start
+from ..listener import HANDSHAKE_SECONDS, Limits, Listener
 from ..metrics.http_counts import HttpCounts, counting
 from .route import Handler, KubeletRoute, failure, plain
 
 log = structlog.get_logger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
 IDLE_SECONDS = 90.0
+MAX_CONNECTIONS = 4096
+"""An API server has one connection for each stream that it forwards, all from one address."""
 MAX_BODY_BYTES = 1 << 16
 MAX_FIELD_BYTES = 1 << 15
 
@@ -40,11 +42,14 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
     """Address and options of the server of the kubelet's API.
 
     `port` 0: any free port. `debugging_handlers` False: debugging routes, such as exec and logs, answer 405.
+    `handshake_seconds`: longest TLS handshake. `idle_seconds`: time after which a connection without a request is closed.
     """
 
     address: str
     port: int
     debugging_handlers: bool = True
+    handshake_seconds: float = HANDSHAKE_SECONDS
+    idle_seconds: float = IDLE_SECONDS
 
 
 class KubeletServer:
@@ -61,32 +66,34 @@ class KubeletServer:
         counts: HttpCounts | None = None,
     ) -> None:
         """`counts`: object that counts the requests; None: they are not counted."""
-        self._listen = listen
-        self._tls = tls
         self._app = make_app(
             routes, authenticator, authorizer, counts, debugging_handlers=listen.debugging_handlers
         )
+        self._idle_seconds = listen.idle_seconds
+        self.listener = Listener(
+            flag="port",
+            address=listen.address,
+            port=listen.port,
+            limits=Limits.within_descriptors(MAX_CONNECTIONS, share=4),
+            tls=tls.context,
+            handshake_seconds=listen.handshake_seconds,
+        )
         self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
 
     @property
     def port(self) -> int:
         """Port on which the server listens; before `start`, the configured port."""
-        if self._server is None:
-            return self._listen.port
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return self.listener.port
 
     async def start(self) -> None:
         """Listen on the address and port. Raises InvalidConfig, which names the flag, if that fails."""
-        listen = self._listen
         self._runner = web.AppRunner(
             self._app,
             handle_signals=False,
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=0.5,
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=self._idle_seconds,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_FIELD_BYTES,
             logger=_silent(),
@@ -94,29 +101,14 @@ class KubeletServer:
         await self._runner.setup()
         assert self._runner.server is not None
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._runner.server,
-                listen.address,
-                listen.port,
-                ssl=self._tls.context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
-                backlog=128,
-            )
-        except OSError as error:
+            await self.listener.start(self._runner.server)
+        except InvalidConfig:
             await self.stop()
-            raise InvalidConfig(
-                field="--port",
-                problem=f"cannot listen on {listen.address}:{listen.port}: {error.strerror}",
-                fix="choose another port, or 0 to disable it",
-            ) from error
-        log.info("Opened port", purpose="port", address=listen.address, port=self.port)
+            raise
 
     async def stop(self) -> None:
         """Stop listening and close all connections, also those of open streams."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        await self.listener.stop()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()

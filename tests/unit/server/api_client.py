@@ -41,6 +41,8 @@ from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import CertificateAuthority, Pair
 
 T = TypeVar("T")
+LISTEN = Listen(address="127.0.0.1", port=0)
+IMPATIENT = Listen(address="127.0.0.1", port=0, handshake_seconds=0.2, idle_seconds=0.2)
 
 
 class NoFigures:
@@ -102,9 +104,8 @@ async def read_slowly(api: Api, head: bytes, pause_seconds: float, upgraded: byt
     """The whole answer, of which nothing is read for a while. Kernel buffers are small on both sides.
 
     `upgraded`: to be sent once the head of the answer was read."""
-    assert api.server._server is not None
-    for listener in api.server._server.sockets:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    for listening in api.server.listener.sockets:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
     connection.setblocking(False)
@@ -135,12 +136,12 @@ async def serving(
     *,
     authorizer: Authorizer | None = None,
     authenticator: Authenticator | None = None,
-    debugging_handlers: bool = True,
     figures: FiguresSource | None = None,
     idle_seconds: float = 3600,
     more: Sequence[KubeletRoute] = (),
     logs: NodeLogs | None = None,
     debug_flags: bool = True,
+    listen: Listen = LISTEN,
 ) -> AsyncIterator[Api]:
     authority = CertificateAuthority(directory)
     backend = FakeAdminBackend()
@@ -158,7 +159,7 @@ async def serving(
         *more,
     )
     server = KubeletServer(
-        Listen(address="127.0.0.1", port=0, debugging_handlers=debugging_handlers),
+        listen,
         tls=ServerTls(
             TlsPlan(client_ca=authority.ca_file),
             lambda: ensure_pair(directory / "pki", "node-1", ("127.0.0.1",), clock.now()),

@@ -9,7 +9,6 @@ import pytest
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.types.core import ObjectMeta, Pod
-from kubeletx.server import healthz
 from kubeletx.server.healthz import health_server
 from kubeletx.server.kubelet.readonly import readonly_server
 from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
@@ -45,9 +44,8 @@ async def test_health_names_the_part_that_failed() -> None:
         await server.stop()
 
 
-async def test_a_connection_without_requests_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healthz, "IDLE_SECONDS", 0.1)
-    server = health_server(FakeAdminBackend(), "127.0.0.1", 0)
+async def test_a_connection_without_requests_is_closed() -> None:
+    server = health_server(FakeAdminBackend(), "127.0.0.1", 0, idle_seconds=0.1)
     await server.start()
     try:
         async with asyncio.timeout(60):

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -22,7 +23,7 @@ from kubeletx.server.access.authentication import (
 from kubeletx.server.access.authorization import AccessReviews, Authorizer
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import CertificateAuthority
-from tests.unit.server.api_client import ReviewServer, serving
+from tests.unit.server.api_client import IMPATIENT, LISTEN, ReviewServer, serving
 
 JANE = {"authenticated": True, "user": {"username": "jane", "groups": ["dev"], "extra": {"a": ["b"]}}}
 
@@ -240,9 +241,8 @@ async def test_heads_that_are_too_large_are_refused_and_their_words_are_not_logg
     assert "s3cret" not in caplog.text
 
 
-async def test_clients_that_send_half_a_head_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx.server.kubelet.api.IDLE_SECONDS", 0.2)
-    async with serving(tmp_path) as api, asyncio.timeout(60):
+async def test_clients_that_send_half_a_head_are_cut(tmp_path: Path) -> None:
+    async with serving(tmp_path, listen=IMPATIENT) as api, asyncio.timeout(60):
         for head in (b"", b"GET /pods HTTP/1.1\r\nHost: a\r\nX-Slow: "):
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", api.server.port, ssl=api.tls(api.admin)
@@ -253,7 +253,7 @@ async def test_clients_that_send_half_a_head_are_cut(tmp_path: Path, monkeypatch
 
 
 async def test_debugging_handlers_can_be_switched_off(tmp_path: Path) -> None:
-    async with serving(tmp_path, debugging_handlers=False) as api:
+    async with serving(tmp_path, listen=msgspec.structs.replace(LISTEN, debugging_handlers=False)) as api:
         for path in ("/containerLogs/default/web/main", "/runningpods/", "/exec/default/web/main"):
             assert await api.get(path) == (405, "Debug endpoints are disabled.")
         assert (await api.get("/pods"))[0] == 200

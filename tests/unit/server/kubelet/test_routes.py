@@ -21,9 +21,8 @@ from kubeletx.kube.types.status import (
     ContainerStatus,
     PodStatus,
 )
-from kubeletx.server.kubelet import api as kubelet_server
 from kubeletx.server.views import ConfigValue, LogOptions, PodTarget
-from tests.unit.server.api_client import pod, read_slowly, serving
+from tests.unit.server.api_client import IMPATIENT, pod, read_slowly, serving
 
 
 def status(name: str, state: ContainerState) -> ContainerStatus:
@@ -91,12 +90,8 @@ async def test_logs_come_with_their_options(tmp_path: Path) -> None:
 LOG_HEAD = b"GET /containerLogs/default/web/main HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
 
 
-async def test_a_log_reaches_a_client_that_reads_slowly_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kubelet_server, "IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
-    async with serving(tmp_path) as api, asyncio.timeout(60):
+async def test_a_log_reaches_a_client_that_reads_slowly_to_its_end(tmp_path: Path) -> None:
+    async with serving(tmp_path, listen=IMPATIENT) as api, asyncio.timeout(60):
         api.backend.logs["main"] = [bytes([65 + number % 26]) * 999 + b"\n" for number in range(700)]
         answer = await read_slowly(api, LOG_HEAD.replace(b"close", b"keep-alive"), 1.5)
         assert len(re.findall(rb"[A-Z]{999}\n", answer)) == 700

@@ -25,7 +25,6 @@ from kubeletx.api import (
     Unavailable,
     Unsupported,
 )
-from kubeletx.server.kubelet import api as kubelet_server
 from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
 from kubeletx.streaming import serving as stream_serving
 from kubeletx.streaming.remote_client import forward_over
@@ -38,7 +37,7 @@ from kubeletx.testing import FakeSession
 from kubeletx.testing.contract.streams import echoed
 from kubeletx.testing.fake_admin import FakeAdminBackend
 from kubeletx_testing.waiting import until
-from tests.unit.server.api_client import Api, read_slowly, serving
+from tests.unit.server.api_client import IMPATIENT, Api, read_slowly, serving
 
 CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
 CAT_PATH = "/exec/default/web/main?command=cat&input=1&output=1"
@@ -152,21 +151,19 @@ async def plain_runtime(answer: bytes) -> AsyncIterator[tuple[str, list[bytes]]]
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec/t0ken", heads
 
 
-async def test_what_is_handed_through_reaches_a_client_that_reads_slowly_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
+async def test_what_is_handed_through_reaches_a_client_that_reads_slowly_to_its_end(tmp_path: Path) -> None:
     output = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + bytes(700_000)
-    async with serving(tmp_path) as api, plain_runtime(output) as (url, _), asyncio.timeout(60):
+    async with (
+        serving(tmp_path, listen=IMPATIENT) as api,
+        plain_runtime(output) as (url, _),
+        asyncio.timeout(60),
+    ):
         api.backend.sessions = [StreamUrl(url)]
         assert await read_slowly(api, SPDY_HEAD.encode() + b"\r\n", 1.5) == output
 
 
-async def test_output_of_a_session_reaches_a_client_that_reads_slowly_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kubelet_server, "HANDSHAKE_SECONDS", 0.2)
-    async with serving(tmp_path) as api, asyncio.timeout(60):
+async def test_output_of_a_session_reaches_a_client_that_reads_slowly_to_its_end(tmp_path: Path) -> None:
+    async with serving(tmp_path, listen=IMPATIENT) as api, asyncio.timeout(60):
         session = FakeSession()
         session.send(Channel.STDOUT, bytes(600_000))
         session.finish(0)
