@@ -1,8 +1,7 @@
-"""Usage of the node's pods: per container or machine, per runtime and in total. Pure.
+"""Usage of the node's pods: per container or machine, and per runtime. Pure.
 
-`missing` names every runtime whose values are not in the total because it did not answer (rule 7 of
-docs/architecture.md). A value that a runtime does not measure is None and left out of sums. Remote runtimes are
-reported but not part of the node's total (DECISIONS 19).
+`missing` names every runtime whose values are not there because it did not answer (rule 7 of
+docs/architecture.md). A value that a runtime does not measure is None and left out of sums.
 """
 
 from __future__ import annotations
@@ -43,11 +42,6 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     def missing(self) -> tuple[RuntimeName, ...]:
         """Names of the runtimes that did not answer, or cannot measure usage."""
         return tuple(runtime.name for runtime in self.runtimes if not runtime.answered)
-
-    @property
-    def total(self) -> Usage:
-        """Sum over the local runtimes that answered; `missing` names those that did not."""
-        return add_up(usage_of_runtime(runtime) for runtime in self.answered if not runtime.remote)
 
     def units_by_pod(self) -> Mapping[PodUid, tuple[UnitStats, ...]]:
         """Return the measurements of each pod's containers or machine, from the runtimes that answered."""

@@ -307,7 +307,10 @@ class RuntimeUsageView(View, frozen=True, kw_only=True):
 
 
 class UsageView(View, frozen=True, kw_only=True):
-    """Usage of the node, of each runtime and of each pod. `missing`: runtimes that did not answer."""
+    """Usage of the node, of each runtime and of each pod.
+
+    `node`: usage of the whole machine, also by processes outside of pods. `missing`: runtimes that did not answer.
+    """
 
     node_name: str
     node: MeasuredUsage

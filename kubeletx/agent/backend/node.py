@@ -5,21 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import structlog
 
-from kubeletx.api import EventSink, ObjectRef
+from kubeletx.api import Clock, EventSink, ObjectRef
 from kubeletx.api.names import Event as Reason
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import AttachedVolume, Node
 from kubeletx.node.events import EventRecorder
+from kubeletx.node.host_usage import HostUsage
 from kubeletx.node.readiness import CheckFacts, Pressure, RuntimeFacts
 from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
 from kubeletx.node.totals import Usage, UsageReport, add_up, usage_of, usage_of_runtime
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.runtimes.usage import UsageBoard
+from kubeletx.runtimes.usage import RATE_SECONDS, UsageBoard
 from kubeletx.server import views
 
 from .images import ImageBackend
@@ -27,6 +28,8 @@ from .watching import Latest
 
 log = structlog.get_logger(__name__)
 
+OLDEST_RATE_SECONDS = 60.0
+"""Longest time over which the CPU rate of the machine is averaged."""
 _PRESSURE_REASONS = {
     "memory": (Reason.SUFFICIENT_MEMORY, Reason.INSUFFICIENT_MEMORY),
     "disk": (Reason.NO_DISK_PRESSURE, Reason.HAS_DISK_PRESSURE),
@@ -41,7 +44,7 @@ class NodeBackend:
     Implements `NodeVerbs`. The runtime registry calls it after each change of a runtime.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         reporter: NodeReporter,
@@ -51,8 +54,13 @@ class NodeBackend:
         usage: UsageBoard,
         images: ImageBackend,
         attached: Callable[[], tuple[AttachedVolume, ...]],
+        read_host: Callable[[], Awaitable[HostUsage]],
+        clock: Clock,
     ) -> None:
-        """`attached`: returns the devices of volumes that are attached to the node."""
+        """`attached`: returns the devices of volumes that are attached to the node. `read_host`: the machine's usage."""
+        self._read_host = read_host
+        self._clock = clock
+        self._host_before: tuple[float, HostUsage] | None = None
         self._attached = attached
         self._reporter = reporter
         self._registry = registry
@@ -160,10 +168,11 @@ class NodeBackend:
     async def usage(self) -> views.UsageView:
         """Return the CPU, memory and disk usage of the node, its runtimes and pods.
 
-        Runtimes that did not answer are named in `missing`; their pods are left out. Waits a second if a pod's CPU
-        usage was read only once, since its rate needs two readings.
+        The node's usage is the machine's, with all processes. Runtimes that did not answer are named in `missing`;
+        their pods are left out. Waits a second if a CPU usage was read only once, since its rate needs two readings.
         """
         report = UsageReport(runtimes=await self._usage.read_rates())
+        before, host = await self._two_host_readings()
         by_pod = report.units_by_pod()
         pods = []
         for worker in self._manager.workers.values():
@@ -186,7 +195,7 @@ class NodeBackend:
         capacity = self._reporter.capacity
         return views.UsageView(
             node_name=self._reporter.name,
-            node=_view(report.total),
+            node=_host_view(before, host),
             node_cpu_capacity_millicores=capacity.cpu_millicores,
             node_memory_capacity_bytes=capacity.memory_bytes,
             runtimes=tuple(
@@ -201,6 +210,17 @@ class NodeBackend:
             pods=tuple(sorted(pods, key=lambda p: (p.namespace, p.name))),
             missing=tuple(report.missing),
         )
+
+    async def _two_host_readings(self) -> tuple[HostUsage, HostUsage]:
+        """Return the present usage of the machine, and an earlier one that is at least a second old."""
+        now = self._clock.monotonic()
+        if self._host_before is None or not RATE_SECONDS <= now - self._host_before[0] <= OLDEST_RATE_SECONDS:
+            self._host_before = now, await self._read_host()
+            await self._clock.sleep(RATE_SECONDS)
+            now = self._clock.monotonic()
+        before, host = self._host_before[1], await self._read_host()
+        self._host_before = now, host
+        return before, host
 
     def reports(self) -> list[RuntimeReport]:
         """Return the state, version and traits of every runtime, from which the Node object is built."""
@@ -222,4 +242,15 @@ def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeReport]:
 def _view(usage: Usage) -> views.MeasuredUsage:
     return views.MeasuredUsage(
         cpu_millicores=usage.cpu_millicores, memory_bytes=usage.memory_bytes, fs_bytes=usage.fs_bytes
+    )
+
+
+def _host_view(before: HostUsage, host: HostUsage) -> views.MeasuredUsage:
+    elapsed_ns = host.at_ns - before.at_ns
+    return views.MeasuredUsage(
+        cpu_millicores=(host.cpu_core_ns - before.cpu_core_ns) * 1000 // elapsed_ns
+        if elapsed_ns > 0
+        else None,
+        memory_bytes=host.memory_working_set_bytes,
+        fs_bytes=host.fs.used_bytes if host.fs is not None else None,
     )

@@ -36,7 +36,9 @@ def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminAssembly) -> S
     if settings.read_only_port:
         from kubeletx.server.kubelet.readonly import readonly_server
 
-        servers.append(readonly_server(admin.backend, settings.address, settings.read_only_port, admin.http))
+        servers.append(
+            readonly_server(admin.backend, figures, settings.address, settings.read_only_port, admin.http)
+        )
     port = kubelet_port(ctx.config)
     if port is not None:
         from .kubelet_api import kubelet_server, review_client  # only an agent that serves it loads it

@@ -147,6 +147,7 @@ def node_context(
         root_dir=config.root_dir,
         pod_logs_dir=config.logs.pod_logs_dir,
         host_ips=reporter.ips,
+        in_cluster=config.cluster.kubeconfig is not None,
         cluster_dns=config.network.cluster_dns,
         cluster_domain=config.network.cluster_domain,
         resolv_conf=config.network.resolv_conf,

@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from kubeletx.node.host_usage import read_host
 from kubeletx.pods import DiskBoard, VolumeBoard
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.usage import UsageBoard
@@ -86,6 +87,8 @@ def make_views(
         usage=usage,
         images=image_views,
         attached=partial(attached_volumes, volumes.preparer),
+        read_host=partial(volumes.files, read_host, ctx.config.root_dir),
+        clock=clock,
     )
     runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
     return ViewsAssembly(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -151,7 +151,7 @@ def _print_texts(answers: Sequence[_Answer]) -> None:
             if not is_first:
                 click.echo()
             is_first = False
-            _print_rows(_table(query), query, items, headers=query.headers)
+            _print_rows(_table(query), _rows(query, items), headers=query.headers)
     if not any(answer.items or answer.lost for answer in answers):
         query = answers[0].query
         is_bound = all(answer.query.kind.namespaced for answer in answers) and query.namespace is not None
@@ -207,9 +207,7 @@ def _table(query: Query, *, with_event: bool = False) -> ObjectTable:
     return ObjectTable(shown, wide=query.output == "wide")
 
 
-def _print_rows(
-    table: ObjectTable, query: Query, items: Sequence[Any], *, headers: bool, event_type: str = ""
-) -> None:
+def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[list[str]]:
     rows = []
     moment = now()
     titles = [column.title for column in query.kind.columns]
@@ -224,15 +222,21 @@ def _print_rows(
             if event_type:
                 row.insert(0, event_type)
             rows.append(row)
+    return rows
+
+
+def _print_rows(table: ObjectTable, rows: list[list[str]], *, headers: bool) -> None:
     for line in table.render(rows, headers=headers):
         click.echo(line)
 
 
 def _watch(agent: AgentClient, query: Query) -> int:
-    show = _watcher(query)
-    if query.kind.plural == "events":
-        everything, _ = query.kind.fetch(agent)
-        for item in filter(query.wants, everything):
+    present: list[Any] = []
+    if query.kind.plural == "events" or query.output in (None, "wide"):
+        present = [item for item in query.kind.fetch(agent)[0] if query.wants(item)]
+    show = _watcher(query, present)
+    if query.kind.plural == "events":  # a watch of another kind begins with what is there
+        for item in present:
             show("ADDED", item)
     for type_, item in query.kind.watch(agent):
         if query.wants(item):
@@ -241,8 +245,11 @@ def _watch(agent: AgentClient, query: Query) -> int:
     return ExitCode.FAILED
 
 
-def _watcher(query: Query) -> Callable[[str, Any], None]:
-    """Return a function that prints one change (its type, the object) in the requested output format."""
+def _watcher(query: Query, present: Iterable[Any]) -> Callable[[str, Any], None]:
+    """Return a function that prints one change (its type, the object) in the requested output format.
+
+    `present`: objects for which the columns of a table are made wide enough from the first line on.
+    """
     if query.output == "json":
         return lambda type_, item: click.echo(
             to_json({"type": type_, "object": item} if query.event_types else item)
@@ -253,9 +260,12 @@ def _watcher(query: Query) -> Callable[[str, Any], None]:
         return lambda _, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
     table = _table(query, with_event=query.event_types)
     first = [query.headers]
+    table.fit(_rows(query, present, event_type="ADDED" if query.event_types else ""))
 
     def show(type_: str, item: Any) -> None:
-        _print_rows(table, query, [item], headers=first[0], event_type=type_ if query.event_types else "")
+        _print_rows(
+            table, _rows(query, [item], event_type=type_ if query.event_types else ""), headers=first[0]
+        )
         first[0] = False
 
     return show

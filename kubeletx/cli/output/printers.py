@@ -38,13 +38,18 @@ class ObjectTable:
 
         `rows`: a cell for every column, including those that are not shown; an empty cell is shown as ``<none>``.
         """
-        cells = [[row[index] or NONE for index in self._shown] for row in rows]
-        for row in cells:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        cells = self.fit(rows)
         lines = [self._titles, *cells] if headers else cells
         return [
             "   ".join(c.ljust(w) for c, w in zip(line, self._widths, strict=True)).rstrip() for line in lines
         ]
+
+    def fit(self, rows: Iterable[Sequence[str]]) -> list[list[str]]:
+        """Make the columns wide enough for `rows`, and return their shown cells."""
+        cells = [[row[index] or NONE for index in self._shown] for row in rows]
+        for row in cells:
+            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        return cells
 
 
 def to_json(value: Any) -> str:

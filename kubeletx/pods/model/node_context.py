@@ -30,6 +30,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     pod_logs_dir: Path = Path("/var/log/pods")
     host_ips: tuple[str, ...] = ()
     """Addresses of the node, the primary one first, at most one per IP family."""
+    in_cluster: bool = False
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")

@@ -73,13 +73,14 @@ def _base(pod: Pod, context: NodeContext, warnings: list[PodWarning]) -> Dns:
     if policy == "Default" or (policy == "ClusterFirst" and pod.spec.host_network):
         return _host(context)
     if not context.cluster_dns:
-        warnings.append(
-            PodWarning(
-                reason=Event.MISSING_CLUSTER_DNS,
-                message=f'pod: "{describe(pod)}". kubelet does not have ClusterDNS IP configured and cannot create '
-                'Pod using "ClusterFirst" policy. Falling back to "Default" policy.',
+        if context.in_cluster:
+            warnings.append(
+                PodWarning(
+                    reason=Event.MISSING_CLUSTER_DNS,
+                    message=f'pod: "{describe(pod)}". kubelet does not have ClusterDNS IP configured and cannot '
+                    'create Pod using "ClusterFirst" policy. Falling back to "Default" policy.',
+                )
             )
-        )
         return _host(context)
     searches = _host_file(context).searches
     if context.cluster_domain:

@@ -186,13 +186,6 @@ def test_a_dns_configuration_is_added_and_limited(bench: Bench) -> None:
     assert sorted(found["options"]) == ["ndots:1", "rotate"]
 
 
-def test_a_node_without_cluster_dns_says_so(make_bench: Callable[..., Bench]) -> None:
-    plain = make_bench()
-    plain.put("no-dns")
-    plain.ready("no-dns")
-    assert plain.event("no-dns", "MissingClusterDNS")["type"] == "Warning"
-
-
 def test_the_hosts_file_is_managed_unless_a_volume_covers_it(bench: Bench) -> None:
     text = bench.run("hosts", "cat /etc/hosts; stat -c %a /etc/hosts; hostname")
     pod = bench.pod("hosts")

@@ -11,34 +11,16 @@ def unit(pod: str, name: str = "main", **figures: int) -> UnitStats:
     return UnitStats(id=UnitId(f"{pod}-{name}"), uid=PodUid(pod), name=name, at_ns=1, **figures)
 
 
-def runtime(name: str, *units: UnitStats, answered: bool = True, remote: bool = False) -> RuntimeUsage:
-    return RuntimeUsage(
-        name=RuntimeName(name), workload_type="container", answered=answered, remote=remote, units=units
-    )
-
-
-def test_the_total_is_the_sum_over_runtimes() -> None:
-    one = runtime("one", unit("a", memory_working_set_bytes=5), unit("b", cpu_usage_nano_cores=2_000_000))
-    two = runtime("two", unit("c", memory_working_set_bytes=7))
-    report = UsageReport(runtimes=(one, two))
-    assert report.total == Usage(cpu_millicores=2, memory_bytes=12)
-    assert report.missing == ()
+def runtime(name: str, *units: UnitStats, answered: bool = True) -> RuntimeUsage:
+    return RuntimeUsage(name=RuntimeName(name), workload_type="container", answered=answered, units=units)
 
 
 def test_figures_of_a_silent_runtime_are_in_no_sum_and_it_is_named() -> None:
     silent = runtime("silent", unit("a", memory_working_set_bytes=5), answered=False)
     report = UsageReport(runtimes=(silent, runtime("good", unit("b", memory_working_set_bytes=1))))
     assert report.missing == ("silent",)
-    assert report.total == Usage(memory_bytes=1)
     assert list(report.units_by_pod()) == ["b"]
     assert [one.name for one in report.answered] == ["good"]
-
-
-def test_a_remote_runtime_is_reported_but_no_part_of_the_node() -> None:
-    report = UsageReport(runtimes=(runtime("far", unit("a", memory_working_set_bytes=5), remote=True),))
-    assert report.total == Usage()
-    assert report.missing == ()
-    assert list(report.units_by_pod()) == ["a"]
 
 
 def test_the_units_of_a_pod_stand_together() -> None:
@@ -58,4 +40,4 @@ def test_memory_without_a_working_set_is_what_is_used() -> None:
 
 def test_nothing_measured_is_none_and_not_zero() -> None:
     assert add_up([Usage(), Usage(memory_bytes=0)]) == Usage(memory_bytes=0)
-    assert UsageReport().total == Usage()
+    assert add_up([]) == Usage()

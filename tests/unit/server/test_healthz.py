@@ -13,6 +13,7 @@ from kubeletx.server.healthz import health_server
 from kubeletx.server.kubelet.readonly import readonly_server
 from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
 from kubeletx.testing.fake_admin import FakeAdminBackend
+from tests.unit.server.api_client import NoFigures
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -93,7 +94,7 @@ async def test_the_read_only_port_shows_pods_and_metrics() -> None:
             "kubelet_pod_start_duration_seconds": HistogramView(bounds=(1.0,), counts=(2, 0), sum_seconds=1.0)
         },
     )
-    server = readonly_server(backend.parts, "127.0.0.1", 0)
+    server = readonly_server(backend.parts, NoFigures(), "127.0.0.1", 0)
     await server.start()
     try:
         assert '"kind":"PodList"' in (await get(server.port, "/pods"))[1]

@@ -50,6 +50,14 @@ async def test_usage_names_the_runtimes_that_did_not_answer(agent: AgentModel) -
         assert (await agent.done(backend.node.usage())).missing == ("two",)
 
 
+async def test_the_usage_of_the_node_is_the_machines_and_not_the_sum_of_its_pods(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        usage = await agent.done(backend.node.usage())
+        assert usage.pods == ()
+        assert usage.node.memory_bytes > 10_000_000
+        assert usage.node.cpu_millicores is not None
+
+
 async def test_a_runtime_that_measures_nothing_is_not_counted_as_zero(agent: AgentModel) -> None:
     agent.without = (SupportsStats,)
     async with agent.running() as backend:

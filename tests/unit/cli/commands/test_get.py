@@ -335,6 +335,17 @@ def test_a_watch_prints_changes_below_one_heading_until_the_agent_goes(agent: An
     assert "ended the watch" in result.stderr
 
 
+def test_a_watch_aligns_its_first_rows_with_those_that_follow(agent: Any, kubeletx: Run) -> None:
+    agent.backend.runtimes = {
+        name: RuntimeView(
+            name=name, workload_type="container", kind="k", url="unix:///a", status="Ready", since=T0
+        )
+        for name in ("a", "a-much-longer-name")
+    }
+    heading, *rows = kubeletx("get", "runtimes", "-w").stdout.splitlines()
+    assert [row.index("container") for row in rows] == [heading.index("TYPE")] * 2
+
+
 @pytest.mark.parametrize(
     "args",
     [

@@ -57,8 +57,10 @@ def test_dns_config_is_added_and_its_options_win():
     assert dns.options == ("ndots:1", "edns0")
 
 
-def test_without_a_cluster_dns_the_hosts_settings_are_used_and_it_is_said():
-    result = build_dns(make_pod(), make_node())
+def test_without_a_cluster_dns_the_hosts_settings_are_used_and_in_a_cluster_that_is_a_warning():
+    alone = build_dns(make_pod(), make_node())
+    assert (alone.dns, alone.warnings) == (HOST, ())
+    result = build_dns(make_pod(), make_node(in_cluster=True))
     assert result.dns == HOST
     assert [one.reason for one in result.warnings] == ["MissingClusterDNS"]
     assert "web_shop(u1)" in result.warnings[0].message

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import aiohttp
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,6 +17,7 @@ from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
 from kubeletx.node.cgroups.usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
+from kubeletx.server.kubelet.readonly import readonly_server
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.figures import (
     Figures,
@@ -29,6 +31,7 @@ from kubeletx.server.metrics.probe import probe_metrics, sli_metrics
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
 from kubeletx.server.views import HealthView, HistogramView, PartHealth, ProbeCount, ProbeDuration
+from kubeletx.testing.fake_admin import FakeAdminBackend
 from kubeletx.volumes.disk_usage import DiskUse
 from tests.unit.server.api_client import serving
 
@@ -250,11 +253,26 @@ def test_probes_and_health_are_counted() -> None:
     assert found["kubernetes_healthcheck", (("name", "syncloop"), ("type", "healthz"))][0] == 0
 
 
-async def test_each_is_served_at_its_path(tmp_path: Path) -> None:
-    class Source:
-        async def figures(self) -> Figures:
-            return figures(pod())
+class Source:
+    async def figures(self) -> Figures:
+        return figures(pod())
 
+
+async def test_the_read_only_port_serves_metrics_and_statistics_too() -> None:
+    server = readonly_server(FakeAdminBackend().parts, Source(), "127.0.0.1", 0)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+            for path in ("resource", "cadvisor", "probes", "slis"):
+                async with session.get(f"/metrics/{path}") as answer:
+                    assert answer.status == 200
+            async with session.get("/stats/summary") as answer:
+                assert (await answer.json())["node"]["nodeName"] == "node-1"
+    finally:
+        await server.stop()
+
+
+async def test_each_is_served_at_its_path(tmp_path: Path) -> None:
     async with serving(tmp_path, figures=Source()) as api, api.client(api.admin) as client:
         for path in ("/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis"):
             async with client.get(path) as answer:
