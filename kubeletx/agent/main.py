@@ -22,10 +22,12 @@ from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
 from .assembly import assemble
 from .config.tree import AgentConfig
+from .host.identity import ID_FILE, forget_failed_start
 from .host.logging import set_up_logging
 from .host.process import apply_process_settings
 from .host.slow_calls import SlowCalls
 from .lifecycle import Assembly
+from .parts.root import DATABASE
 from .plugins import Plugins, load_plugins, log_plugins
 
 log = structlog.get_logger(__name__)
@@ -58,6 +60,9 @@ async def run_agent(
         )
     apply_process_settings(config.process)
     async with AsyncExitStack() as stack:
+        root = config.root_dir
+        if not (root / ID_FILE).exists():
+            stack.callback(forget_failed_start, root, root / DATABASE, made_directory=not root.exists())
         slow = SlowCalls(config.root_dir, config.plugins.stall_seconds, config.plugins.stall_action)
         plugins = plugins or load_plugins(
             disabled=config.plugins.disabled,

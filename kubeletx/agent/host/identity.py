@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import uuid
 from pathlib import Path
 
@@ -113,3 +114,26 @@ def lock_root(root_dir: Path) -> int:
             fix="stop it, or give this one a root directory of its own",
         ) from None
     return descriptor
+
+
+def forget_failed_start(root_dir: Path, database: Path, *, made_directory: bool) -> None:
+    """Remove the agent id that a failed first start has stored, and the root directory if the start made it.
+
+    They stay if the start came as far as `database` or the pods' directory, or if another agent uses the directory. An
+    agent id without a database would look to the next start like a lost database.
+    """
+    if not root_dir.is_dir():
+        return
+    try:
+        lock = lock_root(root_dir)
+    except InvalidConfig:
+        return
+    try:
+        if database.exists() or pods_dir(root_dir).exists():
+            return
+        if made_directory:
+            shutil.rmtree(root_dir, ignore_errors=True)
+        else:
+            (root_dir / ID_FILE).unlink(missing_ok=True)
+    finally:
+        os.close(lock)

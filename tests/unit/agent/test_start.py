@@ -65,6 +65,21 @@ async def test_a_failed_start_leaves_the_root_free(agent: AgentModel) -> None:
         pass
 
 
+async def test_a_first_start_that_fails_leaves_no_root_directory(
+    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
+    agent.configure("logs", pod_logs_dir=Path("/dev/null/logs"))
+    with pytest.raises(InvalidConfig):
+        await run_agent(agent.config, plugins=agent.plugins)
+    assert not agent.config.root_dir.exists()
+    agent.config.root_dir.mkdir()
+    with pytest.raises(InvalidConfig):
+        await run_agent(agent.config, plugins=agent.plugins)
+    assert agent.config.root_dir.exists()  # the operator made it
+    assert not (agent.config.root_dir / "agent-id").exists()
+
+
 async def test_a_disk_that_is_full_at_the_first_start_is_one_line(
     agent: AgentModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
