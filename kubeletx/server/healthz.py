@@ -16,7 +16,7 @@ from kubeletx.api import InvalidConfig
 
 from .backend import AboutVerbs
 from .http import errors_as_status, note_start
-from .listener import Limits, Listener
+from .listener import ConnectionLimits, Listener
 
 MAX_CONNECTIONS = 512
 IDLE_SECONDS = 90.0
@@ -68,7 +68,7 @@ class HttpServer:
         port: int,
         routes: Iterable[web.RouteDef],
         middlewares: Iterable[Middleware] = (),
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """`name`: name of the flag that sets the port, without dashes, for error messages and the log.
@@ -81,7 +81,7 @@ class HttpServer:
             flag=name,
             address=address,
             port=port,
-            limits=limits or Limits.within_descriptors(MAX_CONNECTIONS, share=8),
+            limits=limits or ConnectionLimits.within_descriptors(MAX_CONNECTIONS, share=8),
         )
         self._app = web.Application(middlewares=[*middlewares, errors_as_status])
         self._app.on_response_prepare.append(note_start)

@@ -29,14 +29,14 @@ HANDSHAKE_SECONDS = 10.0
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Highest number of open connections: of the port, and of one client address."""
 
     port: int
     peer: int
 
     @classmethod
-    def within_descriptors(cls, most: int, share: int) -> Limits:
+    def within_descriptors(cls, most: int, share: int) -> ConnectionLimits:
         """Return the limits of a port that may use one `share`-th of the process's descriptors, at most `most`.
 
         One client may use half of that.
@@ -56,7 +56,7 @@ class Listener:
         flag: str,
         address: str,
         port: int,
-        limits: Limits,
+        limits: ConnectionLimits,
         tls: ssl.SSLContext | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS,
         pause_seconds: float = PAUSE_SECONDS,

@@ -25,7 +25,7 @@ from ..access.authentication import Authenticator
 from ..access.authorization import PROXY, VERBS, Authorizer, first_allowed
 from ..access.tls import ServerTls
 from ..http import MAX_LINE_BYTES, cut_if_started, note_start
-from ..listener import HANDSHAKE_SECONDS, Limits, Listener
+from ..listener import HANDSHAKE_SECONDS, ConnectionLimits, Listener
 from ..metrics.http_counts import HttpCounts, counting
 from .route import Handler, KubeletRoute, failure, plain
 
@@ -74,7 +74,7 @@ class KubeletServer:
             flag="port",
             address=listen.address,
             port=listen.port,
-            limits=Limits.within_descriptors(MAX_CONNECTIONS, share=4),
+            limits=ConnectionLimits.within_descriptors(MAX_CONNECTIONS, share=4),
             tls=tls.context,
             handshake_seconds=listen.handshake_seconds,
         )

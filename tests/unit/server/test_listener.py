@@ -1,4 +1,4 @@
-"""Limits on connections to ports that anyone may open."""
+"""ConnectionLimits on connections to ports that anyone may open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import structlog
 
-from kubeletx.server.listener import Limits, Listener
+from kubeletx.server.listener import ConnectionLimits, Listener
 from kubeletx_testing.waiting import until
 
 PAUSE_SECONDS = 0.01
@@ -32,7 +32,7 @@ async def listening(*, port: int = 100, peer: int = 100) -> AsyncIterator[Listen
         flag="healthz-port",
         address="0.0.0.0",
         port=0,
-        limits=Limits(port=port, peer=peer),
+        limits=ConnectionLimits(port=port, peer=peer),
         pause_seconds=PAUSE_SECONDS,
     )
     await listener.start(Echo)
@@ -125,7 +125,7 @@ def test_limits_leave_descriptors_for_the_rest_of_the_agent() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
     try:
-        assert Limits.within_descriptors(4096, share=4) == Limits(port=256, peer=128)
-        assert Limits.within_descriptors(100, share=4) == Limits(port=100, peer=50)
+        assert ConnectionLimits.within_descriptors(4096, share=4) == ConnectionLimits(port=256, peer=128)
+        assert ConnectionLimits.within_descriptors(100, share=4) == ConnectionLimits(port=100, peer=50)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
