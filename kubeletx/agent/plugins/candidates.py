@@ -34,6 +34,8 @@ class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     made_for: str = ""
     """Versions of kubeletx that its distribution requires, such as ``>=0.1,<0.2``; empty: it requires none."""
+    source: str = ""
+    """Its entry point, as ``module`` or ``module:object``; empty if it cannot be read."""
     kinds: tuple[str, ...] = ()
     workload_types: tuple[str, ...] = ()
     registrations: tuple[Registration, ...] = ()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
-from kubeletx.api import ENTRY_POINT_GROUP
 from kubeletx.runtimes.plugins.failures import package_of, place_of
 from kubeletx.runtimes.plugins.identity import PluginIdentity
+
+from .installed import installed_plugins
 
 
 def origin_of(error: BaseException) -> tuple[PluginIdentity | None, str]:
@@ -15,18 +14,18 @@ def origin_of(error: BaseException) -> tuple[PluginIdentity | None, str]:
     Without such a plugin the first is None, and the place is that of the innermost call outside the agent. Blocks
     briefly, since it reads the metadata of all installed distributions.
     """
-    packages = {package_of(point.module): point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    packages = {
+        package_of(one.source.partition(":")[0].strip()): one for one in installed_plugins() if one.source
+    }
     modules = []
     step = error.__traceback__
     while step is not None:
         modules.append(str(step.tb_frame.f_globals.get("__name__", "")))
         step = step.tb_next
     for module in reversed(modules):
-        for package, point in packages.items():
+        for package, plugin in packages.items():
             if module == package or module.startswith(f"{package}."):
-                dist = point.dist
-                name, version = (dist.name, dist.version) if dist is not None else ("", "")
-                return PluginIdentity(point.name, name, version), place_of(error, package)
+                return plugin.identity, place_of(error, package)
     return None, _no_loop(place_of(error))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Collection, Iterable, Mapping, Set
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import msgspec
@@ -26,10 +26,11 @@ from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
 from .hook_names import check_hook_names, no_hooks
+from .installed import described, installed_plugins
 from .interrupts import own_interrupts
 from .load_failures import place_of_failure, traceback_of
 from .registrations import Registrations, check_kind_names, registrars
-from .versions import missing_name_problem, range_problem, required_versions
+from .versions import missing_name_problem, range_problem
 
 log = structlog.get_logger(__name__)
 
@@ -69,18 +70,20 @@ def load_plugins(
     process; None: no files are read or written. `sections`: the plugins' sections of the configuration, and `origin`
     the file that contains them; a plugin of others for which they are wrong is failed. None: they are not checked.
     """
-    points = list(entry_points(group=ENTRY_POINT_GROUP) if found is None else found)
+    plugins = (
+        installed_plugins() if found is None else sorted(map(described, found), key=lambda one: one.name)
+    )
     markers = markers or CallMarkers(None)
     kinds, registrations = KindTable([PROGRAMS]), Registrations()
     candidates = [
-        disabled_candidate(point) if is_disabled(point, disabled) else load_candidate(point, markers)
-        for point in sorted(points, key=lambda p: p.name)
+        disabled_candidate(one) if is_disabled(one, disabled) else load_candidate(one, markers)
+        for one in plugins
     ]
     settled = settle_claims(candidates)
     if sections is not None:
         settled = tuple(check_settings(one, sections, origin) for one in settled)
     loaded = [take_over(one, kinds, registrations) for one in settled]
-    unknown = tuple(word for word in disabled if not any(is_disabled(point, [word]) for point in points))
+    unknown = tuple(word for word in disabled if not any(is_disabled(one, [word]) for one in plugins))
     return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations, not_installed=unknown)
 
 
@@ -106,16 +109,16 @@ def check_settings(candidate: Candidate, sections: Mapping[str, Any], origin: st
     return candidate
 
 
-def is_disabled(point: EntryPoint, disabled: Collection[str]) -> bool:
+def is_disabled(plugin: LoadedPlugin, disabled: Collection[str]) -> bool:
     """Return True if `disabled` contains the name of the plugin or of its distribution."""
-    own = normal_name(_about(point).distribution)
-    return any(word == point.name or (own and normal_name(word) == own) for word in disabled)
+    own = normal_name(plugin.distribution)
+    return any(word == plugin.name or (own and normal_name(word) == own) for word in disabled)
 
 
-def disabled_candidate(point: EntryPoint) -> Candidate:
+def disabled_candidate(plugin: LoadedPlugin) -> Candidate:
     """Return the candidate of a plugin that is disabled, and therefore not imported."""
     reason = "disabled by --disable-plugin or kubeletx.disabledPlugins; remove it there to load the plugin"
-    return Candidate(about=msgspec.structs.replace(_about(point), state=DISABLED, reason=reason))
+    return Candidate(about=msgspec.structs.replace(plugin, state=DISABLED, reason=reason))
 
 
 def log_plugins(plugins: Plugins) -> None:
@@ -149,21 +152,23 @@ def log_plugin(plugin: LoadedPlugin) -> None:
         )
 
 
-def load_candidate(point: EntryPoint, markers: CallMarkers | None = None) -> Candidate:
+def load_candidate(about: LoadedPlugin, markers: CallMarkers | None = None) -> Candidate:
     """Import one plugin and call its hooks, on any thread.
 
     An error of the plugin is not raised; it is in `about` of the result. That holds for SystemExit and a
-    KeyboardInterrupt of the plugin too; only a SIGINT raises KeyboardInterrupt, see `own_interrupts`. `markers`: as for
-    `load_plugins`.
+    KeyboardInterrupt of the plugin too; only a SIGINT raises KeyboardInterrupt, see `own_interrupts`. `about`: the
+    installed plugin, see `installed_plugins`. `markers`: as for `load_plugins`.
     """
-    about = _about(point)
+    if about.reason:
+        return Candidate(about=about)
     if reason := range_problem(str(about.identity), about.made_for, __version__):
         return Candidate(about=msgspec.structs.replace(about, reason=reason))
+    point = EntryPoint(name=about.name, value=about.source, group=ENTRY_POINT_GROUP)
     before = set(sys.modules)
     with own_interrupts():
         try:
             with (markers or CallMarkers(None)).around("import", point.name, about.identity):
-                return _register(about, point.load(), point.value)
+                return _register(about, point.load())
         except BaseException as error:  # noqa: BLE001 - code of a plugin may raise anything, SystemExit too
             missing = missing_name_problem(error, str(about.identity), about.made_for, __version__, _names_of)
             place, trace = place_of_failure(point, error), traceback_of(error)
@@ -206,17 +211,6 @@ def _taken_over(candidate: Candidate, kinds: KindTable, registrations: Registrat
     )
 
 
-def _about(point: EntryPoint) -> LoadedPlugin:
-    dist = point.dist
-    return LoadedPlugin(
-        name=point.name,
-        distribution=dist.name if dist is not None else "",
-        version=dist.version if dist is not None else "",
-        state=FAILED,
-        made_for=required_versions(dist.requires if dist is not None else None),
-    )
-
-
 def _names_of(module: str) -> Iterable[str]:
     found = sys.modules.get(module)
     names = {*dir(found), *getattr(found, "__all__", ())}
@@ -227,7 +221,7 @@ def _is_same(one: PluginIdentity, other: PluginIdentity) -> bool:
     return one.name == other.name and normal_name(one.distribution) == normal_name(other.distribution)
 
 
-def _register(about: LoadedPlugin, plugin: object, source: str) -> Candidate:
+def _register(about: LoadedPlugin, plugin: object) -> Candidate:
     check_hook_names(plugin, about.identity)
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -241,7 +235,7 @@ def _register(about: LoadedPlugin, plugin: object, source: str) -> Candidate:
     for name, register in hooks.items():
         _refuse_coroutines(about.name, name, getattr(manager.hook, name)(register=register))
     kinds = tuple(own_kinds)
-    registrations = tuple(msgspec.structs.replace(one, source=source) for one in own)
+    registrations = tuple(msgspec.structs.replace(one, source=about.source) for one in own)
     if not kinds and not registrations:
         reason = no_hooks(plugin)
         return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason=reason), is_known=True)

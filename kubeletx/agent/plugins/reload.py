@@ -16,20 +16,20 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import structlog
 
-from kubeletx.api import ENTRY_POINT_GROUP, BoundedThreadPool, KubeletxError, Unavailable
+from kubeletx.api import BoundedThreadPool, KubeletxError, Unavailable
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.plugins.identity import normal_name
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
+from .installed import installed_plugins
 from .loading import Plugins, disabled_candidate, is_disabled, load_candidate, log_plugin, take_over
 from .registrations import Registrations
 
@@ -57,14 +57,14 @@ class RunningPlugins:
         plugins: Plugins,
         *,
         on_settings: Callable[[str, Any], None],
-        find: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP),
+        find: Callable[[], Iterable[LoadedPlugin]] = installed_plugins,
         sections: Mapping[str, Any] = MappingProxyType({}),
         disabled: Collection[str] = (),
         markers: CallMarkers | None = None,
     ) -> None:
         """`on_settings`: called with the name and the settings of each new runtime kind.
 
-        `find`: returns the installed entry points. `sections`: the plugins' sections of the configuration. `disabled`,
+        `find`: returns the installed plugins. `sections`: the plugins' sections of the configuration. `disabled`,
         `markers`: as for `load_plugins`.
         """
         self._sections = sections
@@ -92,28 +92,28 @@ class RunningPlugins:
         A plugin's failure is not raised; it is in the plugin's state.
         """
         async with self._turn:
-            points = await self._threads.run(self._scan)
+            installed = await self._threads.run(self._scan)
             running = {normal_name(one.distribution) for one in self._loaded.values() if one.state != FAILED}
-            new = [point for point in points if normal_name(_distribution(point)) not in running]
-            candidates = [await self._load(point) for point in sorted(new, key=lambda point: point.name)]
+            new = [one for one in installed if normal_name(one.distribution) not in running]
+            candidates = [await self._load(one) for one in new]
             found = tuple(self._enter(one) for one in settle_claims(candidates))
-            return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(points)))
+            return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(installed)))
 
-    def _scan(self) -> list[EntryPoint]:
+    def _scan(self) -> list[LoadedPlugin]:
         importlib.invalidate_caches()
         return list(self._find())
 
-    async def _load(self, point: EntryPoint) -> Candidate:
-        if is_disabled(point, self._disabled):
-            return disabled_candidate(point)
+    async def _load(self, plugin: LoadedPlugin) -> Candidate:
+        if is_disabled(plugin, self._disabled):
+            return disabled_candidate(plugin)
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                return await self._threads.run(load_candidate, point, self._markers)
+                return await self._threads.run(load_candidate, plugin, self._markers)
         except TimeoutError:
             reason = f"was not imported within {LOAD_SECONDS:g} s; reload again once it is repaired"
-            return Candidate(about=_about(point, reason))
+            return Candidate(about=msgspec.structs.replace(plugin, reason=reason))
         except Unavailable as error:
-            return Candidate(about=_about(point, str(error)))
+            return Candidate(about=msgspec.structs.replace(plugin, reason=str(error)))
 
     def _enter(self, candidate: Candidate) -> LoadedPlugin:
         """Add the candidate to the agent's tables; return its state, which is logged too."""
@@ -155,35 +155,27 @@ class RunningPlugins:
                     "?plugin=KIND in each such endpoint, or the agent refuses them when it starts again"
                 )
 
-    def _changes(self, points: Iterable[EntryPoint]) -> Iterable[str]:
+    def _changes(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
         """Yield a sentence for each difference between the loaded and the installed plugins."""
-        installed = {_key(_distribution(point), point.name): point for point in points}
+        installed = {_key(one.distribution, one.name): one for one in found}
         for key, loaded in sorted(self._loaded.items()):
-            point = installed.pop(key, None)
+            new = installed.pop(key, None)
             if loaded.state in (FAILED, DISABLED):
                 continue
-            if point is None:
+            if new is None:
                 yield f"plugin {loaded.name} is no longer installed; it runs on until the agent is restarted"
-            elif (version := _version(point)) != loaded.version:
+            elif new.reason:
+                yield f"plugin {loaded.name} {loaded.version} runs on; its installed version is damaged: {new.reason}"
+            elif new.version != loaded.version:
                 yield (
                     f"plugin {loaded.name} {loaded.version} runs on; restart the agent to use the installed "
-                    f"{version}"
+                    f"{new.version}"
                 )
-        for _, point in sorted(installed.items()):
+        for _, one in sorted(installed.items()):
             yield (
-                f"plugin {point.name} is new in {_distribution(point)}, which is loaded already; restart the "
+                f"plugin {one.name} is new in {one.distribution}, which is loaded already; restart the "
                 "agent to use it"
             )
-
-
-def _about(point: EntryPoint, reason: str) -> LoadedPlugin:
-    return LoadedPlugin(
-        name=point.name,
-        distribution=_distribution(point),
-        version=_version(point),
-        state=FAILED,
-        reason=reason,
-    )
 
 
 def _are_rivals(one: RuntimeKind, other: RuntimeKind) -> bool:
@@ -198,11 +190,3 @@ def _are_rivals(one: RuntimeKind, other: RuntimeKind) -> bool:
 
 def _key(distribution: str, name: str) -> tuple[str, str]:
     return normal_name(distribution), name
-
-
-def _distribution(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else ""
-
-
-def _version(point: EntryPoint) -> str:
-    return point.dist.version if point.dist is not None else ""

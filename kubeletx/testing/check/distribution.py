@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from kubeletx.agent.plugins.installed import described
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig
 
 
@@ -42,13 +43,23 @@ def find_distribution(word: str) -> Checked:
             problem="it is not installed in the environment of this kubeletx",
             fix=f"run 'pip install --editable {tree or 'PATH-OF-ITS-SOURCE'}'",
         ) from error
-    if not any(point.group == ENTRY_POINT_GROUP for point in found.entry_points):
+    damage = InvalidConfig(
+        field=f"distribution {name!r}", problem="its installed metadata are damaged", fix="install it again"
+    )
+    try:
+        points = [point for point in found.entry_points if point.group == ENTRY_POINT_GROUP]
+        about = Checked(found.name, found.version, tree or _editable_tree(found))
+    except Exception as error:  # any, as in `installed_plugins`
+        raise damage from error
+    if any(described(point).reason for point in points):
+        raise damage
+    if not points:
         raise InvalidConfig(
             field=f"distribution {name!r}",
             problem=f"it has no entry point in group {ENTRY_POINT_GROUP!r}, so it is no plugin",
             fix=f"add [project.entry-points.{ENTRY_POINT_GROUP}] to its pyproject.toml, and install it again",
         )
-    return Checked(found.name, found.version, tree or _editable_tree(found))
+    return about
 
 
 def _project_name(tree: Path) -> str:

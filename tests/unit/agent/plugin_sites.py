@@ -8,6 +8,8 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
+from kubeletx.agent.plugins.candidates import LoadedPlugin
+from kubeletx.agent.plugins.installed import installed_plugins
 from kubeletx.api import ENTRY_POINT_GROUP
 
 PLUGIN = """\
@@ -75,6 +77,10 @@ class Site:
         """The plugins of these distributions alone."""
         found = distributions(path=[str(self.path)])
         return [point for one in found for point in one.entry_points if point.group == ENTRY_POINT_GROUP]
+
+    def plugins(self) -> list[LoadedPlugin]:
+        """The same plugins, as the agent finds them."""
+        return installed_plugins([str(self.path)])
 
     def forget(self) -> None:
         """Unload the modules of plugins that a test imported."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kubeletx.api import (
-    ENTRY_POINT_GROUP,
     AdmissionCheck,
     ClusterObjects,
     HealthCheck,
@@ -31,6 +29,7 @@ from kubeletx.runtimes.isolation.child import ChildEvents, run_child, serve
 from kubeletx.runtimes.isolation.peer import Peer
 from kubeletx.runtimes.isolation.remote import Served, remote_class
 
+from ..candidates import FAILED, LoadedPlugin
 from ..host import RegistrationHost
 from ..host_parts import PluginHostParts
 from ..loading import load_candidate
@@ -83,7 +82,15 @@ def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registrati
     found: dict[str, Registration] = {}
     problems = []
     for one in plugins:
-        candidate = load_candidate(EntryPoint(name=one.name, value=one.value, group=ENTRY_POINT_GROUP))
+        candidate = load_candidate(
+            LoadedPlugin(
+                name=one.name,
+                distribution=one.distribution,
+                version=one.version,
+                state=FAILED,
+                source=one.value,
+            )
+        )
         found.update({item.name: item for item in candidate.registrations})
         if candidate.about.reason:
             problems.append(candidate.about.reason)

@@ -19,8 +19,13 @@ PROBE_SECONDS = 60.0
 PROBE = """
 import importlib.metadata, importlib.util, json, os, sys, sysconfig
 marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
-points = importlib.metadata.entry_points(group="kubeletx")
-plugins = [{"name": p.name, "distribution": p.dist.name, "version": p.dist.version} for p in points if p.dist]
+plugins = []
+for d in importlib.metadata.distributions():
+    try:
+        found = [(p.name, d.metadata["Name"], d.metadata["Version"]) for p in d.entry_points if p.group == "kubeletx"]
+    except Exception:  # damaged metadata of any distribution
+        continue
+    plugins += [dict(zip(("name", "distribution", "version"), one)) for one in found if all(one)]
 print(json.dumps({
     "prefix": sys.prefix,
     "has_pip": importlib.util.find_spec("pip") is not None,

@@ -52,7 +52,7 @@ class Running:
         self.settings: dict[str, Any] = {}
         found = load_plugins(site.entry_points())
         self.kinds: KindTable = found.kinds
-        self.plugins = RunningPlugins(found, on_settings=self.settings.__setitem__, find=site.entry_points)
+        self.plugins = RunningPlugins(found, on_settings=self.settings.__setitem__, find=site.plugins)
         site.at_end.append(self.plugins.close)
 
     async def reload(self) -> Reloaded:
