@@ -72,7 +72,7 @@ async def assemble(
         )
         pods = made.add(make_pods(ctx, below))
         sources = made.add(make_sources(ctx, node, pods))
-        views = made.add(make_views(ctx, node, runtimes, images, volumes, pods))
+        views = made.add(make_views(ctx, node, runtimes, images, volumes, pods, plugin_services.checks))
         made.add(make_plugin_feeds(ctx, plugin_services, node, pods, sources, views))
         made.add(make_clean_up(ctx, runtimes, volumes, pods, made.sources))
         made.add(make_expansion(ctx, node, volumes, pods, made.objects))

@@ -28,6 +28,8 @@ RUNTIME_CONDITION_PREFIX = "kubeletx.io/RuntimeReady-"
 HEALTH_CONDITION_PREFIX = "kubeletx.io/Healthy-"
 READY = "Ready"
 NEVER_ASKED = "NotConnected"
+NOT_CHECKED = "NotCheckedYet"
+"""Reason of the condition of a health check that has no result yet."""
 
 
 class Policy(enum.Enum):

@@ -41,7 +41,17 @@ from .capacity import NodeResources, allocatable, missing_resources, read_capaci
 from .condition_table import ConditionTimes, Times
 from .identity import detect_node_ips, names_no_address, node_addresses, node_name
 from .info import architecture, read_system_info
-from .readiness import CheckFacts, NodeFacts, Policy, Pressure, RuntimeFacts, node_conditions, with_times
+from .readiness import (
+    HEALTH_CONDITION_PREFIX,
+    NOT_CHECKED,
+    CheckFacts,
+    NodeFacts,
+    Policy,
+    Pressure,
+    RuntimeFacts,
+    node_conditions,
+    with_times,
+)
 from .taints import type_taints
 
 NO_PRESSURE = Pressure()
@@ -151,7 +161,7 @@ class NodeReporter:
             pressure=pressure,
             missing_resources=missing_resources(self.capacity),
             problems=tuple(problems),
-            checks=tuple(checks),
+            checks=tuple(self._with_status(check) for check in checks),
         )
         conditions = node_conditions(facts, previous=self._conditions, now=self._clock.now())
         if self._before and self._clock.monotonic() >= self._settled_at:
@@ -160,6 +170,16 @@ class NodeReporter:
         if self._times is not None and not self._before:
             self._times.note(self._conditions)
         return before != {condition.type: condition.status for condition in self._conditions}
+
+    def _with_status(self, check: CheckFacts) -> CheckFacts:
+        """Return a check that has not run yet with the status that an earlier agent process reported.
+
+        A restart of the agent is no transition of the condition.
+        """
+        known = self._before.get(HEALTH_CONDITION_PREFIX + check.name)
+        if check.reason != NOT_CHECKED or known is None:
+            return check
+        return msgspec.structs.replace(check, status=known[0])
 
     def build(
         self,

@@ -163,7 +163,7 @@ async def fight(
     return [one for one in lines if one["event"].startswith("Corrected a foreign write")]
 
 
-def api_node(contest: Contest) -> ApiNode:
+def api_node(contest: Contest, **fields: Any) -> ApiNode:
     condition = NodeCondition(type="Ready", status="True", reason="KubeletReady")
     made = Node(
         metadata=ObjectMeta(name=NAME, uid=NAME, labels={LABEL: "ready"}),
@@ -174,7 +174,7 @@ def api_node(contest: Contest) -> ApiNode:
         yield made
         await asyncio.Event().wait()
 
-    policy = NodePolicy(update_seconds=3600)
+    policy = NodePolicy(update_seconds=3600, **fields)
     node = ApiNode(contest.client, NAME, watch, clock=contest.clock, policy=policy)
     reflector = Reflector(
         contest.client, NODES, Node, node, clock=contest.real, field_selector=f"metadata.name={NAME}"
@@ -226,7 +226,7 @@ async def test_a_condition_that_another_writes_again_and_again(contest: Contest)
 
 
 async def test_a_node_that_another_deletes_again_and_again(contest: Contest) -> None:
-    api_node(contest)
+    api_node(contest, register_again=True)
     admin = contest.api.admin
     is_there = lambda: bool(admin.list("nodes")["items"])  # noqa: E731
     await until(is_there)

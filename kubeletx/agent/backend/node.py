@@ -55,9 +55,13 @@ class NodeBackend:
         images: ImageBackend,
         attached: Callable[[], tuple[AttachedVolume, ...]],
         read_host: Callable[[], Awaitable[HostUsage]],
+        checks: tuple[CheckFacts, ...],
         clock: Clock,
     ) -> None:
-        """`attached`: returns the devices of volumes that are attached to the node. `read_host`: the machine's usage."""
+        """`attached`: returns the devices of volumes that are attached to the node. `read_host`: the machine's usage.
+
+        `checks`: the plugins' health checks, before their first results.
+        """
         self._read_host = read_host
         self._clock = clock
         self._host_before: tuple[float, HostUsage] | None = None
@@ -70,7 +74,7 @@ class NodeBackend:
         self._images = images
         self._pressure = Pressure()
         self._problems: tuple[str, ...] = ()
-        self._checks: tuple[CheckFacts, ...] = ()
+        self._checks = checks
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
         registry.subscribe(self)

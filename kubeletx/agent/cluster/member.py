@@ -197,6 +197,7 @@ def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
         clock=clock,
         policy=NodePolicy(
             register=settings.register_node,
+            register_again=settings.register_deleted_node,
             taints=registration_taints(config),
             schedulable=settings.register_schedulable,
             external_cloud=config.node.cloud_provider == EXTERNAL,

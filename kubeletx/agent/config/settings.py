@@ -124,6 +124,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "Request the certificate of --port from the cluster and renew it; each request must be approved."),
     Setting("cluster.register_node", "registerNode", "register-node", Boolean(),
             "Create the Node object in the API server; false: it must exist."),
+    Setting("cluster.register_deleted_node", "kubeletx.registerDeletedNode", "register-deleted-node", Boolean(),
+            "Register a Node again at once when it is deleted; false: at the next start."),
     Setting("cluster.register_schedulable", "kubeletx.registerSchedulable", "register-schedulable", Boolean(),
             "Register the node so that pods may be scheduled to it at once."),
     Setting("cluster.register_with_taints", "registerWithTaints", "register-with-taints", Taints(),

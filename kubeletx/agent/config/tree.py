@@ -125,6 +125,11 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     None: the taints are set only when the node is registered.
     """
     register_node: bool = True
+    register_deleted_node: bool = False
+    """True: a Node that is deleted while the agent runs is registered again at once, without its cordon and taints.
+
+    False: at the next start of the agent, as by a kubelet.
+    """
     register_schedulable: bool = True
     """False: the node is registered as unschedulable until 'kubectl uncordon'."""
     register_with_taints: tuple[Taint, ...] = ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeletx.api import ClusterObjects
+from kubeletx.node.readiness import CheckFacts
 from kubeletx.pods import Review
 from kubeletx.pods.model.sources import API, SourceTraits
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
@@ -38,6 +39,11 @@ class PluginsAssembly(msgspec.Struct, frozen=True, kw_only=True):
     def review(self) -> Review | None:
         """Function that reviews a new pod with the plugins' admission checks; None if no plugin has one."""
         return self.services.review if self.services is not None else None
+
+    @property
+    def checks(self) -> tuple[CheckFacts, ...]:
+        """The plugins' health checks, none of which has run yet; the Node has a condition for each from the start."""
+        return self.services.checks() if self.services is not None else ()
 
     @property
     def sources(self) -> tuple[SourceTraits, ...]:

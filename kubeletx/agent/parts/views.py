@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from kubeletx.node.host_usage import read_host
+from kubeletx.node.readiness import CheckFacts
 from kubeletx.pods import DiskBoard, VolumeBoard
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.usage import UsageBoard
@@ -46,8 +47,12 @@ def make_views(
     images: ImagesAssembly,
     volumes: VolumesAssembly,
     pods: PodsAssembly,
+    checks: tuple[CheckFacts, ...],
 ) -> ViewsAssembly:
-    """Build the tasks that measure disk usage and collect unused images, and the objects that show node and images."""
+    """Build the tasks that measure disk usage and collect unused images, and the objects that show node and images.
+
+    `checks`: the plugins' health checks, before their first results.
+    """
     registry, manager, clock = runtimes.registry, pods.manager, ctx.clock
     period = ctx.config.eviction.volume_stats_seconds
     collector = ImageCollector(
@@ -89,6 +94,7 @@ def make_views(
         attached=partial(attached_volumes, volumes.preparer),
         read_host=partial(volumes.files, read_host, ctx.config.root_dir),
         clock=clock,
+        checks=checks,
     )
     runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
     return ViewsAssembly(

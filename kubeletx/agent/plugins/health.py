@@ -5,6 +5,8 @@ passed     ok                   True                 Normal; none for the first 
 warning    ok, with message     True, with message   Warning
 failed     failed               False                Warning
 unknown    ok, with message     Unknown              Warning; the check itself failed
+
+Until the first verdict the condition keeps the status that an earlier process of the agent reported (`NodeReporter`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import structlog
 
 from kubeletx.api import CheckResult, Clock, EventSink, HealthCheck, KubeletxError, ObjectRef, Severity
 from kubeletx.api.names import Event
-from kubeletx.node.readiness import CheckFacts
+from kubeletx.node.readiness import NOT_CHECKED, CheckFacts
 from kubeletx.server.views import PartHealth
 
 from .callbacks import Callbacks, expect, line
@@ -107,10 +109,8 @@ class HealthChecks:
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
         """Run each check once per period, until cancelled.
 
-        `on_changed`: called with `facts()` at the start and after each change of a result.
+        `on_changed`: called with `facts()` after each change of a result.
         """
-        if self._checks:
-            on_changed(self.facts())
         async with asyncio.TaskGroup() as group:
             for one in self._checks:
                 group.create_task(self._follow(one, on_changed), name=f"health check {one.name}")
@@ -162,5 +162,5 @@ async def _checked(check: HealthCheck) -> LastCheck:
 
 
 def _facts(one: RunningCheck) -> CheckFacts:
-    status, reason = _STATUS[one.outcome.verdict]
+    status, reason = ("Unknown", NOT_CHECKED) if one.outcome is NOT_YET else _STATUS[one.outcome.verdict]
     return CheckFacts(name=one.name, status=status, reason=reason, message=one.outcome.message)

@@ -91,7 +91,7 @@ class PluginServices:
     ) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """Return the coroutine functions that the agent runs as tasks, by name.
 
-        `on_checks`: called with the results of all health checks at the start and after each change.
+        `on_checks`: called with the results of all health checks after each change.
         """
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "plugin-health": partial(self._health.run, on_checks)
@@ -103,6 +103,10 @@ class PluginServices:
 
             tasks["plugin-volumes"] = partial(open_all, drivers)
         return tasks
+
+    def checks(self) -> tuple[CheckFacts, ...]:
+        """Return the last results of the plugins' health checks, for the node's conditions."""
+        return self._health.facts()
 
     def health(self) -> tuple[PartHealth, ...]:
         """Return the last results of the plugins' health checks as entries of ``/healthz``."""

@@ -2,14 +2,18 @@
 
     register (create, or bring labels and resources up to date) ─► watch of the own Node
          ▲                                                              │ what the API has
-         └── deleted: register again        status now ─► compare ─► PATCH nodes/NAME/status, nodes/NAME
+         └── if `register_again`: deleted   status now ─► compare ─► PATCH nodes/NAME/status, nodes/NAME
 
 The status is computed every `update_seconds` and when a runtime changes. It is sent when it differs from the API
 server's, and otherwise every `report_seconds`. Taints are set only at registration: NodeRestriction forbids a node to
 change them later.
 
-Foreign changes and a foreign deletion of the Node are corrected immediately the first time, then with growing delays
-while the other writer continues (`ForeignWrites`). The node's own changes never wait.
+As with a kubelet, a Node that is deleted while the agent runs is registered again only at the agent's next start: a
+Node that came back at once would have lost its cordon and the taints that others set. Until then the agent continues
+if another client creates the Node.
+
+Foreign changes of the Node, and with `register_again` its deletion, are corrected immediately the first time, then with
+growing delays while the other writer continues (`ForeignWrites`). The node's own changes never wait.
 
 Source: kubelet, pkg/kubelet/kubelet_node_status.go.
 """
@@ -50,6 +54,8 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     register: bool = True
+    register_again: bool = False
+    """True: a Node that is deleted while the agent runs is registered again at once."""
     taints: tuple[Taint, ...] = ()
     schedulable: bool = True
     """False: the node is registered as unschedulable."""
@@ -85,6 +91,8 @@ class ApiNode:
         self._reported: Node | None = None
         """The last `_wanted` that was reported; None before the first report."""
         self._was_registered = False
+        self._is_in_doubt = False
+        """True after a list that contradicts a newer answer: the Node is read before the next comparison."""
         self._foreign = ForeignWrites(clock)
         self._reported_at = float("-inf")
         self._news = asyncio.Event()
@@ -107,8 +115,19 @@ class ApiNode:
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:
-        """Store the Node from a complete list; an empty list means that the Node does not exist."""
-        if not unreadable:
+        """Store the Node from a complete list; an empty list means that the Node does not exist.
+
+        A list from a cache may be older than the answer to this agent's last request. Without the Node, or with an
+        older version of it, the list only makes the agent read the Node again: a version that it wrote itself is not a
+        foreign write, and an API server that was restored from a backup has older versions.
+        """
+        if unreadable:
+            return
+        known = self._current
+        if known is not None and (not items or is_older(items[0].metadata, known.metadata)):
+            self._is_in_doubt = True
+            self._news.set()
+        else:
             self._set(items[0] if items else None)
 
     def put(self, item: Node) -> None:
@@ -158,11 +177,11 @@ class ApiNode:
         wanted = self._wanted
         if wanted is None:
             return
-        if self._current is None or not self.registered.is_set():
-            if self._was_registered and not self._may_answer(_DELETION):
-                return
-            await self._register(wanted)
-            self._foreign.settle(_DELETION)
+        if self._is_in_doubt:
+            await self._read()
+        is_registered = self._current is not None and self.registered.is_set()
+        if not is_registered and not await self._register(wanted):
+            return
         current, reported = self._current, self._reported
         if current is None:
             return
@@ -174,10 +193,25 @@ class ApiNode:
     def _may_answer(self, what: str) -> bool:
         return self._foreign.may_answer(what, self._news.set)
 
-    async def _register(self, wanted: Node) -> None:
+    async def _read(self) -> None:
+        try:
+            found = await self._client.get(NODES.path(name=self._name), Node)
+        except NotFound:
+            found = None
+        self._is_in_doubt = False
+        self._set(found)
+
+    async def _register(self, wanted: Node) -> bool:
+        """Create the Node or read the existing one. Returns False if it was deleted and may not be created now."""
         path = NODES.path(name=self._name)
         self._reported = None
-        if self._policy.register:
+        if self._was_registered and not self._policy.register_again:
+            found = self._current  # another client may have created it
+            if found is None:
+                return False
+        elif self._was_registered and not self._may_answer(_DELETION):
+            return False
+        elif self._policy.register:
             fresh = replace(
                 wanted,
                 metadata=replace(wanted.metadata, uid="", creation_timestamp=None),
@@ -202,8 +236,10 @@ class ApiNode:
                 ) from error
         self._current = found
         self._was_registered = True
+        self._foreign.settle(_DELETION)
         self.registered.set()
         self._tell()
+        return True
 
     async def _report_status(self, current: Node, wanted: Node, reported: Node | None) -> bool:
         """Send the status if it differs from the API server's or the periodic report is due.
@@ -268,6 +304,9 @@ class ApiNode:
             return None
 
     def _set(self, node: Node | None) -> None:
+        if node is None and self._current is not None:
+            when = "now" if self._policy.register_again else "at the next start of kubeletx"
+            log.warning("Node was deleted in the API server", node=self._name, registered_again=when)
         self._current = node
         if node is None:
             self.registered.clear()

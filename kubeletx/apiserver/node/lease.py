@@ -83,7 +83,8 @@ class NodeLease:
         self._events = events
         self._lease: Lease | None = None
         self._problem = ""
-        self._node_uid = ""
+        self._node_uid: str | None = None
+        """UID of the Node; empty: it was deleted; None: not known yet."""
         self._silent = 0
         self._hurry = asyncio.Event()
         self._written: deque[str | None] = deque(maxlen=_WRITTEN)
@@ -99,6 +100,8 @@ class NodeLease:
         """Set the UID of the Node that owns the Lease; empty if there is no Node."""
         if node_uid and self._node_uid != node_uid and self._lease is not None:
             self._hurry.set()  # the Lease may name a deleted Node as owner, and would be garbage-collected
+        if not node_uid:
+            self._lease = None  # read before the next renewal: it is garbage-collected with the Node
         self._node_uid = node_uid
 
     # --- life ---
@@ -271,6 +274,8 @@ class NodeLease:
         """
         if self._lease is None and not await self._find_again():
             return
+        if self._lease is None and self._node_uid == "":
+            return  # as by a kubelet: without an owner nothing would delete it
         if self._lease is None:
             try:
                 made = self._renewed(Lease())

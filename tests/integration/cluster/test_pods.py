@@ -213,9 +213,12 @@ def test_a_debug_container_joins_a_running_pod(node: ClusterNode) -> None:
     )
 
 
-def test_a_node_that_was_deleted_registers_again(node: ClusterNode) -> None:
+def test_a_node_that_was_deleted_registers_again_at_the_next_start(node: ClusterNode) -> None:
     before = node.wait_ready()["metadata"]["uid"]
     node.admin.delete("nodes", node.name)
+    until(lambda: "Node was deleted" in node.agent.log_tail(), "the line of the log")
+    assert node.node() is None
+    node.agent.restart()
     until(lambda: (node.node() or {"metadata": {"uid": before}})["metadata"]["uid"] != before, "a new Node")
     node.wait_ready()
 

@@ -154,6 +154,23 @@ async def test_a_broken_check_is_unknown_and_is_asked_again(agent: AgentModel, a
         assert view.state == "ready"
 
 
+async def test_a_restart_is_no_transition_of_the_condition(agent: AgentModel) -> None:
+    check = Check(GOOD)
+    register(agent, "disk", check)
+    async with agent.running() as backend:
+        await agent.until(lambda: check.calls)
+        before = await condition(backend, "disk")
+    agent.clock.advance(600)
+    check.answer = asyncio.Event().wait
+    async with agent.running() as backend:
+        now = await condition(backend, "disk")
+        assert (now.status, now.reason) == ("True", "NotCheckedYet")
+        assert now.last_transition_time == before.last_transition_time
+        await agent.until(lambda: check.calls == 2)
+        await agent.clock.run_for(11)
+        assert (await condition(backend, "disk")).reason == "CheckBroken"
+
+
 async def test_a_check_that_cannot_be_made_is_failed_and_stops_no_other(agent: AgentModel) -> None:
     good = Check(GOOD)
     register(agent, "unmade", SystemExit("no way"))

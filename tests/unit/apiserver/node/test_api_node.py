@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from kubeletx.api import Conflict, NotFound
 from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
@@ -37,6 +38,11 @@ def wanted(ready: str = "True", **labels: str) -> Node:
             capacity={"cpu": "2"}, conditions=(NodeCondition(type="Ready", status=ready, reason="Because"),)
         ),
     )
+
+
+def given_up(status: str) -> dict[str, Any]:
+    """The patch of a controller that sets the condition Ready."""
+    return {"status": {"conditions": [{"type": "Ready", "status": status, "reason": "NodeStatusUnknown"}]}}
 
 
 class Around:
@@ -162,23 +168,77 @@ async def test_addresses_that_a_cloud_controller_set_stay_and_stale_hints_go(
 async def test_a_deleted_node_and_one_that_a_controller_gave_up_come_back(
     api: ApiServerDouble, run: Begin
 ) -> None:
-    around = Around(api)
+    around = Around(api, register_again=True)
     run(around)
     await until(lambda: around.ready() == "True")
     uid = around.seen()["metadata"]["uid"]
     api.admin.delete("nodes", NAME)
     await until(lambda: around.ready() == "True" and around.seen()["metadata"]["uid"] != uid)
-    given_up = {
-        "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}
-    }
-    api.admin.patch("nodes", NAME, given_up, subresource="status")
+    api.admin.patch("nodes", NAME, given_up("Unknown"), subresource="status")
     await until(lambda: around.ready() == "True")
+
+
+async def test_a_deleted_node_is_registered_again_at_the_next_start(api: ApiServerDouble, run: Begin) -> None:
+    around = Around(api)
+    run(around)
+    await until(lambda: around.ready() == "True" and api.watch_count("nodes"))
+    with capture_logs() as lines:
+        api.admin.delete("nodes", NAME)
+        await until(lambda: not around.node.registered.is_set())
+        around.become(wanted("False"))
+        await until(lambda: not around.changed.is_set())
+    assert around.seen() == {}
+    assert [one["registered_again"] for one in lines if "registered_again" in one] == [
+        "at the next start of kubeletx"
+    ]
+    api.admin.create("nodes", {"metadata": {"name": NAME}})
+    await until(lambda: around.ready() == "False")
+    api.admin.delete("nodes", NAME)
+    await until(lambda: not around.node.registered.is_set())
+    run(Around(api))
+    await until(lambda: around.ready() == "True")
+
+
+async def test_a_list_older_than_the_last_answer_is_no_foreign_write_and_no_deletion(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    around = Around(api)
+    run(around)
+    await until(lambda: around.ready() == "True" and api.watch_count("nodes"))
+    first = around.node.current
+    assert first is not None
+    around.become(wanted("False"))
+    await until(lambda: around.ready() == "False")
+    seen: list[Node | None] = []
+    around.node.subscribe(seen.append)
+    with capture_logs() as lines:
+        for items in ((first,), ()):
+            seen.clear()
+            around.node.replace(items, ())
+            await until(lambda: seen)
+            assert [one.metadata.uid for one in seen if one] == [first.metadata.uid]
+        api.admin.patch("nodes", NAME, given_up("True"), subresource="status")
+        await until(lambda: around.ready() == "False")  # the first true correction does not wait
+    assert [one["fields"] for one in lines] == ["status.conditions[Ready]"]
+
+
+async def test_versions_of_a_restored_api_server_count_although_they_are_older(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    around = Around(api)
+    run(around)
+    await until(lambda: around.ready() == "True" and api.watch_count("nodes"))
+    restored = around.node.current
+    assert restored is not None
+    around.node.put(replace(restored, metadata=replace(restored.metadata, resource_version="999999999")))
+    around.node.replace((restored,), ())
+    await until(lambda: around.node.current == restored)
 
 
 async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_of_the_present_one(
     api: ApiServerDouble,
 ) -> None:
-    around = Around(api)
+    around = Around(api, register_again=True)
     reported: list[str] = []
     around.node.subscribe(lambda node: reported.append(node.metadata.uid if node else ""))
     task = asyncio.create_task(around.node.run())
@@ -250,6 +310,12 @@ async def test_the_lease_is_made_renewed_and_found_again(api: ApiServerDouble) -
             await around.lease.renew()
         await around.lease.renew()
         assert seen()["spec"]["holderIdentity"] == NAME
+        around.lease.owned_by("")  # its Node was deleted, and the garbage collector deletes the lease
+        api.admin.delete("leases", NAME, namespace="kube-node-lease")
+        with contextlib.suppress(Conflict, NotFound):
+            await around.lease.renew()
+        await around.lease.renew()
+        assert api.admin.list("leases", "kube-node-lease")["items"] == []
     finally:
         await around.client.close()
         await until(lambda: not connections(api))
