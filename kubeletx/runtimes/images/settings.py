@@ -25,7 +25,7 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_once(self) -> int | None:
-        """Maximum number of concurrent pulls in one store; None for no limit.
+        """Maximum number of concurrent pulls from servers in one store; None for no limit.
 
         It is `parallel` if that is above 1, else 1 with `serialize` and no limit without.
         """

@@ -258,7 +258,9 @@ class ImageStore:
     ) -> ImageStatus:
         # Before taking a slot: a program that returns credentials may run for a minute, and no pull should wait for it.
         candidates = (*credentials, *await self._credentials.lookup(image.requested, puller))
-        async with self._slots if self._slots is not None else contextlib.nullcontext():
+        # A file of this node needs no server, so no server holds it up.
+        is_local = image.requested.startswith(("/", "file://"))
+        async with self._slots if self._slots is not None and not is_local else contextlib.nullcontext():
             await self._bucket.take()
             began = self._clock.monotonic()
             if on_begin is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +14,7 @@ from kubeletx_libvirt.domain.devices import (
 )
 from kubeletx_libvirt.domain.sizing import MIB, Size
 from kubeletx_libvirt.records import UnitRecord
-from kubeletx_libvirt.resize import check_within, granted_now, merged
+from kubeletx_libvirt.resize import check_memory, check_within, granted_now, merged
 from kubeletx_libvirt.resize import refusal as resize_refusal
 from kubeletx_libvirt.snapshots import refusal, snapshot_status, snapshot_xml
 
@@ -84,6 +85,26 @@ def test_a_machine_grows_no_further_than_it_was_made_for(vcpus: int, memory: int
     size = Size(vcpus=vcpus, max_vcpus=vcpus, memory_bytes=memory, max_memory_bytes=memory)
     with pytest.raises(InvalidPod, match="can grow to"):
         check_within(size, {"max_vcpus": 2, "max_memory_bytes": 2 * MIB})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "usable", "refused"),
+    [
+        (200, 100, ""),
+        (155, 100, "155 MiB are less than 156 MiB, and the guest uses that much now"),
+        (156, 100, ""),
+        (300, 0, ""),
+        (16, None, ""),
+        (15, None, "no guest runs with less"),
+        (15, 256, "no guest runs with less"),
+    ],
+)
+def test_a_running_guest_keeps_the_memory_that_it_uses(wanted: int, usable: int | None, refused: str) -> None:
+    size = Size(vcpus=1, max_vcpus=1, memory_bytes=wanted * MIB, max_memory_bytes=wanted * MIB)
+    seen = {"actual": 256 * 1024} | ({"usable": usable * 1024} if usable is not None else {})
+    with pytest.raises(InvalidPod, match=refused) if refused else contextlib.nullcontext():
+        check_memory(size, seen)
+    check_memory(size, {})
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBpOyMzs1yFhcdJpGqCFOQdNcGw6Xz7sRP8nT
         ({"keyPairs": {"ops": "hello"}}, r"keyPairs\.ops: is no SSH public key"),
         ({"keyPairs": {"ops": " "}}, r"keyPairs\.ops: is empty"),
         ({"keyPairs": {"ops": KEY[:40]}}, r"keyPairs\.ops"),
+        ({"imageHosts": ["https://images.example"]}, r"imageHosts: 'https://images.example' is not a server"),
+        ({"imageHosts": ["a:b"]}, r"imageHosts: 'a:b'"),
+        ({"imageHosts": [""]}, r"imageHosts: ''"),
         ({"imageDirectories": ["images"]}, r"imageDirectories: 'images' is not an absolute path"),
     ],
 )
@@ -52,5 +55,6 @@ def test_settings_that_work_are_taken() -> None:
         "ports": {"p": {"network": "a"}, "q": {}},
         "keyPairs": {"ops": f'# two\n{KEY}\nrestrict,command="a b" {KEY}\n'},
         "imageDirectories": ["/srv/images"],
+        "imageHosts": ["images.example", "*.cdn.example", "127.0.0.1:5000", "[fd00::1]:443"],
     }
     assert msgspec.convert(section, Settings).max_vcpus == 1

@@ -66,6 +66,11 @@ def _problems(settings: Settings) -> Iterator[str]:
     for path in settings.image_directories or ():
         if not Path(path).is_absolute():
             yield f"imageDirectories: {path!r} is not an absolute path; start it with '/'"
+    for entry in settings.image_hosts or ():
+        from kubeletx_libvirt.images.reach import host_problem
+
+        if problem := host_problem(entry):
+            yield f"imageHosts: {entry!r} {problem}"
 
 
 def _network_problems(field: str, target: NetworkTarget) -> Iterator[str]:

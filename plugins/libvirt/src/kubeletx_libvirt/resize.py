@@ -7,12 +7,14 @@ and in its definition, and returns. The granted size (`UnitRecord.resources`) is
 after every event about vCPUs or memory.
 
 vCPUs can only be added to an emulated guest (domain type `qemu`): QEMU's emulation cannot safely remove one,
-so such a request is refused before anything is changed.
+so such a request is refused before anything is changed. So is less memory than the guest uses: its balloon
+would take memory until the guest ends programs.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
@@ -31,6 +33,9 @@ from kubeletx_libvirt.records import Records, UnitRecord
 from kubeletx_libvirt.units import Units
 
 log = structlog.get_logger(__name__)
+
+MIN_MEMORY_BYTES = 16 * MIB
+"""Least memory of a running guest that does not report how much it uses: firmware and a small kernel."""
 
 
 class Resizes:
@@ -55,7 +60,7 @@ class Resizes:
         """Store and request a new size; the guest may follow later.
 
         A field of `resources` that is None is left unchanged. Raises InvalidPod above the machine's maximums,
-        and Unsupported for fewer vCPUs of a running emulated guest.
+        and for less memory than the guest needs; Unsupported for fewer vCPUs of a running emulated guest.
         """
         async with self._units.alone(unit_id):
             found = await self._domains.get(unit_id)
@@ -67,6 +72,7 @@ class Resizes:
                 text = await self._connection.use(read_definition, unit_id)
                 if (why := refusal(text, size)) is not None:
                     raise Unsupported(why)
+                check_memory(size, await self._connection.use(_memory, unit_id))
             await self._records.save_unit(unit_id, msgspec.structs.replace(record, asked=wanted))
             await self._connection.use(_apply, unit_id, size)
             await self.measure(unit_id)
@@ -153,6 +159,28 @@ def check_within(size: Size, made_with: dict[str, int]) -> None:
         )
 
 
+def check_memory(size: Size, seen: Mapping[str, int]) -> None:
+    """Raise InvalidPod if a running guest cannot do with this size.
+
+    `seen`: memory statistics of the domain in KiB; without ``usable`` the guest does not report them.
+    """
+    has = seen.get("actual", 0) * 1024
+    if size.memory_bytes >= has:
+        return
+    least, why = MIN_MEMORY_BYTES, "no guest runs with less"
+    if "usable" in seen:
+        used = has - seen["usable"] * 1024
+        if used > least:
+            least, why = used, "the guest uses that much now"
+    if size.memory_bytes < least:
+        least_mib = -(-least // MIB)
+        raise InvalidPod(
+            field="resources.limits[memory]",
+            problem=f"{size.memory_bytes // MIB} MiB are less than {least_mib} MiB, and {why}",
+            fix=f"ask for {least_mib} MiB or more, or end programs in the guest first",
+        )
+
+
 def refusal(text: str, size: Size) -> str | None:
     """Return the reason that a running machine cannot get this size; None if it can.
 
@@ -230,6 +258,12 @@ def _change_vcpus(domain: libvirt.virDomain, vcpus: int) -> None:
         libvirt.libvirtError
     ):  # without a guest agent the guest's own rules bring it online
         domain.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_VCPU_GUEST | libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _memory(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
+    with contextlib.suppress(libvirt.libvirtError):  # the driver has no statistics
+        return dict(handle.lookupByUUIDString(uuid).memoryStats())
+    return {}
 
 
 def _granted(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:

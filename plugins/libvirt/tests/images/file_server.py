@@ -12,7 +12,8 @@ from aiohttp import web
 class FileServer:
     """Serves `files` by path. Everything else is off until a test sets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.files: dict[str, bytes] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.sent_bytes = 0
@@ -22,6 +23,8 @@ class FileServer:
         self.modified: float | None = None
         self.status = 200
         self.stall_after: int | None = None
+        self.drips = False
+        """Every body is sent byte by byte, without end."""
         self.break_after: list[int] = []
         self.announce_more = 0
         self.chunked = False
@@ -40,14 +43,14 @@ class FileServer:
     @property
     def url(self) -> str:
         """Where it is."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     async def __aenter__(self) -> FileServer:
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, self.host, 0)
         await site.start()
         self.port = self._runner.addresses[0][1]
         return self
@@ -74,12 +77,20 @@ class FileServer:
             return web.Response(status=302, headers={"Location": self.redirects[path]})
         if path in self.answers:
             status, headers, body = self.answers[path]
+            if self.drips:
+                return await self._drip(request, web.StreamResponse(status=status, headers=headers))
             return web.Response(status=status, headers=headers, body=body)
         if self.status != 200:
             return web.Response(status=self.status, text="no")
         if path not in self.files:
             return web.Response(status=404)
         return await self._send(request, self.files[path])
+
+    async def _drip(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+        await response.prepare(request)
+        while True:
+            await response.write(b"x")
+            await asyncio.sleep(0)
 
     async def _send(self, request: web.Request, content: bytes) -> web.StreamResponse:
         headers = {}
@@ -107,6 +118,8 @@ class FileServer:
             response.enable_chunked_encoding()
         else:
             response.content_length = len(content) - start + self.announce_more
+        if self.drips:
+            return await self._drip(request, response)
         await response.prepare(request)
         await self.gate.wait()
         end = len(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import lzma
@@ -193,6 +194,51 @@ async def test_a_server_that_hangs_is_given_up_in_words(make_images: MakeImages,
     await images.open()
     with pytest.raises(TimedOut, match=r"sent nothing for 0\.2 s, after 0 of \d+ bytes"):
         await pull(images, f"{server.url}/d.img")
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    make_images: MakeImages, server: FileServer, chunked: bool
+) -> None:
+    server.files["/d.img"] = BIG
+    server.drips, server.chunked = True, chunked
+    images = make_images(image_stall_seconds=0.2)
+    await images.open()
+    async with asyncio.timeout(5):
+        with pytest.raises(TimedOut, match=r"sent only \d+ bytes in 0\.2 s, after \d+"):
+            await pull(images, f"{server.url}/d.img")
+
+
+async def test_an_answer_begins_in_time_whatever_comes_before_it(make_images: MakeImages) -> None:
+    ended = asyncio.Event()
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+                await writer.drain()
+                await asyncio.sleep(0)
+        writer.close()
+        ended.set()
+
+    images = make_images(image_stall_seconds=0.2)
+    await images.open()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as hints:
+        port = hints.sockets[0].getsockname()[1]
+        async with asyncio.timeout(5):
+            with pytest.raises(TimedOut, match=r"did not answer within 0\.2 s"):
+                await pull(images, f"http://127.0.0.1:{port}/d.img")
+            await ended.wait()
+
+
+async def test_a_server_that_breaks_after_every_few_bytes_is_given_up(
+    images: LibvirtImages, server: FileServer
+) -> None:
+    server.files["/d.img"] = BIG
+    server.break_after = [40_000] * 10
+    with pytest.raises(Unavailable, match="the next attempt resumes there"):
+        await pull(images, f"{server.url}/d.img")
+    assert len(server.requests) == 3
 
 
 async def test_a_server_that_is_not_there_is_named(images: LibvirtImages) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ import pytest
 from kubeletx_libvirt.images.oci import INDEXES, MANIFESTS
 from kubeletx_libvirt.images.service import LibvirtImages
 
-from kubeletx.api import ImageAuth, InvalidPod, PermissionDenied
+from kubeletx.api import ImageAuth, InvalidPod, PermissionDenied, TimedOut
 from plugins.libvirt.tests.images.conftest import MakeImages, spec
 from plugins.libvirt.tests.images.disks import qcow2
 from plugins.libvirt.tests.images.file_server import FileServer
@@ -88,6 +89,7 @@ async def test_an_index_leads_to_the_image_of_this_architecture(
     ("document", "word"),
     [
         (b"{", "no readable manifest"),
+        (b'{"a":' + b"[" * 100_000, "no readable manifest"),
         (b"{}", "without layers"),
         (manifest(b"x", digest="sha256:../../etc/passwd"), "digest"),
         (manifest(b"x", digest="md5:" + "a" * 32), "digest"),
@@ -102,6 +104,43 @@ async def test_a_strange_manifest_is_refused(
     publish(server, "d", ("1", document))
     images = await opened(make_images, server)
     with pytest.raises(InvalidPod, match=word):
+        await pull(images, server, "d:1")
+
+
+@pytest.mark.parametrize("slow", ["manifest", "token", "token by form"])
+async def test_a_small_document_has_one_deadline(
+    make_images: MakeImages, server: FileServer, slow: str
+) -> None:
+    if slow == "manifest":
+        publish(server, "d", ("1", b"{}"))
+    else:
+        server.guard = ("Bearer t0ken", "/v2/", f'Bearer realm="{server.url}/token"')
+        server.answers["/token"] = (200, {}, b"{}")
+    server.drips = True
+    images = await opened(make_images, server, image_stall_seconds=0.2)
+    async with asyncio.timeout(5):
+        with pytest.raises(TimedOut, match=r"did not send the manifest within 0\.2 s"):
+            await pull(images, server, "d:1", ImageAuth(identity_token="i") if "form" in slow else None)
+
+
+async def test_all_layers_together_may_unpack_to_the_limit(
+    make_images: MakeImages, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletx_libvirt.images.layers._EXTRA_BYTES", 0)
+    lower = gzip.compress(layer(bytes(600_000)))
+    upper = io.BytesIO()
+    with tarfile.open(fileobj=upper, mode="w:gz") as tar:
+        info = tarfile.TarInfo("ballast")
+        info.size = 600_000
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+    blobs = (lower, upper.getvalue())
+    layers = [json.loads(manifest(one))["layers"][0] for one in blobs]
+    for one in layers:
+        one["mediaType"] += "+gzip"
+    document = json.dumps({"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": layers}).encode()
+    publish(server, "d", ("1", document), blobs=blobs)
+    images = await opened(make_images, server, max_image_bytes=1_000_000)
+    with pytest.raises(InvalidPod, match="unpack to more than is allowed"):
         await pull(images, server, "d:1")
 
 

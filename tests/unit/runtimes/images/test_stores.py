@@ -187,6 +187,10 @@ async def test_pulls_are_serial_per_store_and_stores_do_not_wait_for_each_other(
     await shop.world.clock.settle()
     assert shop.fake("one").counts["pull_image"] == 1
     await shop.pull("app:1", "two")
+    local = [asyncio.create_task(shop.pull(name)) for name in ("/srv/d.img", "file:///srv/e.img")]
+    await shop.world.clock.settle()
+    assert shop.fake("one").counts["pull_image"] == 3  # files of this node do not wait for servers
+    tasks += local
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

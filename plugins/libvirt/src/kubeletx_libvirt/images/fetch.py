@@ -10,25 +10,29 @@ from __future__ import annotations
 import base64
 import random
 import re
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import aiohttp
 import msgspec
 
-from kubeletx.api import BoundedThreadPool, Clock, PullProgress, Unavailable
+from kubeletx.api import BoundedThreadPool, Clock, PullProgress, TimedOut, Unavailable
 
 from .http import Broken, Http, check_status
 from .importing import too_large
 from .index import Validators
 from .part import Part, PartState
 from .problems import Refused, free_bytes, no_space
+from .reach import Reach
 from .unpack import CHUNK_BYTES
 
 Report = Callable[[PullProgress], None]
 
 _TRIES = 3
 _LONGEST_WAIT_SECONDS = 10.0
+_LEAST_BYTES = 1 << 16
+"""Progress: what a server must send within the stall time, and what resets the count of failed tries."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
@@ -37,6 +41,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     `image`: the reference in the manifest. `shown`: the URL for messages, without secrets. `fixed`: the URL
     contains the digest, so its content never changes. `may_downgrade`: follow redirects from https to http.
+    `reach`: servers that may be contacted.
     `known`: validators of the stored copy; nothing is transferred if the server still has the same.
     `limit_bytes`: maximum size. `size_bytes`: the expected size; None: unknown.
     """
@@ -45,6 +50,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     shown: str
     headers: dict[str, str] = {}
+    reach: Reach
     fixed: bool = False
     may_downgrade: bool = False
     known: Validators | None = None
@@ -66,8 +72,9 @@ class Downloads:
     async def download(self, wanted: Wanted, part: Part, report: Report) -> Validators | None:
         """Download the file into `part` and return its validators; None if the stored copy is still current.
 
-        Raises Unavailable if the connection breaks repeatedly without new bytes (received bytes are kept for
-        the next call), TimedOut if the server sends nothing, Refused for an unacceptable file, and OSError.
+        Raises Unavailable if the connection breaks repeatedly with few new bytes (received bytes are kept for
+        the next call), TimedOut if the server sends nothing or too slowly, Refused for an unacceptable file or
+        server, and OSError.
         """
         await self._workers.finish(part.load, wanted.url)
         most, failures = part.size, 0
@@ -76,7 +83,7 @@ class Downloads:
                 try:
                     return await self._try(wanted, part, report)
                 except Broken as broken:
-                    has_more, most = part.size > most, max(most, part.size)
+                    has_more, most = part.size >= most + _LEAST_BYTES, max(most, part.size)
                     failures = 0 if has_more else failures + 1
                     if failures >= _TRIES or (broken.stalled and not has_more):
                         raise _say_how_far(broken, part) from broken
@@ -98,7 +105,11 @@ class Downloads:
             elif wanted.known.modified:
                 headers["If-Modified-Since"] = wanted.known.modified
         async with self.http.get(
-            wanted.url, headers, shown=wanted.shown, may_downgrade=wanted.may_downgrade
+            wanted.url,
+            headers,
+            shown=wanted.shown,
+            reach=wanted.reach,
+            may_downgrade=wanted.may_downgrade,
         ) as response:
             if response.status == HTTPStatus.NOT_MODIFIED and wanted.known is not None and not offset:
                 return None
@@ -148,12 +159,24 @@ class Downloads:
                 raise no_space(wanted.image, part.path.parent, total - part.size)
         report(PullProgress(done_bytes=part.size, total_bytes=total, message="downloading"))
         buffer = bytearray()
+        began, recent = time.monotonic(), 0
         try:
             async for piece in response.content.iter_any():
                 buffer += piece
+                recent += len(piece)
                 if len(buffer) >= CHUNK_BYTES:
                     await self._write(wanted, part, buffer)
                     report(PullProgress(done_bytes=part.size, total_bytes=total, message="downloading"))
+                if recent >= _LEAST_BYTES:
+                    began, recent = time.monotonic(), 0
+                elif time.monotonic() - began > self.http.stall_seconds:
+                    raise Broken(
+                        TimedOut(
+                            f"{wanted.shown}: the server sent only {recent} bytes in "
+                            f"{self.http.stall_seconds:g} s"
+                        ),
+                        stalled=True,
+                    )
         finally:
             if buffer:
                 await self._write(wanted, part, buffer)

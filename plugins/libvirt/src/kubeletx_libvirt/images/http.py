@@ -1,11 +1,13 @@
 """`Http`: an HTTP client that follows redirects only to http(s), and whose errors name the cause.
 
-Redirects are followed here and not by aiohttp, so that each target is checked: only http(s), and from https
-to http only if a checksum verifies the content. Credentials are sent only to the first server.
+Redirects are followed here and not by aiohttp, so that each target is checked: only http(s), only servers that
+the pull may contact, and from https to http only if a checksum verifies the content. Credentials are sent only
+to the first server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 import urllib.request
@@ -14,17 +16,17 @@ from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
-from yarl import URL
 
 from kubeletx.api import InvalidPod, KubeletxError, NotFound, PermissionDenied, TimedOut, Unavailable
 
 from .problems import Refused
+from .reach import Reach, guarded_socket
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
 _CONNECT_SECONDS = 30.0
 _SHOWN_ERROR_CHARACTERS = 200
-_MAX_ANSWER_BYTES = 1 << 20
+_MAX_DOCUMENT_BYTES = 4 << 20
 
 
 class Broken(Exception):
@@ -42,53 +44,62 @@ class Broken(Exception):
 class Http:
     """HTTP client that checks redirects and translates errors.
 
-    `stall_seconds`: longest time without data.
+    `stall_seconds`: longest time without data, until an answer begins, and for a whole document (`deadline`).
     """
 
     def __init__(self, *, stall_seconds: float, user_agent: str = "kubeletx") -> None:
         self.stall_seconds = stall_seconds
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
         """Close all connections; a later request opens new ones."""
-        session, self._session = self._session, None
-        if session is not None:
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
             await session.close()
 
     @contextlib.asynccontextmanager
     async def get(
-        self, url: str, headers: Mapping[str, str], *, shown: str, may_downgrade: bool = False
+        self, url: str, headers: Mapping[str, str], *, shown: str, reach: Reach, may_downgrade: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield the answer after all redirects, whatever its status.
 
         `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http. Raises Broken if
-        the connection breaks, also while the body is read; Unavailable if no connection can be made; Refused
-        for a redirect that must not be followed.
+        the connection breaks, also while the body is read, or if no answer begins; Unavailable if no connection
+        can be made; Refused for a server outside `reach`, or a redirect that must not be followed.
         """
         sent = {"Accept-Encoding": "identity", **headers}
         with self._in_words(shown):
-            for _ in range(_MAX_REDIRECTS + 1):
-                async with self._open(url, sent) as response:
-                    if response.status not in _REDIRECTS:
-                        yield response
-                        return
-                    target = _redirect(url, response.headers.get("Location", ""), may_downgrade)
-                if _origin(target) != _origin(url):
-                    sent.pop("Authorization", None)
-                url = target
-            raise Refused(f"is redirected more than {_MAX_REDIRECTS} times", "correct the URL")
+            try:
+                # For all redirects together: each byte of a header would extend the limit of the socket.
+                async with asyncio.timeout(self.stall_seconds):
+                    response = await self._follow(url, sent, reach, may_downgrade)
+            except TimeoutError as error:
+                late = TimedOut(f"{shown}: the server did not answer within {self.stall_seconds:g} s")
+                raise Broken(late, stalled=True) from error
+            async with response:
+                yield response
 
-    async def post_form(self, url: str, form: Mapping[str, str], *, shown: str) -> bytes:
-        """Post a form, without following redirects. Returns at most the first MiB of the answer's body."""
+    async def post_form(self, url: str, form: Mapping[str, str], *, shown: str, reach: Reach) -> bytes:
+        """Post a form, without following redirects, and return the answer's body."""
+        with self._in_words(shown):
+            async with await self._request("POST", url, reach, data=form) as response:
+                check_status(response, shown)
+                return await read_document(response, shown)
+
+    @contextlib.asynccontextmanager
+    async def deadline(self, shown: str) -> AsyncIterator[None]:
+        """Context manager: limits requests for small documents to `stall_seconds` in total.
+
+        Raises TimedOut after that time, and the error of a Broken instead of it.
+        """
         try:
-            with self._in_words(shown):
-                session = self._need_session()
-                async with session.post(
-                    url, data=form, allow_redirects=False, proxy=proxy_of(url)
-                ) as response:
-                    check_status(response, shown)
-                    return await response.content.read(_MAX_ANSWER_BYTES)
+            async with asyncio.timeout(self.stall_seconds):
+                yield
+        except TimeoutError as error:
+            raise TimedOut(
+                f"{shown}: the server did not send the manifest within {self.stall_seconds:g} s"
+            ) from error
         except Broken as broken:
             raise broken.error from broken
 
@@ -113,19 +124,41 @@ class Http:
         except ssl.SSLError as error:
             raise Unavailable(f"{shown}: no secure connection: {error.reason}") from error
 
-    def _open(
-        self, url: str, headers: Mapping[str, str]
-    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        # A URL of plain ASCII is sent as written: a signed query must not be quoted again.
-        try:
-            target = URL(url, encoded=url.isascii())
-        except ValueError as error:
-            raise Refused(f"leads to a broken URL ({error})", "correct the URL") from error
-        return self._need_session().get(target, headers=headers, allow_redirects=False, proxy=proxy_of(url))
+    async def _follow(
+        self, url: str, sent: dict[str, str], reach: Reach, may_downgrade: bool
+    ) -> aiohttp.ClientResponse:
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = await self._request("GET", url, reach, headers=sent)
+            if response.status not in _REDIRECTS:
+                return response
+            async with response:
+                target = _redirect(url, response.headers.get("Location", ""), may_downgrade)
+            if _origin(target) != _origin(url):
+                sent.pop("Authorization", None)
+            url = target
+        raise Refused(f"is redirected more than {_MAX_REDIRECTS} times", "correct the URL")
 
-    def _need_session(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        reach: Reach,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: Mapping[str, str] | None = None,
+    ) -> aiohttp.ClientResponse:
+        target = reach.check(url)
+        proxy = proxy_of(url)
+        # The operator's proxy may be on this node.
+        session = self._need_session(is_guarded=reach.is_guarded and proxy is None)
+        return await session.request(
+            method, target, headers=headers, data=data, allow_redirects=False, proxy=proxy
+        )
+
+    def _need_session(self, *, is_guarded: bool) -> aiohttp.ClientSession:
+        if is_guarded not in self._sessions:
+            self._sessions[is_guarded] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(socket_factory=guarded_socket if is_guarded else None),
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": self._user_agent},
@@ -135,7 +168,19 @@ class Http:
                     sock_read=self.stall_seconds,
                 ),
             )
-        return self._session
+        return self._sessions[is_guarded]
+
+
+async def read_document(response: aiohttp.ClientResponse, shown: str) -> bytes:
+    """Return the body of a small document. Raises InvalidPod if it has more than 4 MiB."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _MAX_DOCUMENT_BYTES:
+            raise InvalidPod(
+                field="image", problem=f"{shown} has a manifest of more than {_MAX_DOCUMENT_BYTES} bytes"
+            )
+    return bytes(body)
 
 
 def check_status(response: aiohttp.ClientResponse, shown: str) -> None:

@@ -25,7 +25,7 @@ _DIRECTORY = "disk"
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _MAX_HEADER_BYTES = 1 << 20
 _EXTRA_BYTES = 4 << 30
-"""Maximum number of bytes in a layer in addition to the disk."""
+"""Maximum number of bytes in all layers in addition to the disk."""
 
 
 class DiskSearch:
@@ -40,6 +40,7 @@ class DiskSearch:
         """True once a whiteout hides all lower layers, so that they need not be read."""
         self._target, self._limits, self._stop = target, limits, stop
         self._hidden: set[str] = set()
+        self._left = limits.image_bytes + _EXTRA_BYTES
 
     def read_layer(self, path: Path) -> None:
         """Search one layer. `path`: the layer as a tar archive, which may be packed.
@@ -52,7 +53,7 @@ class DiskSearch:
             kind = packing_of(file.read(8))
             file.seek(0)
             chunks = unpack(file, kind) if kind else iter(lambda: file.read(CHUNK_BYTES), b"")
-            stream = _Stream(chunks, self._limits.image_bytes + _EXTRA_BYTES, self._stop)
+            stream = _Stream(chunks, self._left, self._stop)
             try:
                 with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:
                     for member in tar:
@@ -70,6 +71,7 @@ class DiskSearch:
                 raise Refused(
                     f"has a layer that is not a sound tar archive ({error})", "push it again"
                 ) from error
+        self._left = stream.left
         self._hidden |= hidden
         self.is_hidden_below = self.is_hidden_below or opaque
 
@@ -103,7 +105,7 @@ class _Stream(io.RawIOBase):
     """Readable file object over an iterator of chunks. Raises Refused after more than `limit` bytes."""
 
     def __init__(self, chunks: Iterator[bytes], limit: int, stop: threading.Event) -> None:
-        self._chunks, self._left, self._stop = chunks, limit, stop
+        self._chunks, self.left, self._stop = chunks, limit, stop
         self._rest = b""
 
     def readable(self) -> bool:
@@ -118,9 +120,12 @@ class _Stream(io.RawIOBase):
                 return b""
             self._rest = chunk
         data, self._rest = self._rest[:size], self._rest[size:]
-        self._left -= len(data)
-        if self._left < 0:
-            raise Refused("has a layer that unpacks to more than is allowed", "make the image smaller")
+        self.left -= len(data)
+        if self.left < 0:
+            raise Refused(
+                "has layers that unpack to more than is allowed",
+                "make the image smaller, or raise kubeletx.plugins.libvirt.maxImageBytes",
+            )
         return data
 
 

@@ -17,14 +17,14 @@ from collections.abc import Collection
 from http import HTTPStatus
 from urllib.parse import urlencode, urlsplit
 
-import aiohttp
 import msgspec
 
-from kubeletx.api import ImageAuth, InvalidPod, PermissionDenied, Unavailable
+from kubeletx.api import ImageAuth, PermissionDenied, Unavailable
 
 from .fetch import basic_header
-from .http import Broken, Http, check_status
+from .http import Http, check_status, read_document
 from .problems import Refused
+from .reach import Reach
 from .reference import OciImage
 
 MANIFESTS = (
@@ -41,7 +41,6 @@ _LAYER = re.compile(
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CHALLENGE = re.compile(r'([A-Za-z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_MAX_MANIFEST_BYTES = 4 << 20
 _MAX_LAYERS = 512
 _HUB = {"docker.io": "registry-1.docker.io"}
 
@@ -81,13 +80,18 @@ class Registry:
     """
 
     def __init__(
-        self, http: Http, image: OciImage, auth: ImageAuth | None, *, insecure: Collection[str], shown: str
+        self,
+        http: Http,
+        image: OciImage,
+        auth: ImageAuth | None,
+        *,
+        insecure: Collection[str],
+        reach: Reach,
+        shown: str,
     ) -> None:
         self._http, self._image, self._auth, self._shown = http, image, auth, shown
-        self._is_insecure = image.registry in {name.lower() for name in insecure}
-        scheme = "http" if self._is_insecure else "https"
-        host = _HUB.get(image.registry, image.registry)
-        self._base = f"{scheme}://{host}/v2/{image.repository}"
+        self._reach = reach
+        self._base = f"{address_of(image, insecure)}/v2/{image.repository}"
         self.headers: dict[str, str] = {}
         """Request headers for the registry. They contain the credential once `find_manifest` has learned
         which kind is required.
@@ -96,8 +100,13 @@ class Registry:
     async def find_manifest(self, known_digest: str = "") -> Manifest | None:
         """Return the image's manifest for this machine; None if its digest is equal to `known_digest`.
 
-        Raises Refused for an image that cannot be used, and the errors of `Http.get` and `http.check_status`.
+        Raises Refused for an image that cannot be used, TimedOut, and the errors of `Http.get` and
+        `http.check_status`.
         """
+        async with self._http.deadline(self._shown):
+            return await self._find_manifest(known_digest)
+
+    async def _find_manifest(self, known_digest: str) -> Manifest | None:
         digest, document = await self._get_document(self._image.digest or self._image.tag)
         if digest == known_digest:
             return None
@@ -147,16 +156,15 @@ class Registry:
         url = f"{self._base}/manifests/{reference}"
         accept = {"Accept": ", ".join((*MANIFESTS, *INDEXES))}
         for is_second in (False, True):
-            try:
-                async with self._http.get(url, {**accept, **self.headers}, shown=self._shown) as response:
-                    if response.status == HTTPStatus.UNAUTHORIZED and not is_second:
-                        challenges = response.headers.getall("WWW-Authenticate", [])
-                    else:
-                        check_status(response, self._shown)
-                        body = await _read(response, self._shown)
-                        break
-            except Broken as broken:
-                raise broken.error from broken
+            async with self._http.get(
+                url, {**accept, **self.headers}, shown=self._shown, reach=self._reach
+            ) as response:
+                if response.status == HTTPStatus.UNAUTHORIZED and not is_second:
+                    challenges = response.headers.getall("WWW-Authenticate", [])
+                else:
+                    check_status(response, self._shown)
+                    body = await read_document(response, self._shown)
+                    break
             await self._log_in(challenges)
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         if _DIGEST.fullmatch(reference) and digest != reference:
@@ -165,7 +173,7 @@ class Registry:
             )
         try:
             return digest, msgspec.json.decode(body, type=_Document)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(f"has no readable manifest ({error})", "check the registry's address") from error
 
     # --- who we are ---
@@ -193,7 +201,7 @@ class Registry:
             return self._auth.registry_token
         realm = parameters["realm"]
         scheme = urlsplit(realm).scheme
-        if scheme != "https" and not (scheme == "http" and self._is_insecure):
+        if scheme != "https" and not (scheme == "http" and self._base.startswith("http://")):
             raise Refused(
                 f"would send credentials to {realm[:80]!r}, which is not https", "correct the registry"
             )
@@ -206,18 +214,15 @@ class Registry:
         headers = dict(basic_header(name, password)) if name else {}
         if self._auth is not None and self._auth.identity_token:
             query |= {"grant_type": "refresh_token", "refresh_token": self._auth.identity_token}
-            body = await self._http.post_form(realm, query, shown=self._shown)
+            body = await self._http.post_form(realm, query, shown=self._shown, reach=self._reach)
         else:
             url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
-            try:
-                async with self._http.get(url, headers, shown=self._shown) as response:
-                    check_status(response, self._shown)
-                    body = await _read(response, self._shown)
-            except Broken as broken:
-                raise broken.error from broken
+            async with self._http.get(url, headers, shown=self._shown, reach=self._reach) as response:
+                check_status(response, self._shown)
+                body = await read_document(response, self._shown)
         try:
             answer = msgspec.json.decode(body, type=dict[str, object])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Unavailable(f"{self._shown}: the token server gave no readable answer") from error
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isprintable() or not token.isascii():
@@ -225,15 +230,11 @@ class Registry:
         return token
 
 
-async def _read(response: aiohttp.ClientResponse, shown: str) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > _MAX_MANIFEST_BYTES:
-            raise InvalidPod(
-                field="image", problem=f"{shown} has a manifest of more than {_MAX_MANIFEST_BYTES} bytes"
-            )
-    return bytes(body)
+def address_of(image: OciImage, insecure: Collection[str]) -> str:
+    """Return the URL of the image's registry. `insecure`: registries that are reached over plain HTTP."""
+    is_insecure = image.registry in {name.lower() for name in insecure}
+    host = _HUB.get(image.registry, image.registry)
+    return f"{'http' if is_insecure else 'https'}://{host}"
 
 
 def _credentials(auth: ImageAuth | None) -> tuple[str, str]:

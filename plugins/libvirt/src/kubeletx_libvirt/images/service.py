@@ -21,6 +21,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import (
@@ -31,6 +32,7 @@ from kubeletx.api import (
     ImageFilesystem,
     ImageSpec,
     ImageStatus,
+    KubeletxError,
     NotFound,
     PullProgress,
     SandboxSpec,
@@ -48,12 +50,15 @@ from .fetch import Downloads, Report
 from .http import Http
 from .importing import Limits, import_disk
 from .index import Index, Origin, StoredDisk, Validators
+from .oci import address_of
 from .problems import STORE_FULL, Refused, from_os_error, is_full
-from .reference import ImageSource, LocalImage, OciImage
+from .reach import Reach
+from .reference import HttpImage, ImageSource, LocalImage, OciImage
 from .settings import ImageSettings
 from .sources import Fetched, Fetcher, Request
 from .store import SCRATCH, Store
 
+log = structlog.get_logger(__name__)
 InUse = Callable[[], Awaitable[Collection[str]]]
 """Function that returns the image refs, or the paths of stored disks, that overlays use. Raises if that is
 unknown.
@@ -170,13 +175,12 @@ class LibvirtImages:
     async def check_allowed(self, image: str, sandbox: SandboxSpec | None) -> None:
         """Raise InvalidPod if this pod must not use this image reference.
 
-        The reference may be invalid, or name a local file that the pod may not read. A file that another pod
-        brought into the store is refused as well. `sandbox`: the pod; None is treated as a pod from a
-        manifest file.
+        The reference may be invalid, or name a local file or a server that the pod may not use. An image that
+        another pod brought into the store is refused as well. `sandbox`: the pod; None is treated as a pod from
+        a manifest file.
         """
         source = reference.parse(image, self._settings.image_aliases)
-        if isinstance(source, LocalImage):
-            await self._workers.run(local.check_place, source.path, self._directories(sandbox))
+        await self._check(source, image, sandbox)
 
     # --- SupportsImages ---
 
@@ -220,15 +224,16 @@ class LibvirtImages:
         """
         self._need_index()
         source = reference.parse(image.requested, self._settings.image_aliases)
-        directories = self._directories(sandbox)
-        if isinstance(source, LocalImage):
-            await self._workers.run(local.check_place, source.path, directories)
+        await self._check(source, image.requested, sandbox)
         if auth is not None and not auth.server_address and image.requested in self._settings.image_aliases:
             auth = None  # it was chosen by the alias's name, which says nothing about the server
-        # Shared only with the same credential: success with another one does not prove this one valid.
+        # Shared only with equal rights: success with others does not prove that this pod may have the image.
+        reach = self._reach(image.requested, sandbox)
+        key = f"{source.key}|{reach.is_guarded}" + (f"|{hash(auth):x}" if auth is not None else "")
+        directories = self._directories(sandbox)
         image_id = await self._pulls.join(
-            f"{source.key}|{hash(auth):x}" if auth is not None else source.key,
-            lambda report: self._pull_in_turn(source, image.requested, auth, directories, report),
+            key,
+            lambda report: self._pull_in_turn(source, image.requested, auth, directories, reach, report),
             progress,
         )
         await self._add_name(source.key, image.requested, image_id)
@@ -268,12 +273,24 @@ class LibvirtImages:
         image: str,
         auth: ImageAuth | None,
         directories: tuple[str, ...],
+        reach: Reach,
         report: Report,
     ) -> str:
         """Pull from a source when no other pull from it runs, since they would share its work directory."""
         turn = self._turns.setdefault(source.key, asyncio.Lock())
         async with turn:
-            return await self._pull(source, image, auth, directories, report)
+            try:
+                return await self._pull(source, image, auth, directories, reach, report)
+            except KubeletxError as error:
+                if not reach.is_guarded or isinstance(source, LocalImage) or error.reason == STORE_FULL:
+                    raise
+                # One error for everything: else a pod could examine the servers that this node reaches.
+                log.warning("Failed to fetch image", image=source.shown, err=error.message)
+                raise Unavailable(
+                    f"image {image!r} cannot be fetched: its server does not answer, may not be used by this "
+                    "pod, or sends no usable disk. The agent's log says why; for servers in "
+                    "kubeletx.plugins.libvirt.imageHosts this message does"
+                ) from None
 
     async def _pull(
         self,
@@ -281,6 +298,7 @@ class LibvirtImages:
         image: str,
         auth: ImageAuth | None,
         directories: tuple[str, ...],
+        reach: Reach,
         report: Report,
     ) -> str:
         if (pinned := await self._find_pinned(source)) is not None:
@@ -296,6 +314,7 @@ class LibvirtImages:
                 work=work,
                 auth=auth,
                 directories=directories,
+                reach=reach,
                 known=known[1] if known is not None else None,
                 report=report,
                 stop=stop,
@@ -416,11 +435,27 @@ class LibvirtImages:
             raise RuntimeError("the image store is not open")
         return self._index
 
+    async def _check(self, source: ImageSource, image: str, sandbox: SandboxSpec | None) -> None:
+        if isinstance(source, LocalImage):
+            await self._workers.run(local.check_place, source.path, self._directories(sandbox))
+            return
+        insecure = self._settings.insecure_registries
+        url = source.url if isinstance(source, HttpImage) else address_of(source, insecure)
+        try:
+            self._reach(image, sandbox).check(url)
+        except Refused as refused:
+            raise refused.of(image) from refused
+
     def _directories(self, sandbox: SandboxSpec | None) -> tuple[str, ...]:
         if self._settings.image_directories is not None:
             return self._settings.image_directories
-        source = "file" if sandbox is None else sandbox.annotations.get(names.POD_SOURCE, "")
-        return (STATIC_DIRECTORY,) if source in _STATIC_SOURCES else ()
+        return (STATIC_DIRECTORY,) if _is_of_manifest(sandbox) else ()
+
+    def _reach(self, image: str, sandbox: SandboxSpec | None) -> Reach:
+        if image in self._settings.image_aliases:  # the operator wrote the reference
+            return Reach()
+        listed = self._settings.image_hosts
+        return Reach(listed, is_guarded=listed is None and not _is_of_manifest(sandbox))
 
     def _find_id(self, index: Index, name: str) -> str | None:
         """Return the image id for a store's ref or an image reference; None if the image is not stored.
@@ -443,6 +478,11 @@ class LibvirtImages:
             yield
         except OSError as error:
             raise from_os_error(error, image, self._store.directory) from error
+
+
+def _is_of_manifest(sandbox: SandboxSpec | None) -> bool:
+    source = "file" if sandbox is None else sandbox.annotations.get(names.POD_SOURCE, "")
+    return source in _STATIC_SOURCES
 
 
 def _scratch(fetched: Path, work: Path) -> Path:

@@ -19,6 +19,7 @@ from .layers import DiskSearch
 from .oci import Descriptor, Registry
 from .part import Part
 from .problems import Refused
+from .reach import Reach
 from .reference import HttpImage, ImageSource, LocalImage, OciImage, Pin
 from .settings import ImageSettings
 from .store import SCRATCH
@@ -40,15 +41,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of one pull.
 
     `image`: the reference as written in the pod. `work`: directory for the source's files. `auth`: None: no
-    credential. `directories`: where local images may be; see `local.check_place`. `known`: validators of the
-    stored version; None: nothing is stored. `report`: called with the progress. `stop`: set to stop the work
-    on threads.
+    credential. `directories`: where local images may be; see `local.check_place`. `reach`: servers that may be
+    contacted. `known`: validators of the stored version; None: nothing is stored. `report`: called with the
+    progress. `stop`: set to stop the work on threads.
     """
 
     image: str
     work: Path
     auth: ImageAuth | None
     directories: tuple[str, ...]
+    reach: Reach
     known: Validators | None
     report: Report
     stop: threading.Event
@@ -80,6 +82,7 @@ class Fetcher:
             url=source.url,
             shown=f"image {source.shown}",
             headers=dict(_url_credentials(source.url, request.auth)),
+            reach=request.reach,
             may_downgrade=source.pin is not None,
             known=request.known,
             limit_bytes=self._limits.image_bytes,
@@ -120,6 +123,7 @@ class Fetcher:
             source,
             request.auth,
             insecure=self._settings.insecure_registries,
+            reach=request.reach,
             shown=f"image {source.shown}",
         )
         manifest = await registry.find_manifest(request.known.digest if request.known is not None else "")
@@ -163,6 +167,7 @@ class Fetcher:
                 url=registry.blob_url(layer.digest),
                 shown=f"image {request.image}",
                 headers=registry.headers,
+                reach=request.reach,
                 fixed=True,
                 may_downgrade=True,  # the digest is checked
                 limit_bytes=self._limits.image_bytes,
