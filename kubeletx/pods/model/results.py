@@ -173,7 +173,8 @@ class ObjectsChanged(Result, frozen=True):
 class PodEdited(Result, frozen=True):
     """A user changed the pod from `before` to `after`: failed starts and resizes are retried at once.
 
-    A container with a new image also loses its image pull failure and back-off (docs/kubelet-parity.md, row B3).
+    A container with a new image also loses its image pull failure and its back-offs (docs/kubelet-parity.md, rows B1
+    and B3): they belong to the container's hash.
     """
 
     before: Pod
@@ -183,8 +184,8 @@ class PodEdited(Result, frozen=True):
         images = {one.name: one.image for one in all_units(self.before)}
         for one in all_units(self.after):
             known = facts.unit(one.name)
-            if known.image_failure is not None and images.get(one.name) != one.image:
-                facts = _unit(facts, one.name, image_failure=None)
+            if images.get(one.name) != one.image:
+                facts = _unit(facts, one.name, image=None, image_failure=None, backoff=None)
             if known.failure is not None:
                 facts = _unit(facts, one.name, failure=replace(known.failure, retry_at=now.mono))
             if known.resize_failure is not None:

@@ -193,6 +193,33 @@ def test_an_edited_pod_is_tried_at_once_and_another_image_has_a_back_off_of_its_
     assert results.apply(failed, results.PodEdited(before, after), now).unit("web").image_failure is None
 
 
+def test_a_container_with_another_image_restarts_at_once_and_its_back_off_begins_again() -> None:
+    model = PodModel(make_pod(("web", "other")))
+    model.settle()
+    for _ in range(4):
+        for name in ("web", "other"):
+            model.exit(name, 1)
+        model.settle()
+        model.mono += 100
+        model.settle()
+    for name in ("web", "other"):
+        model.exit(name, 1)
+    model.settle()
+    assert model.alive() == []
+    before = model.desired.pod
+    web, other = before.spec.containers
+    after = replace(before, spec=replace(before.spec, containers=(replace(web, image="repaired"), other)))
+    model.desired = replace(model.desired, pod=after, spec_hash="h2")
+    model.apply(results.PodEdited(before, after), None)
+    model.settle()
+    assert model.alive() == ["web"]
+    model.exit("web", 1)
+    model.settle()
+    model.mono += 11
+    model.settle()
+    assert model.alive() == ["web"]
+
+
 def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:
     model = PodModel(make_pod())
     model.turn()
