@@ -27,7 +27,7 @@ from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .model import results
-from .model.actions import Action, Bind, Look
+from .model.actions import Action, Bind, EnsureImage, Look
 from .model.boots import without_old_boots
 from .model.draft import Goal, Notice, Plan
 from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
@@ -36,6 +36,7 @@ from .model.history import History
 from .model.pacing import NOTICED, count_done, count_look, doing
 from .model.pending_events import PendingEvents
 from .model.results import Result
+from .model.roles import changed_images
 from .plan.pod import deadline_end, plan_pod
 from .plan.progress import newest
 from .workloads.overrides import overrides_of
@@ -154,6 +155,8 @@ class PodWorker:
             self.facts = replace(self.facts, volumes=volumes)
         if _is_edited(self.desired.pod, desired.pod):
             self._apply(results.PodEdited(self.desired.pod, desired.pod))
+            for name in changed_images(self.desired.pod, desired.pod):
+                self._cancel_once(EnsureImage(name=name).key)  # its result would be used for the new image
         self.desired = replace(desired, deletion=after)
         self._woken.set()
 

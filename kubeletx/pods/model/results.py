@@ -27,7 +27,7 @@ from .facts import (
     VolumeFacts,
     Waiting,
 )
-from .roles import all_units
+from .roles import all_units, changed_images
 from .spec_errors import CREATE_CONTAINER_CONFIG_ERROR
 
 LOOK_AGAIN_SECONDS = 1.0
@@ -181,11 +181,10 @@ class PodEdited(Result, frozen=True):
     after: Pod
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        images = {one.name: one.image for one in all_units(self.before)}
+        for name in changed_images(self.before, self.after):
+            facts = _unit(facts, name, image=None, image_failure=None, backoff=None)
         for one in all_units(self.after):
             known = facts.unit(one.name)
-            if images.get(one.name) != one.image:
-                facts = _unit(facts, one.name, image=None, image_failure=None, backoff=None)
             if known.failure is not None:
                 facts = _unit(facts, one.name, failure=replace(known.failure, retry_at=now.mono))
             if known.resize_failure is not None:

@@ -38,6 +38,12 @@ def all_units(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
     return (*init_units(pod), *regular_units(pod), *ephemeral_units(pod))
 
 
+def changed_images(before: Pod, after: Pod) -> tuple[str, ...]:
+    """Return the names of the containers whose image was changed, and of those that were added."""
+    images = {one.name: one.image for one in all_units(before)}
+    return tuple(one.name for one in all_units(after) if images.get(one.name) != one.image)
+
+
 def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
     """Return the container with this name, whatever its role; None if there is none."""
     for unit in all_units(pod):

@@ -101,6 +101,16 @@ async def test_a_changed_image_restarts_the_only_container_of_a_pod_that_restart
         assert {"Failed", "Succeeded"}.isdisjoint(phases)
 
 
+async def test_another_image_cancels_the_pull_of_the_one_before(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        runtime.script("pull_image", hang=True, times=1)
+        manager.update("file", with_container(image="slow"))
+        await node.until(lambda: runtime.counts["pull_image"])
+        manager.update("file", with_container())
+        await node.until(lambda: node.alive() == ["web/c0"])
+
+
 # --- deletion ------------------------------------------------------------------------------------------
 
 
