@@ -107,8 +107,7 @@ class Runtime(Protocol):
 
         `sandbox`: the spec with which the sandbox was created. A second call with the same sandbox, name and
         attempt returns the id of the first unit. Raises InvalidPod with reason RuntimeUnsupported for a spec
-        that the runtime will never accept; the agent then rejects the pod if it has not run yet. After any
-        other error the agent tries again.
+        that needs a feature which the runtime lacks. After every error the agent tries again.
         """
         ...
 

@@ -258,16 +258,20 @@ def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
 def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
     """Yield the handlers that a RuntimeClass may name, with their features (DECISIONS 4).
 
-    They are the empty handler (the default runtime), and for each runtime its name and its own handlers.
+    They are the empty handler (the default runtime), for each runtime its name and its own handlers, and each handler
+    alone: on the first runtime that has it.
     """
     default = default_runtime(runtimes)
     if default is not None:
         yield _handler("", default)
+    alone: dict[str, NodeRuntimeHandler] = {}
     for runtime in runtimes:
         name = runtime.facts.name
         yield _handler(name, runtime)
         for handler in runtime.facts.state.handlers:
             yield _handler(f"{name}{HANDLER_MARK}{handler}", runtime, handler)
+            alone.setdefault(handler, _handler(handler, runtime, handler))
+    yield from (one for name, one in alone.items() if name not in {r.facts.name for r in runtimes})
 
 
 def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:

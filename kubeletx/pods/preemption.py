@@ -46,7 +46,6 @@ class Preemption:
         self,
         desired: DesiredPod,
         handle: RuntimeHandle,
-        handler: str,
         refusal: Rejection,
         on_room: Callable[[], None],
     ) -> Waiting | Rejection:
@@ -56,7 +55,7 @@ class Preemption:
         `on_room`: called once, as soon as any pod has left the node; the critical pod must then be tried again.
         """
         room = self._admission.make_room(
-            desired, handle, handler, leaves=self._pods.is_ending, may_leave=self._pods.can_end
+            desired, handle, leaves=self._pods.is_ending, may_leave=self._pods.can_end
         )
         if not isinstance(room, FreedRoom):
             return room or refusal

@@ -175,7 +175,7 @@ class RuntimeRegistry:
 
     def choose(self, pod: Pod) -> Choice:
         """Choose the runtime for a pod that is not assigned to one yet; see `choose_for`."""
-        request = requested_runtime(pod, self._class_map)
+        request = requested_runtime(pod, self._class_map, self._handles)
         return self.choose_for(request, pod.uid, lambda traits, handler: missing(pod, traits, handler))
 
     def choose_for(self, request: Requested, uid: PodUid, lacking: Lacking) -> Choice:

@@ -3,8 +3,8 @@
 See docs/kubelet-parity.md, rows A1 and A2. The order is:
 
     [pressure of the node] → kubeletx annotations → sysctls → operating system → groups → resource fit
-            → placement → host ports → AppArmor → kernel features → what the chosen runtime cannot do
-            → [taints, of scheduled pods] → [shutdown of the node]
+            → placement → host ports → AppArmor → kernel features → [taints, of scheduled pods]
+            → [shutdown of the node]
 
 `NodeAdmission` adds the checks in brackets, from `gate` and `taints`. Those of pressure and shutdown reject pods only
 while the pressure or the shutdown lasts.
@@ -20,7 +20,6 @@ from kubeletx.api import Traits
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_annotations
-from kubeletx.runtimes.binding.features import missing, reason_of
 
 from ..model.facts import Rejection
 from ..model.sources import CLUSTER, SourceTraits
@@ -42,28 +41,22 @@ def admit(
 ) -> Rejection | None:
     """Return the reason the pod cannot run here together with the pods `others`; None if it is admitted.
 
-    `traits`: traits of the runtime chosen for the pod. None: the runtime has not answered yet, and what needs its
-    traits is not checked (the pod then waits for the runtime anyway). All of `others` count as pods of the same
-    `source` that run on this node.
+    `traits`: traits of the runtime chosen for the pod; None: the runtime has not answered yet. All of `others` count as
+    pods of the same `source` that run on this node.
     """
     taken = (taken_by(other, source, None) for other in others)
     return admit_beside(
-        pod, node, occupancy_of(t for t in taken if t is not None), taken_by(pod, source, traits), traits
+        pod, node, occupancy_of(t for t in taken if t is not None), taken_by(pod, source, traits)
     )
 
 
 def admit_beside(
-    pod: Pod,
-    node: AdmissionNode,
-    occupancy: Occupancy,
-    wanted: Taken | None,
-    traits: Traits | None,
-    handler: str = "",
+    pod: Pod, node: AdmissionNode, occupancy: Occupancy, wanted: Taken | None
 ) -> Rejection | None:
     """Return the reason the pod cannot run here in addition to the pods in `occupancy`; None if it is admitted.
 
     `wanted`: resources that the pod would use on this node; None if it uses none, because its runtime is on another
-    machine. `traits`: as in `admit`. `handler`: runtime handler of the pod's RuntimeClass.
+    machine.
     """
     refusal = check_annotations(pod)
     refusal = refusal or check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
@@ -72,29 +65,10 @@ def admit_beside(
     refusal = refusal or check_placement(pod, node)
     if refusal is None and wanted is not None:
         refusal = check_host_ports(wanted.ports, occupancy.ports)
-    return (
-        refusal
-        or check_apparmor(pod, node)
-        or check_features(pod, node)
-        or check_runtime(pod, traits, handler)
-    )
+    return refusal or check_apparmor(pod, node) or check_features(pod, node)
 
 
 def check_annotations(pod: Pod) -> Rejection | None:
     """Reject a pod whose kubeletx annotations are invalid; an API server does not check them."""
     problems = validate_annotations(pod, pod.ref)
     return Rejection(reason=Event.FAILED_VALIDATION, message=str(problems[0])) if problems else None
-
-
-def check_runtime(pod: Pod, traits: Traits | None, handler: str = "") -> Rejection | None:
-    """Reject a pod that needs a feature which its runtime lacks with this runtime handler.
-
-    `traits`: as in `admit`. `handler`: runtime handler of the pod's RuntimeClass.
-    """
-    lacks = missing(pod, traits, handler) if traits is not None else ()
-    if not lacks:
-        return None
-    return Rejection(
-        reason=reason_of(lacks),
-        message=f"the pod's runtime cannot do what the pod needs: {', '.join(lacks)}",
-    )

@@ -118,19 +118,18 @@ class NodeAdmission:
         """
         return runtime_awaited(pod, self._node_now())
 
-    def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
+    def admit(self, desired: DesiredPod, handle: HasTraits) -> Rejection | None:
         """Admit the pod, reserve its resources and return None; or return the rejection.
 
-        `handle`: the runtime chosen for the pod. `handler`: runtime handler of the pod's RuntimeClass. A pod that was
-        admitted before is not checked again. For a pod with a reservation from `make_room`, the reservation is dropped
-        first and all checks run.
+        `handle`: the runtime chosen for the pod. A pod that was admitted before is not checked again. For a pod with a
+        reservation from `make_room`, the reservation is dropped first and all checks run.
         """
         if desired.uid in self._reserved:
             self.release(desired.uid)
         if desired.uid in self._taken:
             return None
         wanted = taken_by(desired.pod, desired.traits, handle.traits)
-        rejection = self._check(desired, handle, handler, wanted, self.occupancy)
+        rejection = self._check(desired, wanted, self.occupancy)
         if rejection is None and wanted is not None:
             self._count(wanted)
         return rejection
@@ -139,7 +138,6 @@ class NodeAdmission:
         self,
         desired: DesiredPod,
         handle: HasTraits,
-        handler: str = "",
         *,
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
@@ -156,7 +154,7 @@ class NodeAdmission:
         if wanted is None or not wanted.is_critical:
             return None
         now = self.occupancy
-        other = self._check(desired, handle, handler, replace(wanted, amounts={}), Occupancy(ports=now.ports))
+        other = self._check(desired, replace(wanted, amounts={}), Occupancy(ports=now.ports))
         if other is not None:
             return other
         short = list(shortages(wanted, self._node, now))
@@ -177,19 +175,10 @@ class NodeAdmission:
             awaited=tuple(one.ref for one in (*leaving, *victims)),
         )
 
-    def _check(
-        self,
-        desired: DesiredPod,
-        handle: HasTraits,
-        handler: str,
-        wanted: Taken | None,
-        occupancy: Occupancy,
-    ) -> Rejection | None:
+    def _check(self, desired: DesiredPod, wanted: Taken | None, occupancy: Occupancy) -> Rejection | None:
         is_here = wanted is not None
         rejection = check_pressure(desired, self._gate.pressure) if is_here else None
-        rejection = rejection or admit_beside(
-            desired.pod, self._node_now(), occupancy, wanted, handle.traits, handler
-        )
+        rejection = rejection or admit_beside(desired.pod, self._node_now(), occupancy, wanted)
         if rejection is None and desired.traits.is_scheduled:
             rejection = check_taints(desired.pod.spec.tolerations, self._node.taints)
         return rejection or (check_shutdown(self._gate) if is_here else None)

@@ -49,26 +49,24 @@ async def bind(step: StepContext) -> Result:
             return _wait(step, reason, message)
         case RejectPod(reason=reason, message=message):
             return reject(step, reason, message)
-        case Chosen(runtime=name, handler=handler):
+        case Chosen(runtime=name):
             pass
     handle = step.deps.registry.get(name)
     if (unable := check_standby(pod, handle, handle.traits)) is not None:
-        return reject(step, unable.reason, f"runtime {name}: {unable.message}")
+        return _wait(step, unable.reason, f"runtime {name}: {unable.message}")
     admission = step.deps.admission
-    rejection = admission.admit(step.desired, handle, handler)
+    rejection = admission.admit(step.desired, handle)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:
         await admission.refresh()
         if step.desired.deletion is not None:  # resources reserved after its end are never released
             return results.Nothing()
-        rejection = admission.admit(step.desired, handle, handler)
+        rejection = admission.admit(step.desired, handle)
     if rejection is not None and rejection.reason == NODE_AFFINITY:
         awaited = admission.runtime_awaited(pod)
         if awaited is not None:
             return _wait(step, awaited.reason, awaited.message)
     if rejection is not None:
-        answer = step.preemption.make_room(
-            step.desired, handle, handler, rejection, step.worker.runtime_changed
-        )
+        answer = step.preemption.make_room(step.desired, handle, rejection, step.worker.runtime_changed)
         if isinstance(answer, Waiting):
             return _wait_for_room(step, answer)
         return reject(step, answer.reason, answer.message)

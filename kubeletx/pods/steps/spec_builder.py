@@ -26,7 +26,7 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import MADE_WITH_RESOURCES, RESTART_GENERATION, Event
 from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod, PodUnit
-from kubeletx.runtimes.binding.selection import HANDLER_MARK
+from kubeletx.runtimes.binding.selection import split_handler
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.fetch import fetch_environment
@@ -230,11 +230,9 @@ class SpecBuilder:
         return prepared
 
     def _handler(self, pod: Pod) -> str:
-        """Return the handler from the configured value ``NAME--HANDLER`` of the pod's runtime class; empty if none."""
-        class_name = pod.spec.runtime_class_name
-        if not class_name:
-            return ""
-        return self._deps.classes.get(class_name, "").partition(HANDLER_MARK)[2]
+        """Return the runtime handler that the pod's runtime class names; empty if none."""
+        target = self._deps.classes.get(pod.spec.runtime_class_name or "", "")
+        return split_handler(target, {handle.name for handle in self._deps.registry.handles()})[1]
 
     async def _user_mappings(self, pod: Pod) -> tuple[IdMapping, ...] | None:
         if pod.spec.host_users is not False:

@@ -13,7 +13,6 @@ from ..model.actions import StartUnit
 from ..model.results import Result
 from ..model.roles import find_unit
 from .context import StepContext, after_error, is_silence, level_of
-from .reject import refusal
 
 log = structlog.get_logger(__name__)
 
@@ -51,8 +50,6 @@ def _sandbox_attempt(step: StepContext) -> int:
 
 
 async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: KubeletxError) -> Result:
-    if unit_id is None and (refused := refusal(step, error)) is not None:
-        return refused
     created = unit_id is not None
     reason = error.reason
     if reason is None:

@@ -63,14 +63,6 @@ def _has_machine_notes(pod: Pod) -> bool:
     return any(key.startswith(names.VM_PREFIX) for key in pod.metadata.annotations)
 
 
-def reason_of(lacking: tuple[str, ...]) -> str:
-    """Return the pod's status reason for a rejection because of `lacking` features.
-
-    It is the kubelet's reason if the kubelet has one for the feature.
-    """
-    return names.STRICT_GROUPS_UNSUPPORTED if lacking == ("strict-groups",) else names.RUNTIME_UNSUPPORTED
-
-
 def _pod_needs(pod: Pod) -> Iterator[str]:
     spec = pod.spec
     security = spec.security_context

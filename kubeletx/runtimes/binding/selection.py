@@ -1,24 +1,24 @@
 """Late binding: chooses the runtime of a pod (DECISIONS 3 to 6). Pure; the result depends only on the arguments.
 
 the pod names a runtime?  no ──▶ first listed runtime of its type that is not cordoned ──▶ chosen, ready or not
-   │ yes
-   ├─ field, annotation and class disagree ──▶ rejected
-   ├─ unknown, cordoned, not ready ──▶ waits; the choice is made again when that runtime changes
-   ├─ another workload type, an unsupported feature ──▶ rejected
+   │ yes, or a handler: then the first listed runtime that has it and is not cordoned
+   ├─ field, annotation and class disagree, or another workload type ──▶ rejected
+   ├─ unknown, cordoned, not ready, an unsupported feature ──▶ waits; the choice is made again when that runtime changes
    └─ chosen
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeletx.api import CONTAINER, PodUid, RuntimeName, Traits, names
 from kubeletx.kube.manifests.units import spec_workload_type
 from kubeletx.kube.types.core import Pod
 
-from .features import missing, reason_of
+from .features import missing
 
 HANDLER_MARK = "--"
 
@@ -78,8 +78,9 @@ Lacking = Callable[[Traits, str], Sequence[str]]
 class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Request for a runtime, by a pod or by a sandbox of another CRI client.
 
-    `workload_type`: None if not given. `name`: name of the runtime; None for the default runtime of the type.
-    `handler`: runtime handler; empty for the default. `sources`: the fields that hold the name, for messages.
+    `workload_type`: None if not given. `name`: name of the runtime; None for the first runtime that has the handler, or
+    without a handler for the default runtime of the type. `handler`: runtime handler; empty for the default. `sources`:
+    the fields that hold name or handler, for messages.
     `type_follows_name`: without a `workload_type`, use the type of the named runtime.
     """
 
@@ -97,12 +98,20 @@ Requested = RuntimeRequest | WaitForRuntime | RejectPod
 def choose(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> Choice:
     """Choose the runtime for a pod that is not assigned to one yet.
 
-    `view`: all runtimes, in the configured order. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER`` of a
-    runtime.
+    `view`: all runtimes, in the configured order. `class_map`: runtime class name to handler, see `split_handler`.
     """
-    return choose_for(
-        requested_runtime(pod, class_map), view, lambda traits, handler: missing(pod, traits, handler)
-    )
+    request = requested_runtime(pod, class_map, {runtime.name for runtime in view})
+    return choose_for(request, view, lambda traits, handler: missing(pod, traits, handler))
+
+
+def split_handler(handler: str, runtimes: Container[str]) -> tuple[str, str]:
+    """Return the runtime and the runtime handler that the handler of a RuntimeClass names; each may be empty.
+
+    It is ``NAME`` or ``NAME--HANDLER`` if NAME is in `runtimes`, the names of this node's runtimes. Otherwise the whole
+    text is the name of a runtime handler, such as ``nvidia``.
+    """
+    name, _, own = handler.partition(HANDLER_MARK)
+    return (name, own) if name in runtimes else ("", handler)
 
 
 def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: Lacking) -> Choice:
@@ -113,14 +122,19 @@ def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: La
     if not isinstance(request, RuntimeRequest):
         return request
     by_name = {runtime.name: runtime for runtime in view}
+    if request.name is None and request.handler:
+        runtime = _first_with(request, view)
+        if runtime is None:
+            return _no_handler(request, view)
+        request = replace(request, name=runtime.name)
     workload_type = _type_of(request, by_name)
     if request.name is not None:
         return _named(request, workload_type, by_name, lacking)
     return _default(workload_type, view, lacking)
 
 
-def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
-    """Read from the pod's fields and annotations which runtime it requests.
+def requested_runtime(pod: Pod, class_map: Mapping[str, str], runtimes: Container[str]) -> Requested:
+    """Read from the pod's fields and annotations which runtime it requests. `runtimes`: names of this node's runtimes.
 
     Returns `RejectPod` if they name different runtimes, `WaitForRuntime` if the runtime class is not in `class_map`.
     """
@@ -138,7 +152,7 @@ def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
                 message=f"spec.runtimeClassName: class {class_name!r} is not mapped to a runtime; "
                 f"mapped classes: {known}",
             )
-        runtime, _, handler = target.partition(HANDLER_MARK)
+        runtime, handler = split_handler(target, runtimes)
         named.append((f"spec.runtimeClassName {class_name}", runtime))
     return _request(
         named,
@@ -150,23 +164,28 @@ def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
     )
 
 
-def requested_by_sandbox(handler: str, annotations: Mapping[str, str], uid: PodUid) -> Requested:
+def requested_by_sandbox(
+    handler: str, annotations: Mapping[str, str], uid: PodUid, runtimes: Container[str]
+) -> Requested:
     """Read which runtime a sandbox of another CRI client requests.
 
-    `handler`: runtime handler in the CRI request, as in a RuntimeClass: ``NAME``, ``NAME--HANDLER`` or empty.
+    `handler`: runtime handler in the CRI request, as in a RuntimeClass, or empty. `runtimes`: names of this node's
+    runtimes.
     """
-    name, _, rest = handler.partition(HANDLER_MARK)
-    named = [("runtime handler", name)] if name else []
+    name, rest = split_handler(handler, runtimes)
+    named = [("runtime handler", name)] if handler else []
     return _request(
-        named, annotations, uid=uid, handler=rest, workload_type=None, type_follows_name=bool(name)
+        named, annotations, uid=uid, handler=rest, workload_type=None, type_follows_name=bool(handler)
     )
 
 
 def workload_type_of(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> str:
     """Return the pod's workload type; ``container`` if neither pod nor runtime class gives one (DECISIONS 3)."""
-    request = requested_runtime(pod, class_map)
+    request = requested_runtime(pod, class_map, {runtime.name for runtime in view})
     if not isinstance(request, RuntimeRequest):
         return spec_workload_type(pod) or CONTAINER
+    first = _first_with(request, view) if request.name is None else None
+    request = request if first is None else replace(request, name=first.name)
     return _type_of(request, {runtime.name: runtime for runtime in view})
 
 
@@ -181,25 +200,44 @@ def _request(
 ) -> RuntimeRequest | RejectPod:
     """Combine the requests in fields and annotations; return `RejectPod` if they name different runtimes.
 
-    `named`: field and runtime for each field that names a runtime, the most specific field first.
+    `named`: field and runtime for each field that names a runtime, the most specific field first; the runtime is empty
+    for a field that names only a handler.
     """
     if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
         named.insert(
             1 if named and named[0][0] == "spec.runtimeServiceName" else 0,
             (f"annotation {names.RUNTIME_SERVICE_NAME}", annotation),
         )
-    if len({name for _, name in named}) > 1:
-        found = ", ".join(f"{where} names {name!r}" for where, name in named)
+    runtimes = {name: where for where, name in named if name}
+    if len(runtimes) > 1:
+        found = ", ".join(f"{where} names {name!r}" for where, name in named if name)
         return RejectPod(
             reason=names.RUNTIME_MISMATCH, message=f"the pod names different runtimes: {found}; name one"
         )
     return RuntimeRequest(
         uid=uid,
         workload_type=workload_type or annotations.get(names.WORKLOAD_TYPE) or None,
-        name=named[0][1] if named else None,
+        name=next(iter(runtimes), None),
         handler=handler,
         sources=tuple(where for where, _ in named),
         type_follows_name=type_follows_name,
+    )
+
+
+def _first_with(request: RuntimeRequest, view: Sequence[RuntimeCandidate]) -> RuntimeCandidate | None:
+    """Return the first listed runtime with the requested handler, one of the requested type and not cordoned if any."""
+    found = [runtime for runtime in view if request.handler in runtime.handlers]
+    found = [r for r in found if request.workload_type in (None, r.workload_type)] or found
+    return next((r for r in found if not r.cordoned), found[0] if found else None)
+
+
+def _no_handler(request: RuntimeRequest, view: Sequence[RuntimeCandidate]) -> WaitForRuntime:
+    known = ", ".join(sorted({handler for runtime in view for handler in runtime.handlers})) or "none"
+    return WaitForRuntime(
+        reason=names.RUNTIME_NOT_FOUND,
+        message=f"{request.sources[0]}: no runtime {request.handler.partition(HANDLER_MARK)[0]!r} on this node, and "
+        f"no runtime with handler {request.handler!r}; runtimes: {', '.join(sorted(r.name for r in view)) or 'none'}; "
+        f"handlers: {known}",
     )
 
 
@@ -277,10 +315,11 @@ def _default(workload_type: str, view: Sequence[RuntimeCandidate], lacking: Lack
     )
 
 
-def _unsupported(name: RuntimeName, lacking: Sequence[str]) -> RejectPod | None:
+def _unsupported(name: RuntimeName, lacking: Sequence[str]) -> RejectPod | WaitForRuntime | None:
+    """Return the wait for the features, or the rejection where a kubelet rejects the pod, too."""
     if not lacking:
         return None
-    return RejectPod(
-        reason=reason_of(tuple(lacking)),
-        message=f"runtime {name!r} cannot do what the pod needs: {', '.join(lacking)}",
-    )
+    message = f"runtime {name!r} cannot do what the pod needs: {', '.join(lacking)}"
+    if tuple(lacking) == ("strict-groups",):
+        return RejectPod(reason=names.STRICT_GROUPS_UNSUPPORTED, message=message)
+    return WaitForRuntime(reason=names.RUNTIME_UNSUPPORTED, message=message, runtime=name)

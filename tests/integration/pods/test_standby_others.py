@@ -112,6 +112,6 @@ def test_a_strategy_that_the_runtime_does_not_have_is_refused_by_name(
     ):
         metadata = {"annotations": {field: strategy}}
         put_manifest(manifests, pod_manifest(runtime, runtime=runtime, command=RUN, metadata=metadata))
-        pod = agent.wait_for(runtime, lambda one: one.status.phase == "Failed")
-        assert pod.status.reason == "RuntimeUnsupported"
+        pod = agent.wait_for(runtime, lambda one: one.status.reason == "RuntimeUnsupported")
+        assert pod.status.phase == "Pending"
         assert f"runtime {runtime}: metadata.annotations[{field}]: {problem}" in (pod.status.message or "")

@@ -104,6 +104,8 @@ def test_classes_may_name_every_runtime_and_its_handlers(tmp_path: Path) -> None
         "containerd--kata": (False, False),
         "containerd--runc": (True, True),
         "away": None,
+        "kata": (False, False),
+        "runc": (True, True),
     }
     assert status.features is None
     features = reporter(tmp_path).build(runtimes[:2]).status.features

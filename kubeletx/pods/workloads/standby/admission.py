@@ -1,25 +1,25 @@
-"""`check_standby`: rejects a pod whose annotations on standby request what its runtime cannot do."""
+"""`check_standby`: holds back a pod whose annotations on standby request what its runtime cannot do."""
 
 from __future__ import annotations
 
 from kubeletx.api import SupportsStandby, Traits, names
 from kubeletx.kube.types.core import Pod
 
-from ...model.facts import Rejection
+from ...model.facts import Waiting
 from ..workload import RuntimeTraits
 
 
-def check_standby(pod: Pod, runtime: RuntimeTraits, traits: Traits | None) -> Rejection | None:
-    """Reject a pod with annotation ``kubeletx.io/standby`` if its runtime cannot freeze containers.
+def check_standby(pod: Pod, runtime: RuntimeTraits, traits: Traits | None) -> Waiting | None:
+    """Return the waiting reason of a pod with annotation ``kubeletx.io/standby`` if its runtime cannot freeze containers.
 
-    Also reject one with annotation ``kubeletx.io/standby-strategy`` if the runtime does not have that strategy.
-    `traits`: traits of the runtime; None: it has not answered yet, and the pod is not rejected.
+    Also of one with annotation ``kubeletx.io/standby-strategy`` if the runtime does not have that strategy. None: the
+    runtime can do it, or (`traits` None) has not answered yet.
     """
     if traits is None:
         return None
     notes = pod.metadata.annotations
     if names.STANDBY in notes and runtime.capability(SupportsStandby) is None:
-        return Rejection(
+        return Waiting(
             reason=names.RUNTIME_UNSUPPORTED,
             message="the pod's runtime cannot do what the pod needs: standby "
             f"(metadata.annotations[{names.STANDBY}]); remove the annotation or choose a runtime that can freeze pods",
@@ -32,8 +32,8 @@ def check_standby(pod: Pod, runtime: RuntimeTraits, traits: Traits | None) -> Re
         problem = (
             "is set, but the pod's runtime has no strategies to choose from; remove the annotation or choose"
         )
-        return Rejection(reason=names.RUNTIME_UNSUPPORTED, message=f"{field}: {problem} another runtime")
-    return Rejection(
+        return Waiting(reason=names.RUNTIME_UNSUPPORTED, message=f"{field}: {problem} another runtime")
+    return Waiting(
         reason=names.RUNTIME_UNSUPPORTED,
         message=f"{field}: {strategy!r} is not known to the pod's runtime; use one of: {', '.join(known)}",
     )

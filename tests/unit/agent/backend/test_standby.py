@@ -280,6 +280,13 @@ async def test_the_strategy_reaches_the_runtime_as_it_is(agent: AgentModel) -> N
         assert sandbox.spec.annotations["kubeletx.io/standby-strategy"] == "by signal"
 
 
+def has_reason(agent: AgentModel) -> bool:
+    """True once the published status of the pod has a reason."""
+    worker = agent.parts.manager.find("default", "web")
+    status = worker.facts.previous_status if worker is not None else None
+    return status is not None and bool(status.reason)
+
+
 @pytest.mark.parametrize(
     ("known", "problem"),
     [
@@ -293,9 +300,9 @@ async def test_a_strategy_that_the_runtime_does_not_have_is_refused(
     agent.traits = Traits(details=("process", "machine"), standby_strategies=known)
     async with agent.running() as backend:
         await backend.pods.apply_pod(with_strategy("ice"))
-        await agent.until(lambda: agent.phase("web") == "Failed")
+        await agent.until(lambda: has_reason(agent))
         (pod,) = await backend.pods.list_pods()
-        assert pod.status.reason == "RuntimeUnsupported"
+        assert (pod.status.phase, pod.status.reason) == ("Pending", "RuntimeUnsupported")
         field = "metadata.annotations[kubeletx.io/standby-strategy]"
         assert f"runtime one: {field}: {problem}" in pod.status.message
         assert agent.runtimes["one"].counts["create_sandbox"] == 0
@@ -314,9 +321,9 @@ async def test_a_runtime_that_cannot_is_named_with_the_feature(agent: AgentModel
     agent.without = (SupportsStandby,)
     async with agent.running() as backend:
         await backend.pods.apply_pod(noted(a_pod("web"), "standby"))
-        await agent.until(lambda: agent.phase("web") == "Failed")
+        await agent.until(lambda: has_reason(agent))
         (pod,) = await backend.pods.list_pods()
-        assert pod.status.reason == "RuntimeUnsupported"
+        assert (pod.status.phase, pod.status.reason) == ("Pending", "RuntimeUnsupported")
         assert "runtime one: the pod's runtime cannot do what the pod needs: standby" in pod.status.message
 
 

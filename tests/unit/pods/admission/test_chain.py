@@ -25,9 +25,7 @@ from kubeletx.kube.types.core import (
     SecurityContext,
     Sysctl,
     VirtualMachine,
-    Volume,
 )
-from kubeletx.kube.types.volumes import EmptyDirVolumeSource
 from kubeletx.pods.admission import AdmissionNode, FreedRoom, NodeAdmission, admit, taken_by
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, BUILT_IN, FILE
@@ -274,20 +272,6 @@ def test_protection_that_the_node_cannot_give_is_a_reason_to_reject() -> None:
     assert reason(pod(security=open_), node=bare) is None
     for one in (pod(security=apparmor), pod(security=seccomp), pod(host_users=False)):
         assert reason(one) is None
-
-
-def test_what_the_runtime_cannot_do_is_a_reason_to_reject_that_names_it() -> None:
-    found = admit(pod(host_network=True), NODE, (), Traits(refuses=("host-network",)))
-    assert found is not None
-    assert found.reason == "RuntimeUnsupported"
-    assert "host-network" in found.message
-
-
-def test_a_remote_runtime_has_no_directories_and_no_network_of_this_node() -> None:
-    remote = Traits(remote=True)
-    assert reason(pod(host_network=True), traits=remote) == "RuntimeUnsupported"
-    volume = Volume(name="v", empty_dir=EmptyDirVolumeSource())
-    assert reason(pod(volumes=(volume,)), traits=remote) == "RuntimeUnsupported"
 
 
 def test_the_first_check_of_the_kubelets_order_decides() -> None:

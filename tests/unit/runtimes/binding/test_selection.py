@@ -92,6 +92,28 @@ def test_a_class_adds_its_handler() -> None:
     assert (choice.runtime, choice.handler) == ("two", "crun")
 
 
+def test_a_class_with_a_runtimes_own_handler_takes_the_first_that_has_it() -> None:
+    def chosen(one: Pod, *node: RuntimeCandidate) -> tuple[str, str, str]:
+        choice = choose(one, node, {"gpu": "nvidia", "qemu": "kata--qemu", "b": "b"})
+        assert isinstance(choice, Chosen), choice
+        return choice.runtime, choice.handler, choice.why
+
+    gpu, why = pod(runtime_class_name="gpu"), "named by spec.runtimeClassName gpu"
+    a, b, c = (view(name, handlers=("nvidia", "kata--qemu", "runc")) for name in "abc")
+    plain, vm = view("plain", handlers=("runc",)), view("kvm", "vm", handlers=("nvidia",))
+    assert chosen(gpu, plain, a, b) == ("a", "nvidia", why)
+    assert chosen(gpu, view("a", cordoned=True, handlers=("nvidia",)), b) == ("b", "nvidia", why)
+    assert chosen(pod(runtime_class_name="qemu"), plain, b)[:2] == ("b", "kata--qemu")
+    assert chosen(gpu, plain, vm)[:2] == ("kvm", "nvidia")
+    assert chosen(pod({names.WORKLOAD_TYPE: "container"}, runtime_class_name="gpu"), vm, c)[0] == "c"
+    assert chosen(pod(runtime_service_name="b", runtime_class_name="gpu"), a, b)[:2] == ("b", "nvidia")
+    named_like_a_handler = view("b", handlers=("runc",))
+    assert chosen(pod(runtime_class_name="b"), view("a", handlers=("b",)), named_like_a_handler)[:2] == (
+        "b",
+        "",
+    )
+
+
 def test_a_class_decides_the_type_and_a_name_does_not() -> None:
     assert choose(pod(runtime_class_name="vms"), NODE, CLASSES).runtime == "kvm"  # type: ignore[union-attr]
     assert workload_type_of(pod(runtime_class_name="vms"), NODE, CLASSES) == "vm"
@@ -112,7 +134,13 @@ def test_names_that_disagree_are_rejected_with_both_named() -> None:
     ("wanted", "node", "reason", "words"),
     [
         (pod(runtime_service_name="x"), NODE, names.RUNTIME_NOT_FOUND, "no runtime 'x'.*kvm, one, two"),
-        (pod(runtime_class_name="gone"), NODE, names.RUNTIME_NOT_FOUND, "no runtime 'three'"),
+        (
+            pod(runtime_class_name="gone"),
+            NODE,
+            names.RUNTIME_NOT_FOUND,
+            "no runtime 'three' on this node, and no runtime with handler 'three'; runtimes: kvm, one, two; "
+            "handlers: crun, runc",
+        ),
         (pod(runtime_class_name="nope"), NODE, names.RUNTIME_NOT_FOUND, "class 'nope' is not mapped"),
         (
             pod(runtime_class_name="odd"),
@@ -155,14 +183,14 @@ def test_strict_groups_are_refused_with_the_kubelets_reason() -> None:
     assert choice.reason == "SupplementalGroupsPolicyNotSupported"
 
 
-def test_a_feature_the_runtime_refuses_is_a_rejection_that_names_it() -> None:
+def test_a_pod_waits_for_a_feature_that_its_runtime_refuses() -> None:
     node = (view("a", traits=Traits(refuses=("privileged", "tty"))),)
     needy = pod(
         containers=(Container(name="c", tty=True, security_context=SecurityContext(privileged=True)),)
     )
     choice = choose(needy, node, {})
-    assert isinstance(choice, RejectPod)
-    assert choice.reason == names.RUNTIME_UNSUPPORTED
+    assert isinstance(choice, WaitForRuntime)
+    assert (choice.reason, choice.runtime) == (names.RUNTIME_UNSUPPORTED, "a")
     assert choice.message == "runtime 'a' cannot do what the pod needs: privileged, tty"
     assert isinstance(choose(pod(), node, {}), Chosen)
 
@@ -171,7 +199,7 @@ def test_a_handler_refuses_other_things_than_its_runtime() -> None:
     traits = Traits(refuses=("user-namespace",), handler_refuses={"crun": (), "runc": ("tty",)})
     node = (view("two", handlers=("runc", "crun"), traits=traits),)
     own = {"host_users": False, "runtime_service_name": "two"}
-    assert isinstance(choose(pod(**own), node, CLASSES), RejectPod)
+    assert isinstance(choose(pod(**own), node, CLASSES), WaitForRuntime)
     assert isinstance(choose(pod(**own, runtime_class_name="crun"), node, CLASSES), Chosen)
 
 
@@ -300,6 +328,9 @@ def test_the_default_depends_on_the_order_listed_alone(
         assert choose(pod(), mixed, {}) == choice
 
 
+RUNTIMES = {runtime.name for runtime in NODE}
+
+
 def no_needs(_traits: Traits, _handler: str) -> tuple[str, ...]:
     return ()
 
@@ -312,7 +343,7 @@ def test_a_cri_sandbox_chooses_as_a_pod_with_that_runtime_class_does() -> None:
         ("two--gvisor", "odd"),
         ("kvm", "vms"),
     ):
-        request = requested_by_sandbox(handler, {}, uid)
+        request = requested_by_sandbox(handler, {}, uid, RUNTIMES)
         assert isinstance(request, RuntimeRequest)
         assert request.uid == uid
         mine = choose_for(request, NODE, no_needs)
@@ -320,29 +351,29 @@ def test_a_cri_sandbox_chooses_as_a_pod_with_that_runtime_class_does() -> None:
         assert type(mine) is type(same)
         if isinstance(mine, Chosen) and isinstance(same, Chosen):
             assert (mine.runtime, mine.handler) == (same.runtime, same.handler)
-    assert requested_by_sandbox("", {}, uid) == RuntimeRequest(uid=uid)
+    assert requested_by_sandbox("", {}, uid, RUNTIMES) == RuntimeRequest(uid=uid)
 
 
 def test_a_cri_sandbox_may_name_its_runtime_and_type_in_annotations() -> None:
     notes = {names.RUNTIME_SERVICE_NAME: "two", names.WORKLOAD_TYPE: "container"}
-    request = requested_by_sandbox("", notes, PodUid("u1"))
+    request = requested_by_sandbox("", notes, PodUid("u1"), RUNTIMES)
     assert choose_for(request, NODE, no_needs) == Chosen(
         runtime=RuntimeName("two"), why=f"named by annotation {names.RUNTIME_SERVICE_NAME}"
     )
-    both = requested_by_sandbox("one", notes, PodUid("u1"))
+    both = requested_by_sandbox("one", notes, PodUid("u1"), RUNTIMES)
     assert isinstance(both, RejectPod)
     assert both.message.endswith("runtime handler names 'one'; name one")
 
 
-def test_what_a_workload_lacks_is_asked_for_the_handler_and_rejects_it() -> None:
+def test_what_a_workload_lacks_is_asked_for_the_handler() -> None:
     asked: list[str] = []
 
     def lacking(_traits: Traits, handler: str) -> tuple[str, ...]:
         asked.append(handler)
         return ("sysctls",)
 
-    found = choose_for(requested_by_sandbox("two--crun", {}, PodUid("u1")), NODE, lacking)
-    assert isinstance(found, RejectPod)
+    found = choose_for(requested_by_sandbox("two--crun", {}, PodUid("u1"), RUNTIMES), NODE, lacking)
+    assert isinstance(found, WaitForRuntime)
     assert asked == ["crun"]
 
 
@@ -350,6 +381,7 @@ def test_the_sources_of_a_pods_request_are_in_the_order_of_their_rank() -> None:
     request = requested_runtime(
         pod({names.RUNTIME_SERVICE_NAME: "two"}, runtime_service_name="two", runtime_class_name="crun"),
         CLASSES,
+        RUNTIMES,
     )
     assert isinstance(request, RuntimeRequest)
     assert request.handler == "crun"
