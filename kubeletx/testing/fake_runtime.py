@@ -105,6 +105,7 @@ class FakeRuntime(FakeMachineCalls):
         self.declared = traits or Traits(details=("process", "machine", "custom"))
         self.runtime_ready = True
         self.network_ready = True
+        self.handlers: tuple[str, ...] = ()
         self.is_open = False
         self._exec_handler = exec_handler or run_fake_command
         self._shuffle = shuffle
@@ -141,13 +142,14 @@ class FakeRuntime(FakeMachineCalls):
         )
 
     async def health(self) -> RuntimeHealth:
-        """Return the values of the attributes `runtime_ready` and `network_ready`, which a test may set."""
+        """Return the attributes `runtime_ready`, `network_ready` and `handlers`, which a test may set."""
         return await self._call("health", "", self._health)
 
     def _health(self) -> RuntimeHealth:
         return RuntimeHealth(
             runtime_ready=self.runtime_ready,
             network_ready=self.network_ready,
+            handlers=self.handlers,
             conditions=(
                 RuntimeCondition(type="RuntimeReady", ok=self.runtime_ready, reason="Scripted"),
                 RuntimeCondition(type="NetworkReady", ok=self.network_ready, reason="Scripted"),

@@ -128,6 +128,8 @@ class Node:
         """Where pull secrets are, by source."""
         self.extras: dict[str, ExtrasProvider] = {}
         self.sources = BUILT_IN
+        self.classes: dict[str, str] = {}
+        """Handlers of runtime classes. All runtimes report those that are not the name of a runtime."""
         self.cgroups: Any = None
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
         self.without: tuple[type, ...] = ()
@@ -141,6 +143,7 @@ class Node:
             endpoint.name, clock=self.clock, backend=old.backend if old else None, without=self.without
         )
         runtime.backend.add_image("busybox")
+        runtime.handlers = tuple(self.classes.values())
         self.runtimes[endpoint.name] = runtime
         return runtime
 
@@ -164,7 +167,7 @@ class Node:
         await self.tombstones.load()
         self.registry = RuntimeRegistry(
             kinds=self.kinds,
-            plan=FleetConfig(endpoints=self.endpoints, limits=FAST),
+            plan=FleetConfig(endpoints=self.endpoints, class_map=self.classes, limits=FAST),
             parts=HostParts(
                 agent_id="agent", node_name="n", root=self.root, clock=self.clock, events=self.sink
             ),
@@ -219,6 +222,7 @@ class Node:
                 identity=NodeIdentity(name="n"),
                 volumes=volumes,
                 admission=NodeAdmission(node),
+                classes=self.classes,
                 images=UnitImages(stores, self.clock, counters, self.cluster),
                 probes=self._probes,
                 hooks=UnitHooks(self.registry, self.clock),

@@ -101,6 +101,16 @@ async def test_a_changed_image_restarts_the_only_container_of_a_pod_that_restart
         assert {"Failed", "Succeeded"}.isdisjoint(phases)
 
 
+async def test_the_sandbox_has_the_handler_that_the_pods_runtime_class_names(node: Node) -> None:
+    node.classes = {"gpu": "nvidia", "own": "one--kata"}
+    async with node.running():
+        for name, handler in (("gpu", "nvidia"), ("own", "kata")):
+            node.runtimes["one"].handlers += (handler,)
+            await node.start(a_pod(name, runtime_class_name=name))
+        backend = node.runtimes["one"].backend
+        assert [one.spec.handler for one in backend.sandboxes.values()] == ["nvidia", "kata"]
+
+
 async def test_another_image_cancels_the_pull_of_the_one_before(node: Node) -> None:
     async with node.running() as manager:
         runtime = node.runtimes["one"]
