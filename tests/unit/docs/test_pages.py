@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 from kubeletx.cli.main import COMMANDS, cli
 from kubeletx_testing.lab import PrivateAgent
@@ -36,38 +35,46 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names)
-def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        if re.match(r"https?:", link):
-            continue
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        assert target.exists(), link
-        assert not anchor or anchor in anchors(target), link
+def test_links_lead_somewhere() -> None:
+    dead = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if re.match(r"https?:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                dead.append(f"{names(page)}: {link}")
+    assert dead == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names)
-def test_files_that_are_named_exist(page: Path) -> None:
-    for word in re.findall(
-        r"`((?:docs|script|tests|examples|kubeletx|plugins|protos|testing)/[\w./-]*)`", page.read_text()
-    ):
-        assert re.search(r"[A-Z]{3,}", word) or (ROOT / word).exists(), word
+def test_files_that_are_named_exist() -> None:
+    places = re.compile(r"`((?:docs|script|tests|examples|kubeletx|plugins|protos|testing)/[\w./-]*)`")
+    named = ((page, word) for page in PAGES for word in places.findall(page.read_text()))
+    missing = [
+        f"{names(page)}: {word}"
+        for page, word in named
+        if not re.search(r"[A-Z]{3,}", word) and not (ROOT / word).exists()
+    ]
+    assert missing == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names)
-def test_commands_that_are_shown_exist(page: Path) -> None:
+def test_commands_that_are_shown_exist() -> None:
     context = click.Context(cli)
-    for line in re.findall(r"^\$ (?:kx|kubeletx) (.*)$", page.read_text(), re.MULTILINE):
-        words = [word for word in line.partition("#")[0].split() if not word.startswith("-")]
-        if "--root-dir" in line:
-            words = [word for word in words if word in COMMANDS or word in ("describe",)]
-        if not words or "--container-runtime-endpoint" in line:
-            continue
-        assert words[0] in COMMANDS, line
-        command = cli.get_command(context, words[0])
-        if isinstance(command, click.Group):
-            assert command.get_command(context, words[1]) is not None, line
+    unknown = []
+    for page in PAGES:
+        for line in re.findall(r"^\$ (?:kx|kubeletx) (.*)$", page.read_text(), re.MULTILINE):
+            words = [word for word in line.partition("#")[0].split() if not word.startswith("-")]
+            if "--root-dir" in line:
+                words = [word for word in words if word in COMMANDS or word in ("describe",)]
+            if not words or "--container-runtime-endpoint" in line:
+                continue
+            command = cli.get_command(context, words[0]) if words[0] in COMMANDS else None
+            if command is None or (
+                isinstance(command, click.Group) and command.get_command(context, words[1]) is None
+            ):
+                unknown.append(f"{names(page)}: {line}")
+    assert unknown == []
 
 
 def test_the_tour_names_pods_of_the_demo() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-HOST = ROOT / "kubeletx"
+from tests.unit.house.sources import HOST, ROOT, host_and_plugins, tree
 
 SHARED = {
     # The runtime contract and Kubernetes have the same word for the same thing, in two formats.
@@ -25,10 +23,10 @@ SHARED = {
 
 def test_a_public_class_name_is_defined_once() -> None:
     found: dict[str, set[str]] = defaultdict(set)
-    for path in HOST.rglob("*.py"):
-        if path.parent.name == "stubs":
+    for path in host_and_plugins():
+        if HOST not in path.parents:
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].add(path.relative_to(ROOT).as_posix())
     twice = {name: files for name, files in found.items() if len(files) > 1}

@@ -9,34 +9,20 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.unit.house.sources import HOST, place, tree, with_lab
 
-ROOT = Path(__file__).parents[3]
-PACKAGES = [
-    ROOT / "kubeletx",
-    ROOT / "testing" / "src",
-    *ROOT.glob("plugins/*/src"),
-    *ROOT.glob("examples/plugins/*/src"),
-]
-FILES = sorted(
-    path
-    for package in PACKAGES
-    for path in package.rglob("*.py")
-    if "stubs" not in path.parts and not path.name.startswith("_pb")
-)
-
-
-CONTRACT = ROOT / "kubeletx" / "api"
+CONTRACT = HOST / "api"
 
 
 def undocumented(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    if tree.body and ast.get_docstring(tree) is None and path.name != "__init__.py":
-        yield "the module"
-    yield from _below(tree, "", methods=CONTRACT in path.parents)
+    module = tree(path)
+    if module.body and ast.get_docstring(module) is None and path.name != "__init__.py":
+        yield place(path, 1)
+    for line, name in _below(module, "", methods=CONTRACT in path.parents):
+        yield f"{place(path, line)}: {name}"
 
 
-def _below(node: ast.AST, prefix: str, *, methods: bool) -> Iterator[str]:
+def _below(node: ast.AST, prefix: str, *, methods: bool) -> Iterator[tuple[int, str]]:
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -45,7 +31,7 @@ def _below(node: ast.AST, prefix: str, *, methods: bool) -> Iterator[str]:
             continue  # tests of the contract suite are named as sentences
         is_method = isinstance(node, ast.ClassDef) and not isinstance(child, ast.ClassDef)
         if (methods or not is_method) and ast.get_docstring(child) is None and not _is_overload(child):
-            yield f"{prefix}{name} (line {child.lineno})"
+            yield child.lineno, f"{prefix}{name}"
         if isinstance(child, ast.ClassDef):
             yield from _below(child, f"{prefix}{name}.", methods=methods)
 
@@ -56,6 +42,5 @@ def _is_overload(node: ast.AST) -> bool:
     return bool(names & {"overload", "setter"})
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_names_that_authors_and_newcomers_read_have_docstrings(path: Path) -> None:
-    assert list(undocumented(path)) == []
+def test_names_that_authors_and_newcomers_read_have_docstrings() -> None:
+    assert [found for path in with_lab() for found in undocumented(path)] == []

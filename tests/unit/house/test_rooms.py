@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-HOST = ROOT / "kubeletx"
-ROOMS = sorted(path.parent.name for path in HOST.glob("*/__init__.py"))
+from tests.unit.house.sources import HOST, ROOT, tree
+
 MOST_FILES = 22
 LARGER = {"api": 28}
 """Folders that are larger, and how large: they may shrink. `api` has one file for each subject."""
@@ -26,13 +26,12 @@ def _name(path: Path) -> str:
 
 
 FILES = {_name(path): path for path in sorted(HOST.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in FILES.items()}
 
 
 def _imported(module: str) -> Iterator[str]:
     """Modules of the host that a module imports, for types alone or inside functions too."""
     package = module.split(".") if FILES[module].name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree(FILES[module])):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in FILES)
         elif isinstance(node, ast.ImportFrom):
@@ -43,7 +42,9 @@ def _imported(module: str) -> Iterator[str]:
                 yield from (one for one in [found if found in FILES else base] if one in FILES)
 
 
-IMPORTS = {module: set(_imported(module)) - {module} for module in FILES}
+@cache
+def imports() -> dict[str, set[str]]:
+    return {module: set(_imported(module)) - {module} for module in FILES}
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -62,10 +63,12 @@ def test_a_circle_is_found_and_what_hangs_on_it_is_not() -> None:
     assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_module_of_a_room_imports_itself_through_others(room: str) -> None:
-    inside = {m: found for m, found in IMPORTS.items() if m.split(".")[1:2] == [room]}
-    assert circles(inside) == []
+def test_no_module_of_a_room_imports_itself_through_others() -> None:
+    rooms = {module.split(".")[1] for module in FILES if "." in module}
+    inside = {
+        room: {m: found for m, found in imports().items() if m.split(".")[1:2] == [room]} for room in rooms
+    }
+    assert {room: found for room, graph in inside.items() if (found := circles(graph))} == {}
 
 
 def test_folders_have_about_twenty_files_at_most() -> None:
@@ -79,7 +82,7 @@ def test_folders_have_about_twenty_files_at_most() -> None:
 
 
 def test_fewer_than_fifteen_modules_of_pods_are_imported_from_outside() -> None:
-    outside = [found for module, found in IMPORTS.items() if not module.startswith("kubeletx.pods")]
+    outside = [found for module, found in imports().items() if not module.startswith("kubeletx.pods")]
     found = {one for names in outside for one in names if one.startswith("kubeletx.pods")}
     assert len(found) < 15, sorted(found)
 
@@ -88,7 +91,7 @@ def test_the_face_of_pods_gives_types_and_values_the_same_homes() -> None:
     face = importlib.import_module("kubeletx.pods")
     typed = {
         alias.name: node.module
-        for node in ast.walk(TREES["kubeletx.pods"])
+        for node in ast.walk(tree(FILES["kubeletx.pods"]))
         if isinstance(node, ast.ImportFrom) and node.level == 1
         for alias in node.names
     }
@@ -102,10 +105,10 @@ def test_the_face_of_pods_gives_types_and_values_the_same_homes() -> None:
 
 def test_no_function_of_pods_has_more_than_eight_parameters() -> None:
     found = []
-    for module, tree in TREES.items():
+    for module, path in FILES.items():
         if not module.startswith("kubeletx.pods."):
             continue
-        for node in ast.walk(tree):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 names = [one.arg for one in (*node.args.args, *node.args.kwonlyargs)]
                 if len([one for one in names if one not in ("self", "cls")]) > MOST_PARAMETERS:
@@ -116,9 +119,9 @@ def test_no_function_of_pods_has_more_than_eight_parameters() -> None:
 def test_the_neutral_core_of_pods_imports_no_network_card_and_no_power_state() -> None:
     """Workloads know them (`pods/workloads`); `model` and `plan` ask the table of workloads."""
     found = []
-    for module, tree in TREES.items():
+    for module, path in FILES.items():
         if module.startswith(("kubeletx.pods.model.", "kubeletx.pods.plan.")):
-            for node in ast.walk(tree):
+            for node in ast.walk(tree(path)):
                 if isinstance(node, ast.ImportFrom):
                     bad = {alias.name for alias in node.names} & OF_WORKLOADS
                     deep = (node.module or "").startswith(("workloads.machine", "workloads.standby"))

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[3]
-PACKAGES = [ROOT / "kubeletx", *ROOT.glob("plugins/*/src"), *ROOT.glob("examples/plugins/*/src")]
-FILES = sorted(
-    path
-    for package in PACKAGES
-    for path in package.rglob("*.py")
-    if "stubs" not in path.parts and re.search("create_task|ensure_future", path.read_text())
-)
+from tests.unit.house.sources import host_and_plugins, place, tree
 
 
-def unnamed(tree: ast.AST) -> Iterator[int]:
+def unnamed(module: ast.AST) -> Iterator[int]:
     """Lines that make a task without a name; a function may also name it with `set_name`."""
-    for function in ast.walk(tree):
+    for function in ast.walk(module):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
@@ -38,6 +27,6 @@ def _called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_task_has_a_name(path: Path) -> None:
-    assert sorted(set(unnamed(ast.parse(path.read_text())))) == []
+def test_every_task_has_a_name() -> None:
+    found = {place(path, line) for path in host_and_plugins() for line in unnamed(tree(path))}
+    assert sorted(found) == []

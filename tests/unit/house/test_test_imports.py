@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.house.sources import ROOT, place, tree
+
 FILES = [
     path
     for folder in ("tests", "testing/tests", "plugins", "examples")
@@ -16,10 +16,10 @@ FILES = [
 
 def test_no_test_changes_the_path_of_modules() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        place(path, node.lineno)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(), str(path)))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node) == "sys.path"
     ]
     assert found == []
 
@@ -27,9 +27,9 @@ def test_no_test_changes_the_path_of_modules() -> None:
 def test_shared_models_are_imported_by_their_full_name() -> None:
     shared = {path.stem for path in FILES if not path.stem.startswith(("test_", "__"))}
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno} imports {node.module}"
+        f"{place(path, node.lineno)} imports {node.module}"
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in shared
     ]
     assert found == []

@@ -9,19 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 
-import pytest
-
-ROOT = Path(__file__).parents[3]
-PACKAGES = [
-    ROOT / "kubeletx",
-    ROOT / "testing" / "src",
-    *ROOT.glob("plugins/*/src"),
-    *ROOT.glob("examples/plugins/*/src"),
-    ROOT / "script",
-]
-FILES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if "stubs" not in path.parts)
+from tests.unit.house.sources import place, tree, with_scripts
 
 FIRST = re.compile(
     r"(Of|What|Whether|How|Why|Where|Whom|Whose|Those|That|By|So|As|For|Who|When|Which|Its|Their|Such|Nothing|Nobody"
@@ -35,26 +25,26 @@ TURNS = re.compile(
 )
 
 
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and text of every docstring of a file."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield getattr(node, "lineno", 1), text
+@cache
+def docstrings() -> tuple[tuple[str, str, bool], ...]:
+    """Place and text of every docstring, and whether it is of a class."""
+    return tuple(_docstrings())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_docstrings_are_plain(path: Path) -> None:
-    found = [f"line {line}: {text.splitlines()[0]}" for line, text in docstrings(path) if FIRST.match(text)]
-    found += [f"line {line}: {m.group()}" for line, text in docstrings(path) for m in TURNS.finditer(text)]
+def _docstrings() -> Iterator[tuple[str, str, bool]]:
+    for path in with_scripts():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    yield place(path, getattr(node, "lineno", 1)), text, isinstance(node, ast.ClassDef)
+
+
+def test_docstrings_are_plain() -> None:
+    found = [f"{where}: {text.splitlines()[0]}" for where, text, _ in docstrings() if FIRST.match(text)]
+    found += [f"{where}: {turn.group()}" for where, text, _ in docstrings() for turn in TURNS.finditer(text)]
     assert found == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_docstrings_of_classes_begin_with_what_the_class_is(path: Path) -> None:
-    classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
-    found = [
-        f"line {one.lineno}: {one.name}" for one in classes if (ast.get_docstring(one) or "").startswith("`")
-    ]
-    assert found == []
+def test_docstrings_of_classes_begin_with_what_the_class_is() -> None:
+    assert [where for where, text, is_class in docstrings() if is_class and text.startswith("`")] == []

@@ -1,0 +1,43 @@
+"""Source files of the repository and their syntax trees, each parsed once for all house tests of a process."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+HOST = ROOT / "kubeletx"
+
+
+@cache
+def host_and_plugins() -> tuple[Path, ...]:
+    """Files of the host and of every plugin, without generated ones."""
+    return _below(HOST, *ROOT.glob("plugins/*/src"), *ROOT.glob("examples/plugins/*/src"))
+
+
+@cache
+def with_lab() -> tuple[Path, ...]:
+    """Files of the host, of every plugin, and of the distribution kubeletx-testing."""
+    return (*host_and_plugins(), *_below(ROOT / "testing" / "src"))
+
+
+@cache
+def with_scripts() -> tuple[Path, ...]:
+    """Files of `with_lab` and of the commands in ``script/``."""
+    return (*with_lab(), *_below(ROOT / "script"))
+
+
+def _below(*folders: Path) -> tuple[Path, ...]:
+    return tuple(
+        path for folder in folders for path in sorted(folder.rglob("*.py")) if "stubs" not in path.parts
+    )
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
