@@ -11,7 +11,7 @@ from functools import partial
 
 import structlog
 
-from kubeletx.api import KubeletxError, SupportsEvents
+from kubeletx.api import KubeletxError, SupportsEvents, UnitId
 
 from .containerd import ContainerdEvents, server_uuid
 from .containerd_pulls import follow_pulls
@@ -61,4 +61,17 @@ class ContainerdRuntime(CriRuntime):
             log.warning("Failed to end a task", runtime=self.endpoint.name, task=task_id, err=str(error))
             return False
         log.info("Ended a task that a cut-off start had left", runtime=self.endpoint.name, task=task_id)
+        return True
+
+    async def restore_record(self, unit_id: UnitId) -> bool:
+        """Create containerd's record of a container again if another client has deleted it. Returns True then."""
+        from .containerd_tasks import restore_record  # rarely needed, and its messages take memory
+
+        if not await server_uuid(self.client) or not await restore_record(self.client, unit_id):
+            return False
+        log.warning(
+            "Restored the record of a container that another client deleted from containerd",
+            runtime=self.endpoint.name,
+            container_id=unit_id,
+        )
         return True

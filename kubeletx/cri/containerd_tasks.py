@@ -1,4 +1,4 @@
-"""`ContainerdTasks`: the tasks service of containerd, for operations that CRI lacks.
+"""`ContainerdTasks`: the tasks service of containerd, for operations that CRI lacks; `restore_record`: its containers.
 
     tasks = ContainerdTasks(client)
     await tasks.pause(unit_id)
@@ -10,6 +10,10 @@ paused one as running.
 `delete` also ends tasks that containerd's CRI does not know. If StartContainer is interrupted (the agent was killed, or
 the call reached its deadline), a task may be left that was created and never started. CRI then shows the container as
 exited, and refuses to remove it (see `errors.left_task`). Source: containerd, internal/cri/server/container_start.go.
+
+containerd has a record of each container, and its CRI a second one. If another client deletes the first (``ctr
+containers rm``), CRI still lists the container, but answers NotFound to StopContainer, RemoveContainer and
+RemovePodSandbox, and does not stop its process, until containerd is restarted (seen on 1.6).
 """
 
 from __future__ import annotations
@@ -20,14 +24,16 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.empty_pb2 import Empty
 
-from kubeletx.api import Conflict, Internal, NotFound
+from kubeletx.api import AlreadyExists, Conflict, Internal, NotFound
 
 from .client import CriClient
 from .containerd import NAMESPACE_HEADER
 from .images import CRI_NAMESPACE
 from .methods import A, Method, Q, method
+from .stubs import containerd_containers_pb2 as containers
 from .stubs import containerd_task_types_pb2 as types
 from .stubs import containerd_tasks_pb2 as pb
 
@@ -43,7 +49,37 @@ TASK_METHODS: dict[str, Method[Any, Any]] = {
 }
 """The gRPC methods of the tasks service that this module uses, by name."""
 
+CONTAINERS = "containerd.services.containers.v1.Containers"
+CREATE_RECORD = method(
+    CONTAINERS, "Create", containers.CreateContainerRequest, containers.CreateContainerResponse
+)
+
 DEADLINE_SECONDS = 10.0
+
+
+async def restore_record(client: CriClient, container_id: str) -> bool:
+    """Create containerd's record of a CRI container again. Returns False if it was not missing.
+
+    CRI can then stop and remove the container: it needs no more than the id. containerd has already deleted the
+    container's file system with the first record.
+    """
+    record = containers.Container(
+        id=container_id,
+        runtime=containers.Container.Runtime(
+            name="io.containerd.runc.v2"
+        ),  # a shim that runs is found by the id
+        spec=AnyMessage(type_url="types.containerd.io/opencontainers/runtime-spec/1/Spec", value=b"{}"),
+    )
+    try:
+        await client.call(
+            CREATE_RECORD,
+            containers.CreateContainerRequest(container=record),
+            timeout_seconds=DEADLINE_SECONDS,
+            metadata=((NAMESPACE_HEADER, CRI_NAMESPACE),),
+        )
+    except AlreadyExists:
+        return False
+    return True
 
 
 class TaskState(enum.Enum):

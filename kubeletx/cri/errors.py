@@ -105,9 +105,10 @@ def raw(error: grpc.aio.AioRpcError) -> CriStatusError:
 
 
 def is_name_taken(error: KubeletxError) -> bool:
-    """Return True if RunPodSandbox or CreateContainer failed because another call has reserved the same name.
+    """Return True if RunPodSandbox or CreateContainer may have failed because another call has reserved the same name.
 
-    The other call is an earlier or a concurrent one. containerd and CRI-O report that only in the message
+    The other call is an earlier or a concurrent one. Callers search for what it made, since the words may also be about
+    another thing that exists, such as a network interface. containerd and CRI-O report that only in the message
     (``name "x" is reserved for "ID"``).
     """
     status = status_of(error)

@@ -1,7 +1,8 @@
 """Finds the sandbox or container that an earlier call has created, after a create failed because its name is taken.
 
-CRI servers reserve the name before they list the object. So if the list does not have the object, an earlier call is
-still creating it.
+CRI servers reserve the name before they list the object. So if the name is reserved and the list does not have the
+object, an earlier call is still creating it. If another thing exists already, such as a network interface, the error of
+the create is the answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxE
     """Return the id of the existing sandbox with the UID and attempt of `spec`.
 
     `refused`: the error of RunPodSandbox, which says that the name is taken. Raises Unavailable while the sandbox
-    is still being created, and AlreadyExists if another agent has created it.
+    is still being created, AlreadyExists if another agent has created it, and `refused` if it does not exist.
     """
     answer = await client.call(
         methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest(), timeout_seconds=DEADLINE_SECONDS
@@ -37,7 +38,7 @@ async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxE
         if (item.metadata.uid, item.metadata.attempt) == (spec.uid, spec.attempt):
             _check_owner(spec.labels, item.labels, refused)
             return SandboxId(item.id)
-    raise _still_creating(refused) from refused
+    raise _not_listed(refused)
 
 
 async def first_unit(
@@ -46,7 +47,7 @@ async def first_unit(
     """Return the id of the existing container with the name and attempt of `spec` in the sandbox.
 
     `refused`: the error of CreateContainer, which says that the name is taken. Raises Unavailable while the
-    container is still being created, and AlreadyExists if another agent has created it.
+    container is still being created, AlreadyExists if another agent has created it, and `refused` if it does not exist.
     """
     wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id)
     answer = await client.call(
@@ -56,7 +57,7 @@ async def first_unit(
         if (item.metadata.name, item.metadata.attempt) == (spec.name, spec.attempt):
             _check_owner(spec.labels, item.labels, refused)
             return UnitId(item.id)
-    raise _still_creating(refused) from refused
+    raise _not_listed(refused)
 
 
 def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: KubeletxError) -> None:
@@ -68,5 +69,9 @@ def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: K
         raise AlreadyExists(f"{refused}; it belongs to another agent") from refused
 
 
-def _still_creating(refused: KubeletxError) -> Unavailable:
-    return Unavailable(f"an earlier call is still creating it: {refused}")
+def _not_listed(refused: KubeletxError) -> KubeletxError:
+    if "is reserved" not in refused.message:
+        return refused
+    error = Unavailable(f"an earlier call is still creating it: {refused}")
+    error.__cause__ = refused
+    return error

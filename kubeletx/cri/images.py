@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubeletx.api import (
+    Conflict,
     ImageAuth,
     ImageSpec,
     ImageStatus,
@@ -138,8 +139,9 @@ class CriImages:
             request.image.image = image.ref
         try:
             await self._client.call(methods.REMOVE_IMAGE, request, timeout_seconds=DEADLINE_SECONDS)
-        except NotFound:
-            return
+        except NotFound as error:
+            if await self.find_image(replace(image, requested=image.ref or image.requested)) is not None:
+                raise Conflict(f"{error.message}; the runtime still has the image") from error
 
 
 def _by_name(image: ImageSpec) -> pb.ImageSpec:

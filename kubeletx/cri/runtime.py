@@ -14,7 +14,7 @@ handler.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from kubeletx.api import (
@@ -27,6 +27,7 @@ from kubeletx.api import (
     RuntimeVersion,
     SandboxId,
     SandboxSpec,
+    SandboxState,
     SandboxStatus,
     SandboxSummary,
     SupportsAttach,
@@ -39,6 +40,7 @@ from kubeletx.api import (
     SupportsPortForward,
     SupportsResize,
     SupportsStats,
+    TimedOut,
     Traits,
     Unavailable,
     UnitId,
@@ -184,14 +186,25 @@ class CriRuntime:
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
         """Call StopPodSandbox; succeeds if the sandbox does not exist."""
-        await self._call_or_gone(
-            methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        )
+        try:
+            await self._call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
+        except NotFound as error:
+            if await self._sandbox_state(sandbox_id) is SandboxState.READY:
+                raise _still_there(SandboxState.READY, error) from error
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call RemovePodSandbox, which kills and removes all its containers; succeeds if the sandbox does not exist."""
+        """Call RemovePodSandbox, which kills and removes all its containers; succeeds if the sandbox does not exist.
+
+        If the call fails, its containers are removed one by one, and then the sandbox. Raises Conflict, with what is in
+        the way, if the server still lists the sandbox.
+        """
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
+        try:
+            await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
+        except (Unavailable, TimedOut):
+            raise
+        except KubeletxError as error:
+            await self._remove_parts(request, error)
         self.known.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
@@ -256,16 +269,19 @@ class CriRuntime:
         Succeeds if the container does not exist.
         """
         seconds = max(0, math.ceil(grace_seconds))
-        await self._call_or_gone(
-            methods.STOP_CONTAINER,
-            pb.StopContainerRequest(container_id=unit_id, timeout=seconds),
-            timeout_seconds=seconds + DEADLINE_SECONDS,
+        request = pb.StopContainerRequest(container_id=unit_id, timeout=seconds)
+        await self._end_unit(
+            unit_id,
+            lambda: self._call(methods.STOP_CONTAINER, request, seconds + DEADLINE_SECONDS),
+            until=(UnitState.CREATED, UnitState.EXITED),
         )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         """Call RemoveContainer; succeeds if the container does not exist."""
         request = pb.RemoveContainerRequest(container_id=unit_id)
-        await self._remove(methods.REMOVE_CONTAINER, request, unit_id)
+        await self._end_unit(
+            unit_id, lambda: self._remove(methods.REMOVE_CONTAINER, request, unit_id), until=()
+        )
         self.known.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
@@ -311,6 +327,14 @@ class CriRuntime:
         """End a containerd task that an interrupted start of a container has left. Returns True on success.
 
         This class always returns False, since CRI has no such call; an operator then has to end the task.
+        """
+        return False
+
+    async def restore_record(self, unit_id: UnitId) -> bool:
+        """Repair a container of which the server has lost a part. Returns True if a call that failed may succeed now.
+
+        Called after StopContainer or RemoveContainer answered NotFound for a container that the server lists. This
+        class always returns False, since CRI has no such call.
         """
         return False
 
@@ -391,13 +415,25 @@ class CriRuntime:
         except Unsupported:
             return None
 
-    async def _call_or_gone(
-        self, method: Method[Q, A], request: Q, timeout_seconds: float = DEADLINE_SECONDS
+    async def _end_unit(
+        self, unit_id: UnitId, call: Callable[[], Awaitable[object]], *, until: Collection[UnitState]
     ) -> None:
-        try:
-            await self._call(method, request, timeout_seconds)
-        except NotFound:
-            return
+        """Make a call that stops or removes a container.
+
+        Its NotFound may be about a part of the container, so it counts only if the server does not list the container,
+        or lists it in a state of `until`.
+        """
+        while True:
+            try:
+                await call()
+            except NotFound as error:
+                state = await self._unit_state(unit_id)
+                if state is None or state in until:
+                    return
+                if not await self.restore_record(unit_id):
+                    raise _still_there(state, error) from error
+            else:
+                return
 
     async def _remove(self, method: Method[Q, A], request: Q, target: str) -> None:
         """Call RemoveContainer or RemovePodSandbox (`method`) for the object with id `target`.
@@ -408,7 +444,7 @@ class CriRuntime:
         ended: set[str] = set()
         while True:
             try:
-                return await self._call_or_gone(method, request)
+                await self._call(method, request)
             except KubeletxError as error:
                 task = left_task(error)
                 if task is None or task in ended:
@@ -416,7 +452,53 @@ class CriRuntime:
                 if not self._belongs(task, target) or not await self.end_task(task):
                     raise Conflict(f"{error.message}; {what_to_do(task, CRI_NAMESPACE)}") from error
                 ended.add(task)
+            else:
+                return
+
+    async def _remove_parts(self, request: pb.RemovePodSandboxRequest, error: KubeletxError) -> None:
+        """Remove the containers of a sandbox one by one, then the sandbox. `error`: the error of RemovePodSandbox.
+
+        It may be a NotFound for one of the containers, which does not mean that the sandbox is gone.
+        """
+        sandbox_id = SandboxId(request.pod_sandbox_id)
+        if isinstance(error, NotFound) and await self._sandbox_state(sandbox_id) is None:
+            return
+        filter_ = pb.ContainerFilter(pod_sandbox_id=sandbox_id)
+        listed = await self._call(methods.LIST_CONTAINERS, pb.ListContainersRequest(filter=filter_))
+        for item in listed.containers:
+            await self.remove_unit(UnitId(item.id))
+        try:
+            if not listed.containers:
+                raise error
+            await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
+        except NotFound as second:
+            state = await self._sandbox_state(sandbox_id)
+            if state is not None:
+                raise _still_there(state, second) from second
+
+    async def _sandbox_state(self, sandbox_id: SandboxId) -> SandboxState | None:
+        """Return the state of a sandbox as listed; None if it is not listed."""
+        request = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=sandbox_id))
+        answer = await self._call(methods.LIST_POD_SANDBOX, request)
+        return next(
+            (sandbox_summary_from_cri(one).state for one in answer.items if one.id == sandbox_id), None
+        )
+
+    async def _unit_state(self, unit_id: UnitId) -> UnitState | None:
+        """Return the state of a container as listed; None if it is not listed."""
+        request = pb.ListContainersRequest(filter=pb.ContainerFilter(id=unit_id))
+        answer = await self._call(methods.LIST_CONTAINERS, request)
+        return next(
+            (unit_summary_from_cri(one).state for one in answer.containers if one.id == unit_id), None
+        )
 
     def _belongs(self, task: str, target: str) -> bool:
         owner = self.known.find(task)
         return task == target or (owner is not None and owner.sandbox_id == target)
+
+
+def _still_there(state: UnitState | SandboxState, error: NotFound) -> Conflict:
+    """Return the error for an object that the server lists in `state`, but reports as not found when it is to end."""
+    return Conflict(
+        f"{error.message}; the runtime lists it as {state.value}; restart the runtime if it stays listed"
+    )

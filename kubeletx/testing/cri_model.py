@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from kubeletx.cri.stubs import containerd_containers_pb2 as containers_pb
 from kubeletx.cri.stubs import containerd_task_types_pb2 as task_types
 from kubeletx.cri.stubs import containerd_tasks_pb2 as tasks_pb
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
@@ -66,6 +67,8 @@ class CriModel:
         self.sandbox_of: dict[str, str] = {}
         self.images: dict[str, pb.Image] = {}
         self.paused: set[str] = set()
+        self.lost_records: set[str] = set()
+        """Containers that another client has deleted from containerd; its CRI lists them, and cannot end them."""
         self.conditions = {"RuntimeReady": True, "NetworkReady": True}
         self.version = pb.VersionResponse(
             version="0.1.0", runtime_name="containerd", runtime_version="1.6.20", runtime_api_version="v1"
@@ -141,6 +144,16 @@ class CriModel:
                 return tasks_pb.DeleteResponse(id=task_id)
         return Empty()
 
+    def answer_container(self, method: str, request: Any) -> Message:
+        """Return the response to a call of containerd's containers service. Raises Refusal for an error."""
+        container_id = request.container.id
+        if method != "Create":
+            raise Refusal(Code.UNIMPLEMENTED, f"method {method} not implemented")
+        if container_id in self.containers and container_id not in self.lost_records:
+            raise Refusal(Code.ALREADY_EXISTS, f'container "{container_id}": already exists')
+        self.lost_records.discard(container_id)
+        return containers_pb.CreateContainerResponse(container=request.container)
+
     def _task_state(self, status: pb.ContainerStatus) -> task_types.Status.ValueType:
         if status.state == pb.CONTAINER_EXITED:
             return task_types.STOPPED
@@ -213,7 +226,8 @@ class CriModel:
     def _stop_sandbox(self, request: pb.StopPodSandboxRequest) -> pb.StopPodSandboxResponse:
         status = self._sandbox(request.pod_sandbox_id)
         for container_id in self._inside(status.id):
-            if self.containers[container_id].state == pb.CONTAINER_RUNNING:
+            is_lost = container_id in self.lost_records
+            if self.containers[container_id].state == pb.CONTAINER_RUNNING and not is_lost:
                 self.exit(container_id, 137)
         status.state = pb.SANDBOX_NOTREADY
         status.network.Clear()
@@ -221,6 +235,7 @@ class CriModel:
 
     def _remove_sandbox(self, request: pb.RemovePodSandboxRequest) -> pb.RemovePodSandboxResponse:
         for container_id in self._inside(request.pod_sandbox_id):
+            self._check_record(container_id)
             self._forget(container_id)
         self.sandboxes.pop(request.pod_sandbox_id, None)
         return pb.RemovePodSandboxResponse()
@@ -277,11 +292,13 @@ class CriModel:
 
     def _stop(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:
         status = self._known(request)
+        self._check_record(status.id)
         if status.state == pb.CONTAINER_RUNNING:
             self.exit(status.id, 143 if request.timeout else 137)
         return pb.StopContainerResponse()
 
     def _remove(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:
+        self._check_record(request.container_id)
         self._forget(request.container_id)
         return pb.RemoveContainerResponse()
 
@@ -385,6 +402,13 @@ class CriModel:
         if status is None:
             raise Refusal(Code.NOT_FOUND, f'container "{request.container_id}": not found')
         return status
+
+    def _check_record(self, container_id: str) -> None:
+        if container_id in self.lost_records:
+            raise Refusal(
+                Code.NOT_FOUND,
+                f'get container info: container "{container_id}" in namespace "k8s.io": not found',
+            )
 
     def _inside(self, sandbox_id: str) -> list[str]:
         return [key for key, value in self.sandbox_of.items() if value == sandbox_id]

@@ -6,7 +6,7 @@
         runtime = CriRuntime(endpoint(server.url), None, host)
 
 Its state is a `CriModel`. With a `uuid` it also acts as containerd: it serves containerd's introspection,
-events and tasks services. Every request is kept in `calls`.
+events, tasks and containers services. Every request is kept in `calls`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from kubeletx.cri.containerd import SERVER, SUBSCRIBE
+from kubeletx.cri.containerd_tasks import CONTAINERS, CREATE_RECORD, TASK_METHODS
 from kubeletx.cri.containerd_tasks import SERVICE as TASKS
-from kubeletx.cri.containerd_tasks import TASK_METHODS
 from kubeletx.cri.methods import METHODS, Method
 from kubeletx.cri.stubs import containerd_events_service_pb2 as events_pb
 from kubeletx.cri.stubs import containerd_introspection_pb2 as introspection_pb
@@ -192,10 +192,11 @@ class FakeCriServer:
             if not self.uuid:
                 raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
             return introspection_pb.ServerResponse(uuid=self.uuid)
-        if method.service == TASKS:
+        if method.service in (TASKS, CONTAINERS):
             if not self.uuid:
-                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"unknown service {TASKS}")
-            return self.model.answer_task(method.name, request)
+                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"unknown service {method.service}")
+            answer = self.model.answer_task if method.service == TASKS else self.model.answer_container
+            return answer(method.name, request)
         return self.model.answer(method.name, request)
 
     def _check_stream(self, method: Method[Any, Any]) -> None:
@@ -219,7 +220,13 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
     """gRPC handler table: finds the handler of a method by its path."""
 
     def __init__(self, unary: Callable[..., Any], stream: Callable[..., Any]) -> None:
-        known: list[Method[Any, Any]] = [*METHODS.values(), *TASK_METHODS.values(), SERVER, SUBSCRIBE]
+        known: list[Method[Any, Any]] = [
+            *METHODS.values(),
+            *TASK_METHODS.values(),
+            CREATE_RECORD,
+            SERVER,
+            SUBSCRIBE,
+        ]
         self._handlers = {method.path: _handler(method, unary, stream) for method in known}
 
     def service(self, handler_call_details: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tasks of real containerd: one that was created and never started, and pause, resume and kill."""
+"""Tasks of real containerd: created and never started, without a record, paused, resumed and killed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+from google.protobuf.empty_pb2 import Empty
 
-from kubeletx.api import ImageSpec, NotFound, Process, SandboxId, SupportsImages, UnitId, UnitState
+from kubeletx.api import (
+    ImageSpec,
+    NotFound,
+    Process,
+    SandboxId,
+    SupportsImages,
+    UnitId,
+    UnitState,
+    UnitStatus,
+)
 from kubeletx.cri import CRI_NAMESPACE, ContainerdRuntime, ContainerdTasks, TaskState
 from kubeletx.cri.containerd import NAMESPACE_HEADER
 from kubeletx.cri.methods import method
+from kubeletx.cri.stubs import containerd_containers_pb2 as containers
 from kubeletx.cri.stubs import containerd_tasks_pb2 as tasks
 from kubeletx.cri.stubs.containerd_types_pb2 import Mount
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
@@ -24,6 +35,10 @@ pytestmark = pytest.mark.integration
 CREATE = method(
     "containerd.services.tasks.v1.Tasks", "Create", tasks.CreateTaskRequest, tasks.CreateTaskResponse
 )
+DELETE = method(
+    "containerd.services.containers.v1.Containers", "Delete", containers.DeleteContainerRequest, Empty
+)
+RUNS = {"exited": ("true",), "running": ("sleep", "1000")}
 HEADER = ((NAMESPACE_HEADER, CRI_NAMESPACE),)
 
 
@@ -35,20 +50,34 @@ async def runtime(containerd_a: PrivateContainerd, tmp_path: Path) -> AsyncItera
     await runtime.close()
 
 
-async def leave_a_task(runtime: ContainerdRuntime, log_directory: Path) -> tuple[SandboxId, UnitId]:
-    """A container whose task is created behind the CRI's back; it stays CREATED."""
+async def make_container(
+    runtime: ContainerdRuntime, log_directory: Path, *command: str
+) -> tuple[SandboxId, UnitId]:
     images = runtime.capability(SupportsImages)
     assert images is not None
     image = ImageSpec(requested=image_ref("busybox"))
     image = msgspec.structs.replace(image, ref=await images.pull_image(image, None, None))
-    sandbox = sandbox_spec("left", log_directory=str(log_directory))
-    unit = unit_spec("main", detail=Process(command=("sleep", "1000")), log_path="main.log")
+    sandbox = sandbox_spec("tasks", log_directory=str(log_directory))
+    unit = unit_spec("main", detail=Process(command=command), log_path="main.log")
     sandbox_id = await runtime.create_sandbox(sandbox)
-    unit_id = await runtime.create_unit(sandbox_id, msgspec.structs.replace(unit, image=image), sandbox)
+    return sandbox_id, await runtime.create_unit(
+        sandbox_id, msgspec.structs.replace(unit, image=image), sandbox
+    )
+
+
+async def leave_a_task(runtime: ContainerdRuntime, log_directory: Path) -> tuple[SandboxId, UnitId]:
+    """A container whose task is created behind the CRI's back; it stays CREATED."""
+    sandbox_id, unit_id = await make_container(runtime, log_directory, "sleep", "1000")
     rootfs = Mount(type="bind", source="/", options=["bind", "ro"])
     request = tasks.CreateTaskRequest(container_id=unit_id, rootfs=[rootfs])
     await runtime.client.call(CREATE, request, timeout_seconds=30, metadata=HEADER)
     return sandbox_id, unit_id
+
+
+async def wait_exited(runtime: ContainerdRuntime, unit_id: UnitId) -> UnitStatus:
+    while (status := await runtime.unit_status(unit_id)).summary.state is not UnitState.EXITED:
+        await asyncio.sleep(0.05)
+    return status
 
 
 async def is_there(runtime: ContainerdRuntime, unit_id: UnitId) -> bool:
@@ -74,17 +103,30 @@ async def test_a_task_that_was_never_started_goes_with_its_pod(
     assert sandbox_id not in [one.id for one in await runtime.list_sandboxes({})]
 
 
+@pytest.mark.parametrize("state", ["exited", "running"])
+async def test_a_container_that_another_client_deleted_from_containerd_goes_with_its_pod(
+    runtime: ContainerdRuntime, tmp_path: Path, state: str
+) -> None:
+    sandbox_id, unit_id = await make_container(runtime, tmp_path, *RUNS[state])
+    await runtime.start_unit(unit_id)
+    pid = (await ContainerdTasks(runtime.client).get(unit_id)).pid
+    if state == "exited":
+        await wait_exited(runtime, unit_id)
+    request = containers.DeleteContainerRequest(id=unit_id)
+    await runtime.client.call(DELETE, request, timeout_seconds=30, metadata=HEADER)
+    assert unit_id in [one.id for one in await runtime.list_units({})]
+    await runtime.stop_unit(unit_id, 0)
+    assert not Path(f"/proc/{pid}").exists()
+    await runtime.stop_sandbox(sandbox_id)
+    await runtime.remove_sandbox(sandbox_id)
+    assert sandbox_id not in [one.id for one in await runtime.list_sandboxes({})]
+    assert unit_id not in [one.id for one in await runtime.list_units({})]
+
+
 async def test_a_container_is_paused_resumed_and_killed_by_its_task(
     runtime: ContainerdRuntime, tmp_path: Path
 ) -> None:
-    images = runtime.capability(SupportsImages)
-    assert images is not None
-    image = ImageSpec(requested=image_ref("busybox"))
-    image = msgspec.structs.replace(image, ref=await images.pull_image(image, None, None))
-    sandbox = sandbox_spec("paused", log_directory=str(tmp_path))
-    unit = unit_spec("main", detail=Process(command=("sleep", "1000")), log_path="main.log")
-    sandbox_id = await runtime.create_sandbox(sandbox)
-    unit_id = await runtime.create_unit(sandbox_id, msgspec.structs.replace(unit, image=image), sandbox)
+    sandbox_id, unit_id = await make_container(runtime, tmp_path, "sleep", "1000")
     tasks = ContainerdTasks(runtime.client)
     with pytest.raises(NotFound):
         await tasks.get(unit_id)
@@ -96,11 +138,7 @@ async def test_a_container_is_paused_resumed_and_killed_by_its_task(
         await tasks.resume(unit_id)
         assert (await tasks.get(unit_id)).state is TaskState.RUNNING
     await tasks.kill(unit_id)
-    status = await runtime.unit_status(unit_id)
-    while status.summary.state is not UnitState.EXITED:
-        await asyncio.sleep(0.05)
-        status = await runtime.unit_status(unit_id)
-    assert status.exit_code == 137
+    assert (await wait_exited(runtime, unit_id)).exit_code == 137
     await tasks.kill(unit_id)
     await runtime.stop_sandbox(sandbox_id)
     await runtime.remove_sandbox(sandbox_id)

@@ -39,7 +39,7 @@ from kubeletx.api import (
     Unsupported,
     names,
 )
-from kubeletx.cri import CriRuntime, CriStatusError
+from kubeletx.cri import ContainerdRuntime, CriRuntime, CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
 from kubeletx.testing.cri_server import FakeCriServer
@@ -137,6 +137,15 @@ async def test_a_sandbox_that_another_call_is_still_creating_is_unavailable_for_
     assert await runtime.create_sandbox(SPEC)
 
 
+async def test_another_thing_that_exists_already_is_no_sandbox_in_creation(
+    server: FakeCriServer, runtime: CriRuntime
+) -> None:
+    text = 'plugin type="ptp" failed (add): container veth name provided (eth0) already exists'
+    server.refuse("RunPodSandbox", Code.UNKNOWN, text, times=1)
+    with pytest.raises(Internal, match="eth0"):
+        await runtime.create_sandbox(SPEC)
+
+
 async def test_another_agent_s_sandbox_with_our_key_is_not_taken_over(runtime: CriRuntime) -> None:
     await runtime.create_sandbox(SPEC)
     theirs = msgspec.structs.replace(SPEC, labels={names.AGENT_ID: "agent-2"})
@@ -219,6 +228,68 @@ async def test_stopping_and_removing_what_is_gone_succeeds(runtime: CriRuntime) 
     await runtime.remove_unit(UnitId("none"))
     await runtime.stop_sandbox(SandboxId("none"))
     await runtime.remove_sandbox(SandboxId("none"))
+
+
+@pytest.mark.parametrize("ends", ["sandbox", "unit"])
+@pytest.mark.parametrize("kind", [CriRuntime, ContainerdRuntime])
+async def test_a_container_that_containerd_has_lost_is_removed_or_the_error_names_it(
+    server: FakeCriServer, make_runtime: MakeRuntime, kind: type[CriRuntime], ends: str
+) -> None:
+    server.uuid = "1234"
+    runtime = make_runtime(kind=kind)
+    await runtime.open()
+    sandbox_id = await runtime.create_sandbox(SPEC)
+    unit_id = await runtime.create_unit(sandbox_id, UNIT, SPEC)
+    await runtime.start_unit(unit_id)
+    server.model.lost_records.add(unit_id)
+    remove = runtime.remove_sandbox(sandbox_id) if ends == "sandbox" else runtime.remove_unit(unit_id)
+    if kind is CriRuntime:
+        with pytest.raises(Conflict, match=rf'container "{unit_id}".*lists it as running'):
+            await runtime.stop_unit(unit_id, 5)
+        with pytest.raises(Conflict, match=f'container "{unit_id}"'):
+            await remove
+        assert list(server.model.containers) == [unit_id]
+    else:
+        await remove
+        assert list(server.model.containers) == []
+        assert list(server.model.sandboxes) == ([] if ends == "sandbox" else [sandbox_id])
+    await runtime.close()
+
+
+async def test_a_container_that_containerd_has_lost_is_stopped(
+    server: FakeCriServer, make_runtime: MakeRuntime
+) -> None:
+    server.uuid = "1234"
+    runtime = make_runtime(kind=ContainerdRuntime)
+    await runtime.open()
+    sandbox_id = await runtime.create_sandbox(SPEC)
+    unit_id = await runtime.create_unit(sandbox_id, UNIT, SPEC)
+    await runtime.start_unit(unit_id)
+    server.model.lost_records.add(unit_id)
+    await runtime.stop_unit(unit_id, 0)
+    assert (await runtime.unit_status(unit_id)).summary.state is UnitState.EXITED
+    server.model.lost_records.add(unit_id)
+    await runtime.stop_unit(unit_id, 0)  # it has ended: nothing is to be repaired
+    assert server.count("Create") == 1
+    await runtime.close()
+
+
+async def test_not_found_of_a_sandbox_or_an_image_counts_only_if_it_is_gone(
+    server: FakeCriServer, runtime: CriRuntime
+) -> None:
+    sandbox_id = await runtime.create_sandbox(SPEC)
+    images = runtime.capability(SupportsImages)
+    assert images is not None
+    await images.pull_image(UNIT.image, None, SPEC)
+    for method in ("StopPodSandbox", "RemovePodSandbox", "RemoveImage"):
+        server.refuse(method, Code.NOT_FOUND, "netns /run/netns/x: not found")
+    for call in (
+        runtime.stop_sandbox(sandbox_id),
+        runtime.remove_sandbox(sandbox_id),
+        images.remove_image(UNIT.image),
+    ):
+        with pytest.raises(Conflict, match="netns"):
+            await call
 
 
 async def test_stopping_while_the_server_is_away_does_not_pretend_success(
