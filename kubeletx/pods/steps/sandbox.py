@@ -86,6 +86,8 @@ async def remove_sandbox(step: StepContext, sandbox_id: SandboxId) -> Result:
     handle = step.handle
     try:
         await handle.remove_sandbox(sandbox_id)
+    except NotFound:
+        return results.LookNeeded()
     except KubeletxError as error:
         return _stop_failed(step, error, "KillPodSandboxError")
     return results.Changed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import structlog
 
 from kubeletx.api import KubeletxError, NotFound
@@ -55,7 +57,8 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
 async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
     """Remove a dead container or machine from its runtime, and its log file."""
     try:
-        await step.handle.remove_unit(action.unit_id)
+        with contextlib.suppress(NotFound):
+            await step.handle.remove_unit(action.unit_id)
         await step.deps.directories.remove_log(step.pod, action.name, action.attempt)
     except KubeletxError as error:
         if not is_silence(error):

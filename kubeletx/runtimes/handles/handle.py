@@ -20,11 +20,13 @@ import structlog
 
 from kubeletx.api import (
     Clock,
+    Conflict,
     Endpoint,
     EventKind,
     EventSink,
     Internal,
     KubeletxError,
+    NotFound,
     PodUid,
     Runtime,
     RuntimeEvent,
@@ -279,13 +281,21 @@ class RuntimeHandle:
         The Stopped event that this causes is not reported: afterwards the caller uses `note_sandbox` or `look`.
         """
         with self._filter.acting([sandbox_id], EventKind.STOPPED):
-            await self._change("stop_sandbox", lambda: self._runtime.stop_sandbox(sandbox_id))
+            await self._change(
+                "stop_sandbox",
+                lambda: self._runtime.stop_sandbox(sandbox_id),
+                find=lambda: self.sandbox_status(sandbox_id),
+            )
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
         """Call `Runtime.remove_sandbox`, then remove the sandbox and its units from the snapshot."""
         ids = (sandbox_id, *self._table.units_in(sandbox_id))
         with self._filter.acting(ids, EventKind.STOPPED, EventKind.DELETED):
-            await self._change("remove_sandbox", lambda: self._runtime.remove_sandbox(sandbox_id))
+            await self._change(
+                "remove_sandbox",
+                lambda: self._runtime.remove_sandbox(sandbox_id),
+                find=lambda: self.sandbox_status(sandbox_id),
+            )
         self._filter.unexpect(sandbox_id)
         self._table.note_removed(sandbox_id, at=self._clock.monotonic())
 
@@ -309,7 +319,11 @@ class RuntimeHandle:
         The Started event that this causes is not reported: afterwards the caller uses `note_unit` or `look`.
         """
         with self._filter.acting([unit_id], EventKind.STARTED):
-            await self._change("start_unit", lambda: self._runtime.start_unit(unit_id))
+            await self._change(
+                "start_unit",
+                lambda: self._runtime.start_unit(unit_id),
+                find=lambda: self.unit_status(unit_id),
+            )
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Call `Runtime.stop_unit`; the grace period is added to the deadline.
@@ -322,12 +336,17 @@ class RuntimeHandle:
                 lambda: self._runtime.stop_unit(unit_id, grace_seconds),
                 seconds=self._limits.request_seconds + grace_seconds,
                 call_class=CallClass.STOPPING,
+                find=lambda: self.unit_status(unit_id),
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         """Call `Runtime.remove_unit`, then remove the unit from the snapshot."""
         with self._filter.acting([unit_id], EventKind.DELETED):
-            await self._change("remove_unit", lambda: self._runtime.remove_unit(unit_id))
+            await self._change(
+                "remove_unit",
+                lambda: self._runtime.remove_unit(unit_id),
+                find=lambda: self.unit_status(unit_id),
+            )
         self._filter.unexpect(unit_id)
         self._table.note_removed(unit_id, at=self._clock.monotonic())
 
@@ -337,13 +356,15 @@ class RuntimeHandle:
         start: Callable[[], Awaitable[T]],
         *,
         more_seconds: float = 0.0,
+        unit_id: UnitId | None = None,
         changes: UnitId | None = None,
         is_switch: bool = False,
     ) -> T:
         """Make a changing call to the plugin's object for a capability, with deadline, limit and counters.
 
         `method`: name of the method, for messages and counters. `start`: makes the call. `more_seconds`: time for which
-        the call waits by design, such as a grace period, added to the deadline. `changes`: the unit whose state the
+        the call waits by design, such as a grace period, added to the deadline. `unit_id`: the unit that the call is
+        about; NotFound is then raised only if the runtime no longer has this unit. `changes`: the unit whose state the
         call changes; the Changed event that this causes is not reported: afterwards the caller uses `note_unit` or
         `look`. `is_switch`: the call freezes or thaws the unit within milliseconds; it does not wait for slow calls.
         """
@@ -352,7 +373,13 @@ class RuntimeHandle:
             call_class = CallClass.SWITCHING
         seconds = self._limits.request_seconds + more_seconds
         with self._filter.acting([] if changes is None else [changes], EventKind.CHANGED):
-            return await self._change(method, start, seconds=seconds, call_class=call_class)
+            return await self._change(
+                method,
+                start,
+                seconds=seconds,
+                call_class=call_class,
+                find=None if unit_id is None else lambda: self.unit_status(unit_id),
+            )
 
     # --- queries ---
 
@@ -494,8 +521,22 @@ class RuntimeHandle:
         *,
         seconds: float | None = None,
         call_class: CallClass = CallClass.CHANGING,
+        find: Callable[[], Awaitable[object]] | None = None,
     ) -> T:
-        return await self._call(method, call_class, seconds or self._limits.request_seconds, start)
+        """Make a changing call. `find`: query of the object that the call is about.
+
+        A plugin may raise NotFound for something else, such as a disk; if `find` finds the object, it becomes Conflict.
+        """
+        try:
+            return await self._call(method, call_class, seconds or self._limits.request_seconds, start)
+        except NotFound as error:
+            if find is None:
+                raise
+            try:
+                await find()
+            except NotFound:
+                raise error from None
+            raise Conflict(f"{method}: {error}; the runtime still has the object itself") from error
 
     async def _query(self, method: str, start: Callable[[], Awaitable[T]], asked: str | None = None) -> T:
         return await self._call(method, CallClass.QUERY, self._limits.query_seconds, start, asked)

@@ -84,8 +84,8 @@ class Relister:
         )
         statuses = {s.summary.id: s for s in results if isinstance(s, UnitStatus)}
         sandbox_status = next((s for s in results if isinstance(s, SandboxStatus)), None)
-        vanished = {unit_id for unit_id in asked if unit_id not in statuses}
-        fresh = [_newer(u, statuses.get(u.id)) for u in units if u.id not in vanished]
+        # A unit of the list without a status is kept: the caller looks again, and the next list decides.
+        fresh = [_newer(u, statuses.get(u.id)) for u in units]
         return self._table.apply_look(
             uid, sandboxes, fresh, sandbox_status=sandbox_status, statuses=statuses, began=began
         )

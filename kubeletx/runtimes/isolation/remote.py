@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from typing import Any
 
-from kubeletx.api import NotFound, Session, StreamUrl
+from kubeletx.api import Session, StreamUrl, Unavailable
 
 from .codec import Encoded
 from .peer import Emit, Peer
@@ -59,7 +59,8 @@ class Served:
     async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
         """Call a method of the object named `target`; see `CallHandler.serve`.
 
-        Raises NotFound if there is no object with this name, or its protocol does not have the method.
+        Raises Unavailable if there is no object with this name, as before the child opens its runtime, or its protocol
+        does not have the method: NotFound would say that a unit or a sandbox is gone.
         """
         if target.startswith(_SESSION) and method == "close" and target not in self._objects:
             return None  # closing twice is allowed
@@ -67,7 +68,7 @@ class Served:
             thing, protocol = self._objects[target]
             signature = signatures(protocol)[method]
         except KeyError:
-            raise NotFound(f"no {target}.{method} in this process") from None
+            raise Unavailable(f"no {target}.{method} in this process") from None
         values = args.decode(signature.arguments)
         function = _with_keywords(getattr(thing, method), signature)
         if signature.shape is Shape.STREAM:

@@ -71,7 +71,9 @@ async def _call(step: WorkloadStep, action: SetPower, wanted: PowerStep) -> None
         raise Unsupported(f"runtime {handle.name} cannot change the power of its units")
     if wanted is PowerStep.POWER_OFF:
         grace = float(action.grace_seconds)
-        await handle.change("power_off", lambda: machine.power_off(unit_id, grace), more_seconds=grace)
+        await handle.change(
+            "power_off", lambda: machine.power_off(unit_id, grace), more_seconds=grace, unit_id=unit_id
+        )
     else:
         verb = {
             PowerStep.PAUSE: machine.pause,
@@ -79,4 +81,4 @@ async def _call(step: WorkloadStep, action: SetPower, wanted: PowerStep) -> None
             PowerStep.SUSPEND: machine.suspend,
         }[wanted]
         changes = unit_id if wanted is not PowerStep.SUSPEND else None
-        await handle.change(wanted.value, lambda: verb(unit_id), changes=changes)
+        await handle.change(wanted.value, lambda: verb(unit_id), unit_id=unit_id, changes=changes)

@@ -162,7 +162,11 @@ async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId, *, sec
     try:
         async with asyncio.timeout(seconds):
             await handle.change(
-                wanted.value, lambda: verb(unit_id), changes=None if ends else unit_id, is_switch=is_switch
+                wanted.value,
+                lambda: verb(unit_id),
+                unit_id=unit_id,
+                changes=None if ends else unit_id,
+                is_switch=is_switch,
             )
     except TimeoutError as error:
         raise TimedOut(

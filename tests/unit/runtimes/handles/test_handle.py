@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.api import (
+    Conflict,
     EventKind,
     Internal,
     NotFound,
@@ -190,6 +191,43 @@ async def test_an_oom_event_makes_the_next_look_ask_again(bench: Bench) -> None:
     assert bench.runtime.counts["unit_status"] == 1
     await bench.handle.look(A)
     assert bench.runtime.counts["unit_status"] == 1
+
+
+@pytest.mark.parametrize(
+    "method", ["stop_unit", "remove_unit", "start_unit", "freeze", "stop_sandbox", "remove_sandbox"]
+)
+async def test_not_found_about_something_else_is_a_conflict(bench: Bench, method: str) -> None:
+    sandbox_id, unit_id = await bench.start_pod(note=True)
+    handle = bench.handle
+    bench.runtime.script(method, error=NotFound("disk x is not there"))
+
+    async def freeze() -> None:
+        raise NotFound("disk x is not there")
+
+    calls = {
+        "stop_unit": lambda: handle.stop_unit(unit_id, 0),
+        "remove_unit": lambda: handle.remove_unit(unit_id),
+        "start_unit": lambda: handle.start_unit(unit_id),
+        "freeze": lambda: handle.change("freeze", freeze, unit_id=unit_id),
+        "stop_sandbox": lambda: handle.stop_sandbox(sandbox_id),
+        "remove_sandbox": lambda: handle.remove_sandbox(sandbox_id),
+    }
+    with pytest.raises(Conflict, match="disk x is not there; the runtime still has the object itself"):
+        await calls[method]()
+    assert [one.id for one in (await handle.look(A)).units] == [unit_id]
+    bench.runtime.backend.vanish_unit(unit_id)
+    bench.runtime.backend.sandboxes.clear()
+    with pytest.raises(NotFound):
+        await calls[method]()
+
+
+async def test_a_listed_unit_without_a_status_is_kept_until_a_list_lacks_it(bench: Bench) -> None:
+    _, unit_id = await bench.start_pod()
+    bench.runtime.script("unit_status", error=NotFound("its image is not there"))
+    assert [one.id for one in (await bench.handle.look(A)).units] == [unit_id]
+    bench.clock.advance(1)
+    bench.runtime.backend.vanish_unit(unit_id)
+    assert (await bench.handle.look(A)).units == ()
 
 
 async def test_a_note_survives_a_look_that_began_before_it(bench: Bench) -> None:
