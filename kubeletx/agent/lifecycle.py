@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, KubeletxError
+from kubeletx.api.names import Event
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.backend import AdminBackend
@@ -115,6 +116,13 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
         if self.pods.cgroups is not None:
             limit = self.node.reporter.pods_limit if self.enforces_pods_limit else None
             await self.pods.cgroups.prepare(limit)
+            if limit is not None:
+                self.node.events.record(
+                    self.node.ref,
+                    type="Normal",
+                    reason=Event.NODE_ALLOCATABLE_ENFORCED,
+                    message="Updated Node Allocatable limit across pods",
+                )
 
     async def _resume_cgroups(self) -> None:
         """Set the CPU shares of the QoS classes' cgroups for the recovered pods; a failure is only logged."""

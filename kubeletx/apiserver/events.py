@@ -7,11 +7,14 @@ The node's own store is authoritative; the API server gets a copy with low prior
 event for each step, and each event costs the API server as much as a status. Events therefore wait until a second has
 passed without a status or another event. An event whose count grows while it waits is sent once.
 
+As by a kubelet, of the events about one object 25 are sent, and after that one every five minutes; a repetition counts
+too. The others are only in the node's own store.
+
 An event that expired at the API server (after an hour) is created again. An event that cannot be sent after `TRIES`
 attempts is dropped and counted; if too many events wait, so is the oldest. When the agent ends, it sends the waiting
 events within `LAST_SECONDS`, if the API server answers.
 
-Source: client-go, tools/record/event.go, events_cache.go.
+Source: client-go, tools/record/event.go, events_cache.go (EventSourceObjectSpamFilter).
 """
 
 from __future__ import annotations
@@ -32,11 +35,15 @@ from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import EVENTS
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.event import Event
+from kubeletx.runtimes.handles.burst_limit import BurstLimit
 
 log = structlog.get_logger(__name__)
 
 TRIES = 12
 KNOWN = 4096
+OBJECTS = 4096
+OBJECT_BURST, OBJECT_PER_SECOND = 25.0, 1 / 300
+"""Limit of events about one object. `OBJECTS`: number of objects for which it is remembered."""
 WAITING = 1000
 QUIET_SECONDS = 1.0
 MOST_SECONDS = 10.0
@@ -82,6 +89,7 @@ class EventReporter:
         self._news = asyncio.Event()
         self._news_at = float("-inf")
         self._sent: OrderedDict[str, str] = OrderedDict()
+        self._limits: OrderedDict[tuple[str | None, ...], BurstLimit] = OrderedDict()
         self._backoff = server_backoff(first=1.0, cap=10.0)
         self._current: Event | None = None
         """The event in flight, which the API server may not have received."""
@@ -100,8 +108,17 @@ class EventReporter:
 
     async def _collect(self) -> None:
         async for event in self._watch_events():
-            if event.involved_object.kind in KINDS:
+            if event.involved_object.kind in KINDS and self._may_send(event):
                 self._put(event)
+
+    def _may_send(self, event: Event) -> bool:
+        about = event.involved_object
+        key = (about.kind, about.namespace, about.name, about.uid)
+        limit = self._limits.setdefault(key, BurstLimit(OBJECT_PER_SECOND, OBJECT_BURST))
+        self._limits.move_to_end(key)
+        if len(self._limits) > OBJECTS:
+            self._limits.popitem(last=False)
+        return limit.take(self._clock.monotonic())
 
     def _put(self, event: Event) -> None:
         queue = self._warnings if event.type == WARNING else self._others

@@ -3,9 +3,9 @@
     record ──▶ rows in memory (authoritative) ──▶ watchers
                        └── once a second at most: changed rows ──▶ store.write_later
 
-Equal events (same object, type, reason, message) are one row with a count. If an object has ten different messages
-with the same type and reason within ten minutes, its further messages share one row, as in client-go. The number of
-rows is limited in total and for each object; the oldest rows are dropped. A burst of ten thousand events therefore
+Equal events (same object, type, reason, message) are one row with a count. From the tenth different message of an
+object with the same type and reason on, the messages share one row, until none comes for ten minutes, as in client-go
+(tools/record, EventAggregator). The number of rows is limited in total and for each object; the oldest rows are dropped. A burst of ten thousand events therefore
 costs memory for a thousand rows and one write, and the caller of `record` never waits.
 
 All methods belong to the event loop's thread. Lists and watches return core/v1 Events.
@@ -43,8 +43,8 @@ _DEFAULT_NAMESPACE = "default"
 class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the event history.
 
-    `rows`: maximum rows in total. `similar`: maximum different messages of one object, type and reason within
-    `similar_seconds`; further messages share a row. `flush_seconds`: longest delay of a write to the database.
+    `rows`: maximum rows in total. `similar`: number of different messages of one object, type and reason from which on
+    they share a row; the count begins again after `similar_seconds` without such an event. `flush_seconds`: longest delay of a write to the database.
     `watcher_queue`: maximum events that wait for a slow watcher.
     """
 
@@ -64,9 +64,9 @@ class _Key(NamedTuple):
 
 
 class _Similar(msgspec.Struct):
-    """Different messages of one object, type and reason, in the period that began at `since`."""
+    """Different messages of one object, type and reason. `at`: time of the last one."""
 
-    since: datetime
+    at: datetime
     messages: set[str]
 
 
@@ -111,8 +111,8 @@ class EventRecorder:
         self._rows.clear()
         self._per_object.clear()
         for row in rows:
-            message = COMBINED if row.message.startswith(COMBINED) else row.message
-            self._keep(_Key(_identity(row.ref), row.type, row.reason, message), row)
+            is_combined = row.message.startswith(COMBINED)
+            self._keep(_key(row.ref, row.type, row.reason, COMBINED if is_combined else row.message), row)
         for key, row in recorded:
             self._keep(key, row)
         if len(rows) == limit:
@@ -123,8 +123,7 @@ class EventRecorder:
         """Add an event about the object `ref`; if an equal event is stored, increase its count. Never waits."""
         now = self._clock.now()
         ref, message = _writable(ref), shortened(printable(message))
-        identity = _identity(ref)
-        key = _Key(identity, type, reason, self._merged(identity, type, reason, message, now))
+        key = _key(ref, type, reason, self._merged(ref, type, reason, message, now))
         old = self._rows.get(key)
         if old is None:
             row = EventRow(
@@ -216,22 +215,23 @@ class EventRecorder:
         if self._store is not None and (rows or gone):
             self._store.write_later(lambda connection: write(connection, rows, gone))
 
-    def _merged(self, identity: tuple[str, ...], type: str, reason: str, message: str, now: datetime) -> str:
+    def _merged(self, ref: ObjectRef, type: str, reason: str, message: str, now: datetime) -> str:
         """Return `message`, or `COMBINED` if the object has too many different messages of this type and reason.
 
         Events with the same result share a row.
         """
-        group = (identity, type, reason)
+        group = (_identity(ref)[:4], type, reason)
         similar = self._similar.get(group)
         window = timedelta(seconds=self._limits.similar_seconds)
-        if similar is None or now - similar.since > window or now < similar.since:
-            similar = self._similar[group] = _Similar(since=now, messages=set())
+        if similar is None or now - similar.at > window or now < similar.at:
+            similar = self._similar[group] = _Similar(at=now, messages=set())
+        similar.at = now
         self._similar.move_to_end(group)
         if len(self._similar) > self._limits.rows:
             self._similar.popitem(last=False)
         if message in similar.messages:
             return message
-        if len(similar.messages) >= self._limits.similar:
+        if len(similar.messages) + 1 >= self._limits.similar:
             return COMBINED
         similar.messages.add(message)
         return message
@@ -306,6 +306,12 @@ def _writable(ref: ObjectRef) -> ObjectRef:
 def shortened(message: str) -> str:
     """Return the message; if it is longer than `MAX_MESSAGE` characters, its beginning followed by ``...``."""
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
+
+
+def _key(ref: ObjectRef, type: str, reason: str, message: str) -> _Key:
+    """Return the key of the event's row; combined events of all fields (containers) of an object share a row."""
+    identity = _identity(ref)
+    return _Key((*identity[:4], "") if message == COMBINED else identity, type, reason, message)
 
 
 def _identity(ref: ObjectRef) -> tuple[str, str, str, str, str]:

@@ -20,7 +20,6 @@ from .mountinfo import find_mount
 from .mounting import MS_BIND, Mounter, mount_error
 from .prepared import PreparedVolume
 
-EMPTY_MODE: Final = 0o755
 REASON: Final = "CreateContainerConfigError"
 
 
@@ -59,7 +58,7 @@ def prepare_sub_path(
     base = Path(volume.source)
     try:
         if volume.optional and _is_missing(base, sub_path):
-            return _empty_directory(place, mounter)
+            return _empty_directory(base, place, mounter)
         if not (read_only and volume.read_only):
             _make_missing(base, sub_path)
         with open_beneath(base, sub_path) as fd:
@@ -87,17 +86,17 @@ def _is_missing(base: Path, sub_path: str) -> bool:
         return True
 
 
-def _empty_directory(place: Path, mounter: Mounter) -> str:
-    """Make an empty directory at `place` for a path that is missing in the volume; return `place`.
+def _empty_directory(base: Path, place: Path, mounter: Mounter) -> str:
+    """Make an empty directory at `place`, with the mode of the volume `base`, for a path that is missing in it.
 
-    The volume is not changed, so that the path can appear there before the container's next start.
+    Returns `place`. The volume is not changed, so that the path can appear there before the container's next start.
     """
     if find_mount(mounter.mounts(place), place) is not None:
         mounter.unmount(place)
     make_private(place.parent)
     remove_tree(place)
     place.mkdir()
-    place.chmod(EMPTY_MODE)
+    place.chmod(stat.S_IMODE(base.stat().st_mode))
     return str(place)
 
 

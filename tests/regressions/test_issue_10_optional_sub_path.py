@@ -38,7 +38,7 @@ async def test_a_missing_file_of_an_optional_volume_is_an_empty_directory(
     preparer = make_preparer(tmp_path, mounter=FakeMounter())
     found = await source_of(preparer, pod_with(source), FakeCluster())
     assert list(found.iterdir()) == []
-    assert found.stat().st_mode & 0o777 == 0o755
+    assert found.stat().st_mode & 0o777 == 0o777
     assert "volume-subpaths" in found.parts
 
 

@@ -77,6 +77,7 @@ class NodeBackend:
         self._checks = checks
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
+        self._is_cordoned = False
         registry.subscribe(self)
 
     def pressure_changed(self, pressure: Pressure) -> None:
@@ -125,6 +126,12 @@ class NodeBackend:
             "Changed node readiness", ready=now_ready, reason=self._reporter.conditions[-1].message or ""
         )
         self._record(Reason.NODE_READY if now_ready else Reason.NODE_NOT_READY)
+
+    def node_changed(self, node: Node | None) -> None:
+        """Listener of the Node in the API server: record an event when it is cordoned or uncordoned."""
+        if node is not None and node.spec.unschedulable != self._is_cordoned:
+            self._is_cordoned = node.spec.unschedulable
+            self._record(Reason.NODE_NOT_SCHEDULABLE if self._is_cordoned else Reason.NODE_SCHEDULABLE)
 
     def _update(self, reports: Sequence[RuntimeReport]) -> bool:
         return self._reporter.update(

@@ -64,6 +64,7 @@ def make_cluster(
         health=sources.health,
         clock=ctx.clock,
     )
+    cluster.node.subscribe(views.node.node_changed)
     part = Part(
         name="cluster",
         sources=(API,),

@@ -68,10 +68,10 @@ async def report(server: Server, *events: Event) -> EventReporter:
     return reporter
 
 
-def event(name: str, count: int = 1, kind: str = "Pod") -> Event:
+def event(name: str, count: int = 1, kind: str = "Pod", about: str = "web") -> Event:
     return Event(
         metadata=ObjectMeta(name=name, namespace="default"),
-        involved_object=ObjectReference(kind=kind, name="web"),
+        involved_object=ObjectReference(kind=kind, name=about),
         count=count,
     )
 
@@ -106,6 +106,26 @@ async def test_what_is_refused_or_cannot_be_sent_for_long_is_dropped_and_counted
     server.answers = [PermissionDenied("no"), *[Unavailable("away")] * TRIES]
     reporter = await report(server, event("a"), event("b"), event("c"))
     assert (server.events, reporter.dropped) == ({"c": 1}, 2)
+
+
+async def test_of_the_events_about_one_object_25_are_sent_and_then_one_every_five_minutes() -> None:
+    server = Server(FakeClock())
+
+    async def watch() -> AsyncIterator[Event]:
+        for _ in range(49):
+            yield event(f"a.{_}")
+        yield event("b", about="other")
+        await server.clock.sleep(301)
+        for _ in range(9):
+            yield event(f"later.{_}")
+        await asyncio.Event().wait()
+
+    reporter = EventReporter(server, watch, clock=server.clock)  # type: ignore[arg-type]
+    task = asyncio.create_task(reporter.run())
+    await server.clock.run_for(400)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert list(server.events) == [*(f"a.{_}" for _ in range(25)), "b", "later.0"]
 
 
 @pytest.mark.parametrize("is_under_way", [True, False])

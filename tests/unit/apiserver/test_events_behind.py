@@ -24,11 +24,11 @@ GUARD_SECONDS = 60
 NODE = "teller"
 
 
-def event(name: str, *, type: str = "Normal", count: int = 1, kind: str = "Pod") -> Event:
+def event(name: str, *, type: str = "Normal", count: int = 1, kind: str = "Pod", about: str = "a") -> Event:
     """As the recorder of a node gives it."""
     return Event(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
-        involved_object=ObjectReference(kind=kind, namespace="default", name="a"),
+        involved_object=ObjectReference(kind=kind, namespace="default", name=about),
         type=type,
         reason="Tested",
         count=count,
@@ -156,7 +156,7 @@ async def test_trouble_on_the_way_is_made_up_for_and_what_is_refused_holds_nothi
 
 
 async def test_of_more_than_fits_the_oldest_are_dropped_and_counted(node: Node) -> None:
-    await node.record(*(event(f"e{number}") for number in range(WAITING + 2)))
+    await node.record(*(event(f"e{number}", about=f"a{number}") for number in range(WAITING + 2)))
     await until(lambda: node.reporter.dropped)
     assert node.reporter.dropped == 2
     await node.pass_seconds(QUIET_SECONDS)

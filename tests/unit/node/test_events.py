@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kubeletx.api import EventSink, ObjectRef
 from kubeletx.node.event_table import METADATA
@@ -50,11 +51,24 @@ async def test_equal_events_are_one_row_with_a_count() -> None:
 async def test_many_different_messages_of_one_reason_share_a_row() -> None:
     events = recorder()
     for number in range(30):
-        events.record(WEB, type="Warning", reason="FailedMount", message=f"try {number}")
+        ref = replace(WEB, field=f"spec.containers{{{number % 2}}}")
+        events.record(ref, type="Warning", reason="FailedMount", message=f"try {number}")
     found = events.list_events()
-    assert len(found) == 11
+    assert len(found) == 10
     assert found[-1].message == f"{COMBINED}try 29"
-    assert found[-1].count == 20
+    assert found[-1].count == 21
+
+
+async def test_different_messages_share_a_row_until_ten_minutes_pass_without_one() -> None:
+    clock = FakeClock()
+    events = EventRecorder(clock=clock, node_name="node-1")
+    for number in range(12):
+        clock.advance(590)
+        events.record(WEB, type="Warning", reason="FailedMount", message=f"try {number}")
+    assert events.list_events()[-1].message == f"{COMBINED}try 11"
+    clock.advance(601)
+    events.record(WEB, type="Warning", reason="FailedMount", message="later")
+    assert events.list_events()[-1].message == "later"
 
 
 async def test_rows_are_bounded_in_all_and_for_each_object() -> None:
