@@ -58,6 +58,14 @@ def test_the_node_says_what_it_is(node: ClusterNode, lab: Lab) -> None:
     assert [one["name"] for one in lease["metadata"]["ownerReferences"]] == [node.name]
 
 
+def test_events_say_that_the_node_is_limited_cordoned_and_uncordoned(node: ClusterNode) -> None:
+    node.wait_ready()
+    for value, reason in ((True, "NodeNotSchedulable"), (None, "NodeSchedulable")):
+        node.admin.patch("nodes", node.name, {"spec": {"unschedulable": value}})
+        until(lambda: reason in node.events(node.name), reason)  # noqa: B023 - called in this round only
+    assert "NodeAllocatableEnforced" in node.events(node.name)
+
+
 def test_a_bound_pod_runs_is_told_and_leaves_nothing(node: ClusterNode, lab: Lab) -> None:
     taken = lab.network.list_addresses()
     node.apply("web")
