@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from kubeletx.api import InterfaceStats
 
 from .cgroups.psi import Pressures, read_pressures
+from .cgroups.text import text_of
 from .cgroups.usage import parse_net_dev
 
 _USED = (0, 1, 2, 5, 6, 7)
@@ -31,11 +34,31 @@ class FsUsage(msgspec.Struct, frozen=True, kw_only=True):
     inodes_free: int
 
 
+class DiskTraffic(NamedTuple):
+    """Counters of one block device since the boot, in the order of ``/proc/diskstats`` after the device's name.
+
+    Times are in milliseconds. `in_flight`: operations that run now.
+    """
+
+    reads: int
+    reads_merged: int
+    read_sectors: int
+    read_ms: int
+    writes: int
+    writes_merged: int
+    written_sectors: int
+    write_ms: int
+    in_flight: int
+    busy_ms: int
+    weighted_ms: int
+
+
 class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of the whole machine.
 
     `at_ns`: time of the measurement, in nanoseconds since the epoch. `booted_at`: in seconds since the epoch.
-    `cpu_core_ns`: CPU time used since the boot. `fs`: the node's file system; None: it cannot be read.
+    `cpu_core_ns`: CPU time used since the boot. `disks`: traffic of each block device that was used, by its numbers such
+    as ``8:0``. `fs`: the node's file system; None: it cannot be read.
     """
 
     at_ns: int
@@ -51,6 +74,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
     page_faults: int
     major_page_faults: int
     interfaces: tuple[InterfaceStats, ...] = ()
+    disks: dict[str, DiskTraffic] = {}
     fs: FsUsage | None = None
     pressures: Pressures = Pressures()
 
@@ -84,6 +108,7 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
         page_faults=counts.get("pgfault", 0),
         major_page_faults=counts.get("pgmajfault", 0),
         interfaces=parse_net_dev((proc / "net/dev").read_text(errors="replace")),
+        disks=dict(_disks(text_of(proc / "diskstats"))),
         fs=read_fs(root_dir),
         pressures=read_pressures(proc / "pressure"),
     )
@@ -115,6 +140,15 @@ def read_fs(path: Path) -> FsUsage | None:
         inodes=found.f_files,
         inodes_free=found.f_ffree,
     )
+
+
+def _disks(text: str) -> Iterator[tuple[str, DiskTraffic]]:
+    for line in text.split("\n"):
+        major, minor, _, *words = line.split() or ("", "", "")
+        if len(words) >= len(DiskTraffic._fields):
+            found = DiskTraffic(*map(int, words[: len(DiskTraffic._fields)]))
+            if found.reads or found.writes:
+                yield f"{major}:{minor}", found
 
 
 def _bytes(path: Path) -> dict[str, int]:

@@ -35,7 +35,7 @@ class Counters:
     """Failed creates and starts, by container type and reason."""
     terminated_containers: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     """Observed container ends, by container type, exit code and reason."""
-    restarted_pods: Counter[str] = field(default_factory=Counter)
+    restarted_pods: Counter[str] = field(default_factory=lambda: Counter({"": 0, "true": 0}))
     """Pods that ended and were replaced by another of the same name and source, by `static_label`."""
     orphaned_runtime_pods: int = 0
     """Pods found on a runtime although no stored binding assigns them to it."""

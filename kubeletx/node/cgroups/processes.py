@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,17 @@ from .text import limit_of, number_of, text_of
 from .trees import CgroupTrees
 
 MAX_LINKS = 10_000
+
+
+_STATES: Final = {
+    "S": "sleeping",
+    "I": "sleeping",
+    "R": "running",
+    "T": "stopped",
+    "t": "stopped",
+    "D": "uninterruptible",
+}
+"""State in ``/proc/PID/stat`` → label ``state`` of cAdvisor's series."""
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +41,8 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     max_threads: int | None = None
     file_descriptors: int | None = None
     sockets: int | None = None
+    states: dict[str, int] = {}
+    """Number of processes by the state of their main thread: sleeping, running, stopped or uninterruptible."""
 
 
 def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> ProcessUsage:
@@ -48,8 +62,18 @@ def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc"))
         processes=len(pids),
         threads=threads,
         max_threads=limit_of(counter / "pids.max") if counter is not None else None,
+        states=_states(proc, pids),
         **_open_files([proc / pid / "fd" for pid in pids]),
     )
+
+
+def _states(proc: Path, pids: list[str]) -> dict[str, int]:
+    found = dict.fromkeys(_STATES.values(), 0)
+    for pid in pids:
+        letter = text_of(proc / pid / "stat").rpartition(") ")[2][:1]  # the program's name may hold brackets
+        if (state := _STATES.get(letter)) is not None:
+            found[state] += 1
+    return found
 
 
 def _open_files(directories: list[Path]) -> dict[str, int | None]:

@@ -37,7 +37,8 @@ class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
 class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one cgroup, read from the kernel's files. None: unknown; 0: no limit.
 
-    `swap_limit_bytes`: limit of swap without memory; here None may also mean no limit. `swap_file_bytes`: value in
+    `swap_limit_bytes`: limit of swap without memory; here None may also mean no limit, and 0 that there is no swap, or
+    that the kernel does not count it (as in cAdvisor). `swap_file_bytes`: value in
     the kernel's swap limit file, which in v1 limits memory and swap together.
     """
 
@@ -261,14 +262,16 @@ def _working_set(used: int | None, inactive_file: int | None) -> int | None:
 def _spec_v2(cpu: Path, memory: Path) -> CgroupSpec:
     quota, _, period = text_of(cpu / "cpu.max").strip().partition(" ")
     weight = number_of(cpu / "cpu.weight")
+    limit, swap = limit_of(memory / "memory.max"), limit_of(memory / "memory.swap.max")
+    is_counted = limit is None or swap is not None
     return CgroupSpec(
         cpu_shares=None if weight is None else cpu_shares(weight),
         cpu_quota_us=int(quota) if quota.isdigit() else (0 if quota == "max" else None),
         cpu_period_us=int(period) if period.isdigit() else None,
-        memory_limit_bytes=limit_of(memory / "memory.max"),
+        memory_limit_bytes=limit,
         memory_reservation_bytes=limit_of(memory / "memory.min"),
-        swap_limit_bytes=number_of(memory / "memory.swap.max"),
-        swap_file_bytes=limit_of(memory / "memory.swap.max"),
+        swap_limit_bytes=number_of(memory / "memory.swap.max") if is_counted else 0,
+        swap_file_bytes=swap,
     )
 
 
@@ -276,6 +279,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
     limit = limit_of(memory / "memory.limit_in_bytes") if memory is not None else None
     both = limit_of(memory / "memory.memsw.limit_in_bytes") if memory is not None else None
     quota = text_of(cpu / "cpu.cfs_quota_us").strip() if cpu is not None else ""
+    is_counted = limit is None or both is not None
     return CgroupSpec(
         cpu_shares=number_of(cpu / "cpu.shares") if cpu is not None else None,
         cpu_quota_us=int(quota) if quota.isdigit() else (0 if quota.startswith("-") else None),
@@ -284,7 +288,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
         memory_reservation_bytes=limit_of(memory / "memory.soft_limit_in_bytes")
         if memory is not None
         else None,
-        swap_limit_bytes=max(both - limit, 0) if limit and both else None,
+        swap_limit_bytes=(max(both - limit, 0) if limit and both else None) if is_counted else 0,
         swap_file_bytes=both,
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kubeletx.api import InterfaceStats
 from kubeletx.node.cgroups.usage import CgroupUsage
-from kubeletx.node.host_usage import FsUsage
+from kubeletx.node.host_usage import DiskTraffic, FsUsage
 
 from .cadvisor_machine import machine_families
 from .cadvisor_series import FAILURES, PROCESSES, SERIES
@@ -51,6 +51,25 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
 )
 
 
+_SECTOR_BYTES = 512  # in the kernel's counters, whatever the device has
+_OF_DEVICES: tuple[tuple[str, str, str, Callable[[DiskTraffic], float]], ...] = (
+    ("container_fs_reads_merged_total", "counter", "Reads that were merged.", lambda d: d.reads_merged),
+    ("container_fs_sector_reads_total", "counter", "Sectors read.", lambda d: d.read_sectors),
+    ("container_fs_read_seconds_total", "counter", "Time of all reads.", lambda d: d.read_ms / 1e3),
+    ("container_fs_writes_merged_total", "counter", "Writes that were merged.", lambda d: d.writes_merged),
+    ("container_fs_sector_writes_total", "counter", "Sectors written.", lambda d: d.written_sectors),
+    ("container_fs_write_seconds_total", "counter", "Time of all writes.", lambda d: d.write_ms / 1e3),
+    ("container_fs_io_current", "gauge", "Operations that run now.", lambda d: d.in_flight),
+    ("container_fs_io_time_seconds_total", "counter", "Time with operations.", lambda d: d.busy_ms / 1e3),
+    (
+        "container_fs_io_time_weighted_seconds_total",
+        "counter",
+        "Time of all operations, also of those that run.",
+        lambda d: d.weighted_ms / 1e3,
+    ),
+)
+"""Series of the machine's block devices: name, kind, help, value."""
+
 _PODS_ENDS = ("veth", "docker", "nerdctl")
 """Name prefixes of network interfaces that cAdvisor leaves out of the machine's series."""
 
@@ -80,7 +99,7 @@ def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> byt
             _of_cpu(figures, rows),
             _of_cgroups(rows),
             _of_units(row for row in rows if row.unit is not None),
-            _of_disks(rows, device_name),
+            _of_disks(figures, rows, device_name),
             _of_filesystems(figures, rows, device_name),
             _of_networks(figures),
         )
@@ -160,6 +179,7 @@ def _of_cgroups(rows: list[_Row]) -> Iterator[Family]:
 def _of_units(rows: Iterable[_Row]) -> Iterator[Family]:
     started = Family("container_start_time_seconds", "gauge", "Start, since the epoch.")
     seen = Family("container_last_seen", "gauge", "Time of the figures.")
+    states = Family("container_tasks_state", "gauge", "Processes in this state.")
     families = [Family(name, "gauge", text) for name, text, _ in PROCESSES]
     for row in rows:
         assert row.unit is not None
@@ -167,23 +187,44 @@ def _of_units(rows: Iterable[_Row]) -> Iterator[Family]:
         seen.add(row.labels, row.unit.stats.at_ns // 1_000_000_000)
         for family, (_, _, count) in zip(families, PROCESSES, strict=True):
             family.add(row.labels, count(row.unit.processes))
-    yield from (started, seen, *families)
+        for state, number in row.unit.processes.states.items():
+            states.add(with_labels(row.labels, state=state), number)
+    yield from (started, seen, *families, states)
 
 
-def _of_disks(rows: Iterable[_Row], device_name: Callable[[str], str]) -> list[Family]:
+def _of_disks(figures: Figures, rows: Iterable[_Row], device_name: Callable[[str], str]) -> Iterator[Family]:
+    """Yield the traffic of cgroups with disks, and of the machine (id ``/``).
+
+    The machine's is that of the devices: cgroup v1 counts no traffic for the root cgroup and, with some I/O schedulers,
+    none at all.
+    """
     reads = Family("container_fs_reads_total", "counter", "Reads.")
     writes = Family("container_fs_writes_total", "counter", "Writes.")
     read = Family("container_fs_reads_bytes_total", "counter", "Bytes read.")
     written = Family("container_fs_writes_bytes_total", "counter", "Bytes written.")
     devices = functools.cache(device_name)
     for row in rows:
-        for disk in row.usage.disks:
+        for disk in row.usage.disks if row.named["id"] != "/" else ():
             labels = with_labels(row.labels, device=devices(disk.device))
             reads.add(labels, disk.reads)
             writes.add(labels, disk.writes)
             read.add(labels, disk.read_bytes)
             written.add(labels, disk.write_bytes)
-    return [reads, writes, read, written]
+    machine = [
+        (labels_of({**_named(id="/"), "device": devices(numbers)}), disk)
+        for numbers, disk in figures.host.disks.items()
+    ]
+    for labels, one in machine:
+        reads.add(labels, one.reads)
+        writes.add(labels, one.writes)
+        read.add(labels, one.read_sectors * _SECTOR_BYTES)
+        written.add(labels, one.written_sectors * _SECTOR_BYTES)
+    yield from (reads, writes, read, written)
+    for name, kind, text, value in _OF_DEVICES:
+        family = Family(name, kind, text)
+        for labels, one in machine:
+            family.add(labels, value(one))
+        yield family
 
 
 def _of_filesystems(

@@ -1,21 +1,43 @@
-"""Metrics ``process_*``: usage of the agent's own process, named as in Prometheus' client libraries. Reads /proc."""
+"""Metrics ``process_*`` and ``python_*``: the agent's own process, named as in Prometheus' client libraries."""
 
 from __future__ import annotations
 
+import gc
 import os
+import platform
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from .exposition import Family
+from .exposition import Family, labels_of
+
+_UNLIMITED = float(2**64 - 1)
 
 
 def process_metrics(proc: Path = Path("/proc")) -> Iterator[Family]:
-    """Yield the metrics of this process; none if a file cannot be read."""
+    """Yield the metrics of this process; ``process_*`` are missing if a file of `proc` cannot be read."""
     for name, kind, text, value in _values(proc):
         family = Family(name, kind, text)
         family.add("", value)
         yield family
+    yield from _interpreter()
+
+
+def _interpreter() -> Iterator[Family]:
+    generations = gc.get_stats()
+    for name, key, text in (
+        ("python_gc_objects_collected_total", "collected", "Objects collected by the garbage collector."),
+        ("python_gc_objects_uncollectable_total", "uncollectable", "Objects that could not be collected."),
+        ("python_gc_collections_total", "collections", "Collections of this generation."),
+    ):
+        family = Family(name, "counter", text)
+        for number, found in enumerate(generations):
+            family.add(labels_of({"generation": str(number)}), found[key])
+        yield family
+    info = Family("python_info", "gauge", "Version of Python.")
+    version = {"implementation": platform.python_implementation(), "version": platform.python_version()}
+    info.add(labels_of(version), 1)
+    yield info
 
 
 def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
@@ -28,11 +50,17 @@ def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
             if line.startswith("btime ")
         )
         descriptors = len(os.listdir(proc / "self/fd"))
-    except (OSError, StopIteration):
+        lines = (proc / "self/net/netstat").read_text().split("\n")
+        names, values = (line.split() for line in lines if line.startswith("IpExt:"))
+    except (OSError, StopIteration, ValueError):
         return
+    traffic = dict(zip(names[1:], map(float, values[1:]), strict=True))
     ticks = os.sysconf("SC_CLK_TCK")
     yield "process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", float(words[20])
     resident = float(words[21]) * resource.getpagesize()
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    text = "Maximum amount of virtual memory available in bytes."
+    yield "process_virtual_memory_max_bytes", "gauge", text, _UNLIMITED if most < 0 else float(most)
     yield "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", resident
     started = booted + float(words[19]) / ticks
     yield "process_start_time_seconds", "gauge", "Start time since unix epoch in seconds.", started
@@ -41,3 +69,6 @@ def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
     yield "process_open_fds", "gauge", "Number of open file descriptors.", float(descriptors)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     yield "process_max_fds", "gauge", "Maximum number of open file descriptors.", float(limit)
+    for way, key in (("receive", "InOctets"), ("transmit", "OutOctets")):
+        text = f"Number of bytes that the process's network namespace did {way}."
+        yield f"process_network_{way}_bytes_total", "counter", text, traffic.get(key, 0.0)

@@ -125,6 +125,7 @@ def test_the_machine(tmp_path: Path) -> None:
         stat="cpu  100 1 50 9999 77 2 3 4 5 6\ncpu0 1 1 1 1\nbtime 1770000000\n",
         meminfo="MemTotal: 1000 kB\nMemFree: 400 kB\nInactive(file): 100 kB\nAnonPages: 50 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
         vmstat="pgfault 7\npgmajfault 1\n",
+        diskstats="   7 0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12\n",
     )
     write(tmp_path / "net", dev=NET_DEV)
     found = read_host(tmp_path, proc=tmp_path)
@@ -133,6 +134,7 @@ def test_the_machine(tmp_path: Path) -> None:
     assert found.memory_usage_bytes == 600 * 1024
     assert found.memory_working_set_bytes == 500 * 1024
     assert found.swap_usage_bytes == 6 * 1024
+    assert found.disks == {"254:0": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)}
     assert found.fs is not None
 
 
@@ -239,10 +241,21 @@ def test_processes_threads_files_and_sockets_are_counted(tmp_path: Path, version
         directory.mkdir(parents=True)
         for number, target in enumerate(links):
             (directory / str(number)).symlink_to(target)
+        (directory.parent / "stat").write_text(f"{pid} (a) R) S 1 77 77 0\n")
     found = read_processes(CgroupTrees(root), "unit", proc=tmp_path / "proc")
     assert (found.processes, found.threads) == (3, 5)
     assert found.max_threads == (0 if version == 2 else None)
     assert found.sockets == 2
+    assert found.states == {"sleeping": 2, "running": 0, "stopped": 0, "uninterruptible": 0}
+
+
+def test_a_kernel_that_counts_no_swap_has_the_limit_zero(tmp_path: Path) -> None:
+    write(tmp_path / "one/memory", cgroup__procs="")
+    write(tmp_path / "one/memory/unit", memory__limit_in_bytes="9")
+    write(tmp_path / "two", cgroup__controllers="cpu memory")
+    write(tmp_path / "two/unit", memory__max="9")
+    for version in ("one", "two"):
+        assert read_cgroup(CgroupTrees(tmp_path / version), "unit").spec.swap_limit_bytes == 0
 
 
 def test_sockets_among_too_many_files_are_not_looked_for(

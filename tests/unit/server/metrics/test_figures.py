@@ -15,7 +15,7 @@ from kubeletx.api import InterfaceStats, PodUid, UnitId, UnitStats
 from kubeletx.node.cgroups.processes import ProcessUsage
 from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
 from kubeletx.node.cgroups.usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
-from kubeletx.node.host_usage import FsUsage, HostUsage
+from kubeletx.node.host_usage import DiskTraffic, FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
 from kubeletx.server.kubelet.readonly import readonly_server
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
@@ -50,6 +50,7 @@ HOST = HostUsage(
     page_faults=7,
     major_page_faults=1,
     interfaces=(),
+    disks={"8:0": DiskTraffic(1, 2, 3, 4000, 5, 6, 7, 8000, 9, 10, 11)},
     fs=FsUsage(capacity_bytes=100, available_bytes=40, used_bytes=60, inodes=10, inodes_free=4),
 )
 ETH0 = InterfaceStats(
@@ -160,7 +161,11 @@ def test_cadvisors_series_carry_its_labels_and_the_runtime() -> None:
     )
     one = replace(unit(), cgroup=counted, cpu_limit_millicores=500, memory_limit_bytes=1 << 20)
     found = samples(cadvisor_metrics(figures(pod(one)), lambda device: "/dev/sda"))
-    by_name = {name: (dict(labels), value) for (name, labels), (value, _) in found.items() if labels != ()}
+    by_name = {
+        name: (dict(labels), value)
+        for (name, labels), (value, _) in found.items()
+        if dict(labels).get("id") != "/"
+    }
     cpu = {dict(labels)["container"]: value for (name, labels), (value, _) in found.items()
            if name == "container_cpu_usage_seconds_total"}  # fmt: skip
     assert cpu == {"": 5.0, "main": 2.5}
@@ -331,7 +336,9 @@ WHOLE = CgroupUsage(
     ),
     pressures=PRESSURES,
 )
-HELD = ProcessUsage(processes=2, threads=5, max_threads=0, file_descriptors=9, sockets=3)
+HELD = ProcessUsage(
+    processes=2, threads=5, max_threads=0, file_descriptors=9, sockets=3, states={"running": 1, "sleeping": 1}
+)
 
 
 def whole_figures(*missing: str) -> Figures:
@@ -393,6 +400,9 @@ def test_the_machine_shared_cgroups_pods_and_containers_have_rows_of_their_own()
         ("container_pressure_io_stalled_seconds_total", 0.001),
     ):
         assert by_id[name, main, ""] == value, name
+    assert by_id["container_fs_reads_bytes_total", "/", "/dev/8:0"] == 3 * 512
+    assert by_id["container_fs_write_seconds_total", "/", "/dev/8:0"] == 8.0
+    assert by_id["container_fs_io_current", "/", "/dev/8:0"] == 9
     assert by_id["container_fs_usage_bytes", main, "/dev/8:0"] == 30
     assert by_id["container_fs_limit_bytes", main, "/dev/8:0"] == 100
     assert by_id["container_fs_limit_bytes", "/", "/dev/8:1"] == 100
