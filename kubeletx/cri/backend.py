@@ -37,6 +37,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """containerd's runtime type of each handler, such as ``io.containerd.runc.v2``; the default handler has name ""."""
     sandbox_image: str = ""
     """Image of the pause containers. Kept here because older servers do not report it as pinned."""
+    cni_directory: str = ""
+    """Directory from which the server reads the configuration of the pod network; empty if it does not report it."""
 
 
 def read_backend(
@@ -61,6 +63,7 @@ def read_backend(
         handler_refuses={name: _refuses(version, status, name) for name in handlers},
         handler_types=_handler_types(settings),
         sandbox_image=str(settings.get("sandboxImage") or ""),
+        cni_directory=str((settings.get("cni") or {}).get("confDir") or ""),
     )
 
 
@@ -71,15 +74,19 @@ def version_from_cri(answer: pb.VersionResponse) -> RuntimeVersion:
     )
 
 
-def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted: str) -> RuntimeHealth:
-    """Convert the answer to the call Status.
+def health_from_cri(
+    answer: pb.StatusResponse, handlers: tuple[str, ...], wanted: str, cni_directory: str = ""
+) -> RuntimeHealth:
+    """Convert the answer to the call Status. If the pod network is not ready, its message says what to do.
 
     `handlers`: runtime handlers of the server; empty: not known. `wanted`: runtime handler in the endpoint's URL,
-    or empty. If the server does not have that handler, the runtime is not ready, and the condition HandlerReady
+    or empty. `cni_directory`: see `Backend`. If the server does not have that handler, the runtime is not ready, and the condition HandlerReady
     is added as False.
     """
     conditions = tuple(
-        RuntimeCondition(type=c.type, ok=c.status, reason=c.reason, message=c.message)
+        RuntimeCondition(
+            type=c.type, ok=c.status, reason=c.reason, message=c.message + _advice(c, cni_directory)
+        )
         for c in answer.status.conditions
     )
     ready = {c.type: c.ok for c in conditions}
@@ -99,6 +106,13 @@ def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted
         conditions=conditions,
         handlers=(wanted,) if wanted else handlers,
     )
+
+
+def _advice(condition: pb.RuntimeCondition, cni_directory: str) -> str:
+    if condition.type != "NetworkReady" or condition.status:
+        return ""
+    where = cni_directory or "the runtime's CNI directory, usually /etc/cni/net.d"
+    return f"; a CNI configuration must be in {where}, see 'The pod network' in docs/install.md"
 
 
 def traits_of(backend: Backend, *, remote: bool) -> Traits:

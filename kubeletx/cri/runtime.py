@@ -160,8 +160,10 @@ class CriRuntime:
         If the server does not have the runtime handler in the endpoint's URL, HandlerReady is added as False.
         """
         answer = await self._call(methods.STATUS, pb.StatusRequest())
-        handlers = self._backend.handlers if self._backend else ()
-        return health_from_cri(answer, handlers, self.handler)
+        backend = self._backend
+        if backend is None:
+            return health_from_cri(answer, (), self.handler)
+        return health_from_cri(answer, backend.handlers, self.handler, backend.cni_directory)
 
     # --- sandboxes ---
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from collections.abc import Iterator
 
 import click
@@ -10,7 +12,7 @@ import msgspec
 
 from kubeletx.api import KubeletxError, NotFound, TimedOut, Unavailable
 from kubeletx.kube.types.core import Pod, PodList
-from kubeletx.server.views import DeleteOptions
+from kubeletx.server.views import DeleteOptions, PodHistory
 
 from ..connection.client import AgentClient, Line, pod_path
 from ..options.common import DEFAULT_NAMESPACE, namespace_option, with_agent
@@ -21,6 +23,9 @@ from ..options.group import show
 from ..options.manifests import read_manifests
 from ..options.selectors import parse_selector, select
 from ..output.kinds import kinds_and_names
+
+SAY_SECONDS = 10.0
+"""Interval at which a waiting command says what it waits for."""
 
 
 @command(short_help="Delete pods.")
@@ -162,14 +167,27 @@ def _wait(
 ) -> None:
     """Wait until the watch `changes` has reported the end of every pod that has this name now.
 
-    Raises TimedOut after `timeout_seconds` (0: no limit), Unavailable if the agent ends the watch.
+    Every `SAY_SECONDS`, say on standard error what the agent waits for, if that is new. Raises TimedOut after
+    `timeout_seconds` (0: no limit), Unavailable if the agent ends the watch.
     """
+    end = time.monotonic() + (timeout_seconds or math.inf)
+    said = ""
 
-    def expire(*_: object) -> None:
-        raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")
+    def ring(*_: object) -> None:
+        nonlocal said
+        if time.monotonic() >= end:
+            raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")
+        text = _waits_for(agent, namespace, name)
+        if text != said:
+            click.echo(f"Waiting for pod {namespace}/{name}: {text}", err=True)
+            said = text
+        arm()
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
+    def arm() -> None:
+        signal.setitimer(signal.ITIMER_REAL, max(min(SAY_SECONDS, end - time.monotonic()), 0.001))
+
+    before = signal.signal(signal.SIGALRM, ring)
+    arm()
     try:
         pods = agent.get("/v1/pods", PodList).items
         left = {pod.uid for pod in pods if (pod.namespace, pod.name) == (namespace, name)}
@@ -182,6 +200,18 @@ def _wait(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _waits_for(agent: AgentClient, namespace: str, name: str) -> str:
+    """Return what holds up the end of a pod: containers that run, and the agent's last action on the pod."""
+    try:
+        pod = agent.get(pod_path(namespace, name), Pod)
+        items = agent.get(pod_path(namespace, name, "history"), PodHistory).items
+    except KubeletxError as error:  # it has just gone, or the agent is restarting; the watch shows which
+        return error.message
+    running = [one.name for one in pod.status.container_statuses if one.state.running is not None]
+    last = f"{items[-1].action}: {items[-1].result}" if items else "the agent has done nothing yet"
+    return f"containers run: {', '.join(running)}; {last}" if running else last
 
 
 def _timeout(text: str) -> float:

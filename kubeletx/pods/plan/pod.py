@@ -43,6 +43,9 @@ from .units import plan_units, wanted_now
 PATIENCE_SECONDS = 1.0
 """Maximum delay of a query of the runtime while a create or start is in flight, which would outdate its result."""
 
+TRIES_BEFORE_LEAVING = 3
+"""Failed removals of a sandbox without a network after which the deletion of its pod goes on."""
+
 
 def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
     """Derive the pod's goal.
@@ -162,7 +165,7 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         workload.plan_end(desired, facts, draft)
         leaves = workload.leaves_sandboxes(facts)
         has_stopped = plan_stop_units(desired, facts, draft, leave_sandboxes=leaves)
-        if not has_stopped or not plan_removal(facts, draft):
+        if not (has_stopped and plan_removal(facts, draft)) and not _may_leave_sandboxes(desired, facts):
             return draft.plan("stops and removes")
     if facts.runtime is None and draft.is_busy("bind"):
         return draft.plan("waits for the binding in flight")
@@ -175,6 +178,25 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         return draft.plan("removes directories")
     draft.do(Unbind())
     return draft.plan("unbinds")
+
+
+def _may_leave_sandboxes(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Return True if the pod may go although its sandboxes cannot be removed.
+
+    A runtime may need the pod network's configuration to remove a sandbox whose network was never made, and a node
+    may lack it (containerd 1.6). No container is left then, and the pod never had an address. `Unbind` writes a
+    tombstone, by which the sandboxes are removed later.
+    """
+    failure, previous = facts.stop_failure, facts.previous_status
+    if failure is None or failure.count < TRIES_BEFORE_LEAVING or "sandbox" in facts.in_flight:
+        return False
+    if (
+        desired.pod.spec.host_network
+        or not facts.expects_address
+        or (previous is not None and previous.pod_ips)
+    ):
+        return False
+    return facts.snapshot is not None and not facts.snapshot.units
 
 
 def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:

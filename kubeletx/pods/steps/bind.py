@@ -127,18 +127,21 @@ def _wait_for_room(step: StepContext, waits: Waiting) -> Result:
 async def unbind(step: StepContext) -> Result:
     """Delete the pod's binding and release its reserved resources.
 
-    If the pod is deleted by force while its runtime does not answer, replace the binding by a tombstone, a stored
-    order to remove the pod's sandboxes and containers once the runtime answers (DECISIONS 11). If the tombstone
+    If the pod is deleted by force while its runtime does not answer, or while its sandboxes cannot be removed, replace
+    the binding by a tombstone, a stored order to remove what is left on the runtime later (DECISIONS 11). If the tombstone
     cannot be written, the step is retried. The registry itself repeats a failed deletion of the binding; the pod does
     not wait for it.
     """
-    registry = step.deps.registry
-    if step.facts.outage is not None and registry.bindings().get(step.uid) is not None:
+    registry, snapshot = step.deps.registry, step.facts.snapshot
+    is_left = step.facts.outage is not None or (snapshot is not None and bool(snapshot.sandboxes))
+    if is_left and registry.bindings().get(step.uid) is not None:
         try:
             await registry.bury(step.uid)
         except KubeletxError as error:
             return results.StopFailed("TombstoneNotWritten", str(error))
-        log.warning("Ended pod by force", pod=step.desired.ref, runtime=step.facts.runtime)
+        log.warning(
+            "Ended pod; its runtime still has parts of it", pod=step.desired.ref, runtime=step.facts.runtime
+        )
     else:
         await registry.unbind(step.uid)
     step.preemption.left(step.uid)

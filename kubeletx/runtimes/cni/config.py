@@ -45,7 +45,9 @@ def load_config(directory: Path) -> NetworkConfig:
         except (OSError, ValueError) as error:
             problems.append(f"{path.name}: {error}")
     found = f"no usable CNI configuration: {'; '.join(problems)}" if problems else "no CNI configuration"
-    raise Unavailable(f"pod network: {found} in {directory}; put a .conflist file there")
+    raise Unavailable(
+        f"pod network: {found} in {directory}; put a .conflist file there, see 'The pod network' in docs/install.md"
+    )
 
 
 def parse_config(data: bytes, origin: str = "") -> NetworkConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -152,3 +153,49 @@ def test_a_killed_agent_makes_every_pod_exactly_once(agent: PrivateAgent, manife
             running = [one for one in cri_calls.containers() if one.state == cri.CONTAINER_RUNNING]
             assert len(running) == 3
     assert sorted(found) == sorted(f"{name}-lab" for name in names)
+
+
+def _documented_network(lab: Lab) -> str:
+    """The CNI configuration of docs/install.md, with the lab's bridge, addresses and files."""
+    page = (Path(__file__).parents[3] / "docs" / "install.md").read_text()
+    text = page.partition("10-kubeletx.conflist <<END\n")[2].partition("END\n")[0]
+    config = json.loads(text.replace("10.88.0.0/16", str(lab.network.subnet)))
+    bridge, portmap = config["plugins"]
+    bridge["bridge"] = lab.network.bridge
+    bridge["ipam"]["dataDir"] = str(lab.base_dir / "cni" / "ipam")
+    if not lab.network.has_portmap:  # no iptables on this machine
+        bridge["ipMasq"] = False
+    plugins = [bridge, portmap] if lab.network.has_portmap else [bridge]
+    return json.dumps({**config, "name": lab.network.name, "plugins": plugins})
+
+
+def test_a_pod_on_a_node_without_a_network_is_deleted_and_what_is_left_goes_later(
+    make_agent: Callable[..., PrivateAgent], manifests: Path, lab: Lab, tmp_path: Path
+) -> None:
+    config = tmp_path / "10-net.conflist"
+    config.write_text('{"cniVersion": "0.4.0", "name": "x", "plugins": [{"type": "no-such-plugin"}]}')
+    containerd = lab.add_containerd("containerd-c")
+    containerd.cni_conf_dir = tmp_path
+    containerd.start()
+    try:
+        agent = make_agent(endpoints=f"container:containerd-c:{containerd.endpoint}")
+        agent.start()
+        path = put_manifest(manifests, pod_manifest("early", runtime="containerd-c"))
+        with containerd.cri() as cri:
+            _wait(lambda: bool(cri.sandboxes()), what="sandbox without a network")
+            config.unlink()
+            path.unlink()
+            agent.wait_gone("early", timeout_seconds=30)
+            assert cri.sandboxes()
+            put_manifest(manifests, pod_manifest("late", runtime="containerd-c"))
+            said = f"must be in {tmp_path}, see 'The pod network' in docs/install.md"
+            _wait(lambda: said in agent.log_tail(200), what="directory in the log")
+            (tmp_path / "10-kubeletx.conflist").write_text(_documented_network(lab))
+            agent.wait_for("late")
+            _wait(lambda: len(cri.sandboxes()) == 1, what="end of what was left", timeout_seconds=90)
+        agent.stop()
+    finally:
+        with containerd.cri() as cri:
+            cri.remove_all()
+        containerd.stop()
+        del lab.containerds["containerd-c"]

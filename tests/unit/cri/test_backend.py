@@ -117,6 +117,10 @@ def test_health_takes_the_two_conditions_that_every_server_reports() -> None:
     health = health_from_cri(conditions(RuntimeReady=True, NetworkReady=False), ("runc",), "")
     assert (health.runtime_ready, health.network_ready) == (True, False)
     assert "NetworkReady" in health.message
+    assert "/etc/cni/net.d" in health.message
+    assert "install.md" in health.message
+    named = health_from_cri(conditions(RuntimeReady=True, NetworkReady=False), (), "", "/run/cni")
+    assert "/run/cni, see" in named.message
     assert health.handlers == ("runc",)
 
 

@@ -144,6 +144,18 @@ def test_delete_waits_for_a_slow_pod_and_gives_up_after_its_timeout(agent: Any, 
     assert kubeletx("delete", "pod", "web", "--no-wait").exit_code == 0
 
 
+def test_a_delete_that_takes_long_says_once_what_it_waits_for(
+    agent: Any, kubeletx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletx.cli.commands.delete.SAY_SECONDS", 0.05)
+    agent.backend.put(pod())
+    agent.backend.delete_takes_effect = False
+    failed = ActionView(at=T0, action="remove sandbox", result="stop failed: no network", seconds=1)
+    agent.backend.histories["default/web"] = (failed,)
+    result = kubeletx("delete", "pod", "web", "--timeout", "400ms")
+    assert result.stderr.count("Waiting for pod default/web: remove sandbox: stop failed: no network\n") == 1
+
+
 @pytest.mark.parametrize(
     ("flags", "grace", "force"),
     [

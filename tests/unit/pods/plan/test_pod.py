@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kubeletx.kube.types.core import Container
+from kubeletx.kube.types.core import Container, PodIP, PodStatus
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Goal
@@ -274,6 +275,26 @@ def test_a_failed_create_may_have_left_something_so_the_pod_is_looked_at_before_
     model.facts = replace(model.facts, snapshot=stale)
     plan = plan_pod(model.desired, model.facts, model.now())
     assert [type(a) for a in plan.actions] == [act.Look]
+
+
+@pytest.mark.parametrize("never_ran", [True, False])
+def test_a_pod_without_a_network_goes_although_its_sandbox_cannot_be_removed(never_ran: bool) -> None:
+    model = PodModel(make_pod())
+    model.failing = (act.StartUnit,) if never_ran else ()
+    for _ in range(5):
+        model.turn()
+    status = PodStatus(pod_ips=() if never_ran else (PodIP(ip="10.0.0.1"),))
+    model.facts = replace(model.facts, previous_status=status)
+    model.failing = (act.RemoveSandbox,)
+    model.delete()
+    for _ in range(40):
+        if model.finished:
+            break
+        model.turn()
+        model.mono += 1
+    assert model.finished is never_ran
+    assert model.sandboxes
+    assert sum(isinstance(one, act.RemoveSandbox) for one in model.journal) >= 3
 
 
 EVENTS = st.lists(
