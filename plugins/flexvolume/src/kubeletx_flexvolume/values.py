@@ -10,6 +10,10 @@ DRIVER = "kubeletx.io/storage"
 """Name of the FlexVolume driver of the storage agent; also the type of secrets that it accepts."""
 
 
+IMAGE_RECORD = ".image.storage.kubeletx.io"
+"""End of the names of the attachment records of images; no volume has such a name."""
+
+
 class AccessMode(enum.Enum):
     """Rule for the pods that may use a volume at the same time. Source: core/v1 PersistentVolumeAccessMode."""
 

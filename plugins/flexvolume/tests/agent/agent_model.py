@@ -154,6 +154,9 @@ class ModelBackend:
         self.secrets = dict(secrets)
         return AttachedSource(type=self._type, source=DEVICE)
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        return (f"model {volume.image}",)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         return AttachedSource(type=self._type, source=DEVICE) if volume.name in self.attached else None
 
@@ -252,6 +255,8 @@ class Node:
         self.store.open()
         self.backends = Backends({"model": self.backend})
         self.boot_id = BOOT
+        self.is_one_device = False
+        """All volumes have one image: the device of a volume is that of the others."""
         self.operations = self._operations()
 
     @property
@@ -284,6 +289,7 @@ class Node:
             mounts=self.mounts,  # type: ignore[arg-type]
             file_systems=self.file_systems,  # type: ignore[arg-type]
             blocking=at_once,
+            users=lambda device: self.operations.users(device) if self.is_one_device else (),
         )
         parts = WorkerParts(
             store=self.store,

@@ -481,3 +481,29 @@ async def test_an_entry_of_a_use_that_is_not_taken_is_not_listed(node: Node) -> 
     assert [held.pod_uid for held in one.holders] == ["u1", "u2"]  # the entry may have been written
     gate.set()
     await mounting
+
+
+async def test_a_device_that_another_volume_has_is_left_to_it(node: Node) -> None:
+    """Agents of earlier versions have attached two volumes of one image; a crash repeats a detach, too."""
+    node.is_one_device = True
+    one, other = volume("pv-1"), volume("pv-2")
+    await node.mount("u1", of=one)
+    await node.mount("u2", of=other)
+    await node.unmount("u2", "pv-2")
+    await node.operations.drop(other, why="its lock was broken", force=True)
+    assert "detach" not in node.faults.log
+    assert "force detach" not in node.faults.log
+    await node.unmount("u1", "pv-1")
+    assert node.faults.log.count("detach") == 1
+
+
+async def test_a_volume_that_is_refused_detaches_nothing_after_a_crash(node: Node) -> None:
+    entered, _ = node.faults.pause("take")
+    task = call(node.mount())
+    await entered.wait()
+    del node.faults.gates["take"]
+    await node.restart()
+    assert "detach" not in node.faults.log
+    assert node.is_clean
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

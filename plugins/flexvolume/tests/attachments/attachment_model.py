@@ -135,6 +135,9 @@ class StorageDouble:
         present = volume.name in self.found
         return AttachedSource(type=SourceType.DEVICE, source="/dev/loop7") if present else None
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        return (f"loop {volume.pool}/{volume.image}",)
+
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         self.fenced.append((volume.name, holder.node))
         return self.result
@@ -228,7 +231,15 @@ class StorageModel:
 class NodeModel:
     """One node: `book`, its `local` volumes, and what the book looks at."""
 
-    def __init__(self, model: StorageModel, name: str = "n1", policy: BreakPolicy = BreakPolicy.SAFE) -> None:
+    def __init__(
+        self,
+        model: StorageModel,
+        name: str = "n1",
+        policy: BreakPolicy = BreakPolicy.SAFE,
+        *,
+        has_images: bool = False,
+    ) -> None:
+        """`has_images`: its backend identifies images."""
         self.model, self.name, self.boot_id = model, name, f"{name}-boot"
         self.local = LocalDouble()
         self.guard = VolumeGuard()
@@ -253,6 +264,7 @@ class NodeModel:
             pending=lambda: self.pending,
             refuses=lambda _: self.refused,
             lost=self.lost,
+            backends={"loop": model.storage} if has_images else {},
         )
         self.book = RecordBook(tools, node=name, boot_id=self.boot_id, policy=policy, clock=model.clock)
         self.local.book = self.book

@@ -72,6 +72,26 @@ def test_the_access_mode_decides(
     assert isinstance(decided([present], wanted, mode, proof=HERE), Enter if allowed else RefuseEntry)
 
 
+@pytest.mark.parametrize(
+    ("promised", "wanted", "allowed"),
+    [
+        (RWO, entry("n1", "b"), True),
+        (RWO, entry("n2", "b"), False),
+        (RWOP, entry("n1", "b"), False),
+        (RWX, entry("n2", "b"), True),
+        (ROX, entry("n2", "b"), False),
+        (ROX, entry("n2", "b", read_only=True), True),
+    ],
+)
+def test_what_was_promised_to_a_holder_is_not_opened_to_many(
+    promised: AccessMode, wanted: AttachmentEntry, allowed: bool
+) -> None:
+    held = msgspec.structs.replace(entry("n1", "a", read_only=promised is ROX), modes=(promised,))
+    decision = decided([held], wanted, RWX, proof=HERE)
+    assert isinstance(decision, Enter) == allowed
+    assert allowed or f"volume pv-1 ({promised.value}) is attached for" in getattr(decision, "reason", "")
+
+
 def test_without_modes_a_volume_is_of_one_node() -> None:
     assert decided([entry("n1")], entry("n2", "b")) == NeedsProof((entry("n1"),))
 

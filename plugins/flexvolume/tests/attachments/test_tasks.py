@@ -21,7 +21,7 @@ from kubeletx_flexvolume.attachments.definitions import (
 from kubeletx_flexvolume.attachments.holder import HolderStatus
 from kubeletx_flexvolume.attachments.leader import FIRST_SECONDS
 from kubeletx_flexvolume.attachments.loops import CHECK_SECONDS
-from kubeletx_flexvolume.attachments.record import value_of
+from kubeletx_flexvolume.attachments.record import is_image_record, value_of
 from kubeletx_flexvolume.attachments.tasks import Attachments, AttachmentSettings, make_attachments
 
 from kubeletx.api import Conflict, InvalidConfig, PermissionDenied, Unavailable
@@ -112,7 +112,9 @@ def kubeconfig(api: ApiServerDouble) -> Path:
 
 
 def names(api: ApiServerDouble, of: Any = RECORDS) -> list[str]:
-    return [one["metadata"]["name"] for one in api.admin.list(of)["items"]]
+    """Names of the records, without those of images."""
+    found = [one["metadata"]["name"] for one in api.admin.list(of)["items"]]
+    return [name for name in found if not is_image_record(name)]
 
 
 async def test_a_volume_moves_to_another_node_after_the_first_is_deleted(

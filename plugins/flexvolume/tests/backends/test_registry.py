@@ -10,11 +10,12 @@ from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.identify import Identifies
 from kubeletx_flexvolume.backends.pools import Pool
 from kubeletx_flexvolume.backends.registry import BackendParts, Backends, build_backends
+from kubeletx_flexvolume.values import StorageVolume
 
 from kubeletx.api import InvalidConfig
 from kubeletx.testing import FakeClock
 from plugins.flexvolume.tests.agent.agent_model import at_once
-from plugins.flexvolume.tests.backends.backend_model import BOOT, mount, volume
+from plugins.flexvolume.tests.backends.backend_model import BOOT, MIB, mount, volume
 
 NAMES = {"directory", "fuse", "loop", "nbd", "nfs", "rbd"}
 
@@ -23,7 +24,10 @@ NAMES = {"directory", "fuse", "loop", "nbd", "nfs", "rbd"}
 def backends(tmp_path: Path, commands: Commands, pool: Path) -> Backends:
     return build_backends(
         BackendParts(
-            pools={"default": Pool(name="default", directory=str(pool))},
+            pools={
+                "default": Pool(name="default", directory=str(pool)),
+                "nas": Pool(name="nas", directory=str(pool), is_shared=True),
+            },
             commands=commands,
             clock=FakeClock(),
             blocking=at_once,
@@ -66,9 +70,61 @@ def test_a_backend_has_options_of_its_own(backends: Backends, name: str, paramet
 def test_each_backend_has_the_methods_of_the_protocol(backends: Backends, name: str) -> None:
     one = backends.get(name)
     methods = [method for method in vars(Backend) if not method.startswith("_")]
-    assert set(methods) == {"attach", "find", "detach", "fence"}
+    assert set(methods) == {"attach", "images", "find", "detach", "fence"}
     assert all(callable(getattr(one, method)) for method in [*methods, "check"])
     assert isinstance(one, Identifies) == (name != "nbd")  # sysfs does not show the export of an nbd device
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (volume("loop"), volume("fuse"), True),
+        (volume("loop"), volume("loop", image="link"), True),
+        (volume("loop"), volume("fuse", pool="nas"), True),
+        (volume("loop"), volume("loop", image="other"), False),
+        (volume("directory", image="a"), volume("directory", image="a", name="pv-2"), True),
+        (volume("rbd"), volume("rbd", parameters={"monitors": "10.0.0.1"}), True),
+        (volume("rbd"), volume("rbd", pool="fast"), False),
+        (
+            volume("nbd", parameters={"server": "NAS"}),
+            volume("nbd", parameters={"server": "nas", "port": "10809"}),
+            True,
+        ),
+        (
+            volume("nbd", parameters={"server": "nas"}),
+            volume("nbd", parameters={"server": "nas", "port": "1"}),
+            False,
+        ),
+        (
+            volume("nfs", parameters={"server": "nas", "share": "/"}, image="a"),
+            volume("nfs", parameters={"server": "NAS", "share": "/"}, image="a"),
+            True,
+        ),
+    ],
+)
+async def test_volumes_of_one_image_have_an_identity_in_common(
+    backends: Backends, pool: Path, one: StorageVolume, other: StorageVolume, is_same: bool
+) -> None:
+    for name in ("data", "other"):
+        (pool / name).touch()
+    (pool / "link").hardlink_to(pool / "data")
+    (pool / "a").mkdir()
+    first, second = [set(await backends.get(each.backend).images(each)) for each in (one, other)]
+    assert (not first.isdisjoint(second)) == is_same
+
+
+async def test_an_image_of_a_shared_pool_has_one_name_on_all_machines(backends: Backends, pool: Path) -> None:
+    shared = volume("loop", pool="nas", size_bytes=MIB)
+    assert "pool nas/data" in await backends.get("loop").images(shared)
+    assert list(pool.iterdir()) == []
+    found = await backends.get("loop").images(shared, make=True)
+    assert found == await backends.get("fuse").images(shared)
+    assert [one for one in found if BOOT not in one] == ["pool nas/data"]
+    (pool / "link").hardlink_to(pool / "data")
+    with pytest.raises(
+        InvalidConfig, match="data has 2 hard links, and another node may have it by another name"
+    ):
+        await backends.get("loop").images(shared, make=True)
 
 
 def test_a_mount_is_recognized_by_the_backend_that_knows_it(backends: Backends, pool: Path) -> None:

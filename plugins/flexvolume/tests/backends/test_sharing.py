@@ -89,4 +89,6 @@ async def test_a_mode_of_the_persistent_volume_is_checked_before_the_volume_is_t
     ):
         await book.take(volume, node.holder())
     assert model.records.records == {}
-    await book.take(msgspec.structs.replace(volume, access_modes=(RWO,)), node.holder())
+    assert list(tmp_path.iterdir()) == []
+    one_writer = msgspec.structs.replace(volume, access_modes=(RWO,), size_bytes=1 << 20)
+    await book.take(one_writer, node.holder())

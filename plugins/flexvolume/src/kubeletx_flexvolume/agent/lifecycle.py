@@ -118,6 +118,7 @@ class StorageAgent:
             file_systems=FileSystems(commands, namespace),
             blocking=pool.run,
             top_directory=TopDirectory(commands, namespace) if config.fs_group == "top-directory" else None,
+            users=lambda device: local[0].users(device),  # noqa: PLW0108  # it is made below
         )
         worker_parts = WorkerParts(
             store=store,

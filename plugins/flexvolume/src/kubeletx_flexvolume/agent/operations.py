@@ -100,6 +100,15 @@ class Operations:
         found = (self.find(name) for name in sorted(self._workers))
         return tuple(one for one in found if one is not None)
 
+    def users(self, device: str) -> list[str]:
+        """Return the names of the volumes that have the device, without those that are being detached."""
+        return [
+            one.name
+            for one in self._workers.values()
+            if _device(one.journal) == device
+            and (one.journal.attached is Mark.YES or any(use.is_mounted for use in one.journal.uses))
+        ]
+
     def find(self, name: str) -> LocalVolume | None:
         worker = self._workers.get(name)
         if worker is None or worker.journal.is_empty:

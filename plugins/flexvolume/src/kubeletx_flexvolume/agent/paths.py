@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from kubeletx.api import InvalidPod, Unavailable
+from kubeletx.api import InvalidConfig, InvalidPod, Unavailable
 from kubeletx.api.records import check_record_name
 
-from ..values import DRIVER
+from ..values import DRIVER, IMAGE_RECORD
 
 MAX_PATH: Final = 4000
 MAX_COMPONENT: Final = 255
@@ -90,6 +90,13 @@ def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
 def check_volume_name(name: str) -> None:
     """Raise InvalidConfig if `name` cannot be the name of a volume, which is also the name of its record."""
     check_record_name(name, "volume")
+    if name.endswith(IMAGE_RECORD):
+        raise InvalidConfig(
+            obj="volume",
+            field="name",
+            problem=f"{name!r} is the name of an attachment record of an image",
+            fix=f"use a name that does not end in {IMAGE_RECORD}",
+        )
 
 
 @contextlib.contextmanager

@@ -168,15 +168,19 @@ def is_covered(stored: VolumeJournal | None, step: Step) -> bool:
 def announce(journal: VolumeJournal, step: Step) -> VolumeJournal:
     """Return the journal to store before the step: with everything marked that it and the steps after it may make.
 
-    All parts of a mount are marked at once, so that it writes its journal once before its first step. The journal in
-    memory has exact marks; the one on disk may have more, whose removal finds nothing.
+    The entry is marked by itself, since an image is detached only by the volume that has entered it. All other parts of a
+    mount are marked at once, so that it writes its journal twice before it is mounted. The journal in memory has exact
+    marks; the one on disk may have more, whose removal finds nothing.
     """
     if step.kind is StepKind.FORMAT:
         return msgspec.structs.replace(journal, content=Content.FORMATTING)
     use = None if step.key is None else journal.find(step.key)
     if use is None or not use.is_wanted:
         return journal
-    use = msgspec.structs.replace(use, taken=_at_least_may(use.taken), bound=_at_least_may(use.bound))
+    use = msgspec.structs.replace(use, taken=_at_least_may(use.taken))
+    if step.kind is StepKind.TAKE:
+        return journal.with_use(use)
+    use = msgspec.structs.replace(use, bound=_at_least_may(use.bound))
     return msgspec.structs.replace(
         journal.with_use(use),
         attached=_at_least_may(journal.attached),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -41,13 +41,16 @@ class StepRunner:
         file_systems: FileSystems,
         blocking: Blocking,
         top_directory: TopDirectory | None = None,
+        users: Callable[[str], Collection[str]] = lambda _: (),
     ) -> None:
+        """`users`: returns the names of the volumes of this node that have a device."""
         self._book = book
         self._backends = backends
         self._mounts = mounts
         self._file_systems = file_systems
         self._blocking = blocking
         self._top_directory = top_directory
+        self._users = users
         self._makers: Mapping[
             StepKind, Callable[[VolumeJournal, Use, MountRequest], Awaitable[StepResult]]
         ] = {
@@ -183,14 +186,28 @@ class StepRunner:
         """
         if journal.is_forced and journal.volume.backend:
             try:
-                await self._backends.get(journal.volume.backend).detach(journal.volume, force=True)
+                await self._detach(journal, None)
             except KubeletxError as error:
                 log.info("Cut the storage of a volume off", volume=journal.volume.name, err=str(error))
 
     async def _detach(self, journal: VolumeJournal, _: Use | None) -> None:
-        if journal.volume.backend:
-            backend = self._backends.get(journal.volume.backend)
-            await backend.detach(journal.volume, force=journal.is_forced)
+        volume = journal.volume
+        if not volume.backend:
+            return
+        backend = self._backends.get(volume.backend)
+        if users := await self._other_users(journal):  # two volumes of one image, of an earlier version
+            log.warning("Left a device to its other users", volume=volume.name, users=users)
+            return
+        await backend.detach(volume, force=journal.is_forced)
+
+    async def _other_users(self, journal: VolumeJournal) -> list[str]:
+        """Return the names of other volumes of this node that have the device of this one."""
+        try:
+            found = await self._backends.get(journal.volume.backend).find(journal.volume)
+        except KubeletxError:  # of a device whose daemon has ended; no other volume has that
+            return []
+        users = self._users(found.source) if found is not None else ()
+        return sorted(name for name in users if name != journal.volume.name)
 
     async def _release(self, journal: VolumeJournal, use: Use | None) -> None:
         if use is not None:
@@ -208,7 +225,7 @@ class StepRunner:
             async with _limited(volume):
                 is_ours = any([await self._book.holds(volume, use.holder) for use in journal.leaving])
             source = await self._backends.get(volume.backend).find(volume) if is_ours else None
-            if source is not None:
+            if source is not None and not await self._other_users(journal):
                 await self._file_systems.make(volume, source.source)
         except KubeletxError as error:
             log.error("Failed to finish an interrupted format", volume=volume.name, err=str(error))

@@ -1,7 +1,7 @@
 """`decide`: may a pod use a volume, given the entries of the volume's record? A pure function.
 
     is the entry there already?  ──yes──► AlreadyEntered
-    which entries exclude it? (the access mode with the fewest) ──none──► Enter
+    which entries exclude it? ──none──► Enter
     is there a proof against each of them?
         not searched for yet ──► NeedsProof, then decide again
         yes ──► BreakLock       no ──► RefuseEntry, which names the holder
@@ -11,9 +11,11 @@
     ReadOnlyMany      excludes writers, and is not for writers
     ReadWriteMany     excludes nothing
 
-A volume with several modes follows the one that excludes the fewest entries. Entries of this node with another boot ID
-are always removed: the node has restarted since, so none of its devices is left. An entry for another pod with the same
-mount directory is excluded by every mode. A pod has one entry for each of its mount directories.
+A volume with several modes follows the one that excludes the fewest entries. An entry keeps the modes that the volume had
+for its holder, and these must allow the new one, too. An entry of another volume, which has the same image, is excluded
+by every mode, and so is an entry for another pod with the same mount directory. Entries of this node with another boot
+ID are always removed: the node has restarted since, so none of its devices is left. A pod has one entry for each of its
+mount directories.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import msgspec
 
 from ..values import AccessMode
 from .proofs import OUT_OF_SERVICE, Proofs
-from .record import MAX_ENTRIES, AttachmentEntry, Entries, find_entry
+from .record import MAX_ENTRIES, AttachmentEntry, Entries
 
 
 class BreakPolicy(enum.Enum):
@@ -80,13 +82,13 @@ def decide(
 ) -> Decision:
     """Decide about the entry `wanted` of this node. `name`: of the volume, for the refusal.
 
-    `entries`: those of the volume's record. `modes`: access modes of the volume; none: ReadWriteOnce. `proofs`: results
+    `entries`: those of the volume's record, and of the records of its image. `modes`: access modes of the volume; none: ReadWriteOnce. `proofs`: results
     of the searches so far, by the key of the entry.
     """
-    stored = find_entry(entries, wanted.key)
-    if stored is not None and (stored.pod_uid, stored.read_only) == (wanted.pod_uid, wanted.read_only):
-        return AlreadyEntered(stored)
-    others = [one for one in entries if one.key != wanted.key or one.pod_uid != wanted.pod_uid]
+    own = [one for one in entries if is_of_same_use(one, wanted)]
+    if own and own[0].read_only == wanted.read_only:
+        return AlreadyEntered(own[0])
+    others = [one for one in entries if one not in own]
     before_restart = [one for one in others if one.node == wanted.node and one.boot_id != wanted.boot_id]
     present = [one for one in others if one not in before_restart]
     excluded = _excluded(present, wanted, modes or (AccessMode.READ_WRITE_ONCE,), policy)
@@ -103,6 +105,12 @@ def decide(
     return BreakLock((*before_restart, *excluded), _reason(before_restart, excluded, proofs))
 
 
+def is_of_same_use(one: AttachmentEntry, wanted: AttachmentEntry) -> bool:
+    """Return True if both entries are of one volume, pod and mount directory."""
+    is_same_volume = one.volume_name in ("", wanted.volume_name)
+    return is_same_volume and (one.key, one.pod_uid) == (wanted.key, wanted.pod_uid)
+
+
 def _excluded(
     present: Sequence[AttachmentEntry],
     wanted: AttachmentEntry,
@@ -110,13 +118,19 @@ def _excluded(
     policy: BreakPolicy,
 ) -> list[AttachmentEntry] | None:
     """Return the entries that must go for `wanted` to enter; None if no mode allows `wanted` at all."""
+
+    def excludes(one: AttachmentEntry) -> bool:
+        """Return True if `one` excludes `wanted` for another reason than the modes of `wanted`."""
+        if one.key == wanted.key or one.volume_name not in ("", wanted.volume_name):
+            return True
+        return bool(one.modes) and all(_excluded_by(mode, [wanted], one, policy) != [] for mode in one.modes)
+
     results = [_excluded_by(mode, present, wanted, policy) for mode in modes]
     possible = [one for one in results if one is not None]
     if not possible:
         return None
     fewest = min(possible, key=len)
-    in_place = [one for one in present if one.key == wanted.key and one not in fewest]
-    return [*fewest, *in_place]
+    return [*fewest, *(one for one in present if one not in fewest and excludes(one))]
 
 
 def _excluded_by(
@@ -161,14 +175,21 @@ def _refusal(
     proofs: Proofs,
 ) -> str:
     first = held[0]
-    words = ",".join(mode.value for mode in modes) or AccessMode.READ_WRITE_ONCE.value
+    words = ",".join(mode.value for mode in first.modes or modes) or AccessMode.READ_WRITE_ONCE.value
     more = f" and {len(held) - 1} more" if len(held) > 1 else ""
     since = f" since {first.since}" if first.since else ""
     why = proofs[first.key].why
-    return f"volume {name} ({words}) is attached for {first}{more}{since}, and {why}: {_fix(name, first, wanted)}"
+    other = first.volume_name or name
+    if other == name:
+        what = f"volume {name} ({words}) is attached for {first}"
+    else:
+        what = f"volume {name}: its image is attached as volume {other} ({words}) for {first}"
+    return f"{what}{more}{since}, and {why}: {_fix(name, other, first, wanted)}"
 
 
-def _fix(name: str, held: AttachmentEntry, wanted: AttachmentEntry) -> str:
+def _fix(name: str, other: str, held: AttachmentEntry, wanted: AttachmentEntry) -> str:
+    if other != name:
+        return f"give both the same name with option name, or {_fix(other, other, held, wanted)}"
     if held.node == wanted.node:
         return "wait until that pod has ended, or delete it"
     return (

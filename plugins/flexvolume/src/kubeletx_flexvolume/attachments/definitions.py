@@ -17,6 +17,7 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube.client import Resource
 from kubeletx.kube.records import definition
 
+from ..values import AccessMode
 from .garbage import MAX_ITEMS
 from .holder import HolderStatus
 from .record import MAX_ENTRIES
@@ -60,6 +61,13 @@ _ENTRY: Final[dict[str, Json]] = {
     "since": _MOMENT,
     "status": {"type": "string", "enum": [one.value for one in HolderStatus]},
     "reason": {"type": "string", "description": "Why the entry of another holder was removed for this one."},
+    "volumeName": {"type": "string", "description": "Volume of the entry, in the record of an image, too."},
+    "modes": {"type": "array", "items": {"type": "string", "enum": [one.value for one in AccessMode]}},
+    "images": {
+        "type": "array",
+        "items": _TEXT,
+        "description": "Records of its image, which have the entry, too.",
+    },
     "backend": _TEXT,
     "image": _TEXT,
     "pool": _TEXT,

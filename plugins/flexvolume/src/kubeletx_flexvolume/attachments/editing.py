@@ -122,13 +122,19 @@ class ListEditor(Generic[T]):
         return Conflict(f"{self._what} {name} was changed by others {TRIES} times meanwhile: try again")
 
     async def _write(self, name: str, record: Record | None, items: Sequence[T]) -> None:
-        if record is None:
-            if items:
-                await self.records.create(name, self._encode(items))
-        elif items:
-            await self.records.replace(name, self._encode(items), expected_version=record.version)
+        if record is None and items:
+            stored = await self.records.create(name, self._encode(items))
+        elif record is not None and items:
+            stored = await self.records.replace(name, self._encode(items), expected_version=record.version)
         else:
-            await self.records.delete(name, expected_version=record.version)
+            if record is not None:
+                await self.records.delete(name, expected_version=record.version)
+            return
+        if self._decode(stored) != tuple(items):  # the API server drops the fields that a definition lacks
+            raise Unavailable(
+                f"the cluster does not store all of {self._what} {name}, since its definition is of an earlier version: "
+                "apply the output of 'kubeletx-flexvolume manifests'"
+            )
 
 
 RecordEditor = ListEditor[AttachmentEntry]

@@ -77,6 +77,7 @@ class EntryCheck:
         async with turns:
             try:
                 if await self._lost_of(name) is None:
+                    await self._complete(name)
                     return True
                 with self._guard.clearing(name, _WHY) as is_free:
                     lost = await self._lost_of(name) if is_free else None
@@ -100,6 +101,17 @@ class EntryCheck:
             )
             return None
         return one
+
+    async def _complete(self, name: str) -> None:
+        """Bring entries that an agent of an earlier version has made up to date; they have no access modes."""
+        one = self._local().find(name)
+        stored = {entry.key: entry for entry in await self._editor.items(name)}
+        for holder in one.holders if one is not None else ():
+            if holder.key in stored and not stored[holder.key].modes:
+                try:
+                    await self._book.complete(one.volume, holder)
+                except Conflict as error:
+                    log.error("Found two users of one image; end one of them", volume=name, err=str(error))
 
     async def _handle(self, one: LocalVolume) -> None:
         self._present = await self._identity()  # raises if the store does not answer: then nothing is dropped

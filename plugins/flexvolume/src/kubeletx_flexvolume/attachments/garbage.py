@@ -20,7 +20,7 @@ from kubeletx.api import Clock, Internal, Record, Records
 
 from ..values import StorageVolume
 from .editing import Draw, ListEditor
-from .record import AttachmentEntry, EntryKey, plain
+from .record import AttachmentEntry, EntryKey, is_image_record, plain
 
 log = structlog.get_logger(__name__)
 
@@ -58,8 +58,10 @@ class _List(msgspec.Struct, frozen=True, kw_only=True):
 def item_of(name: str, entry: AttachmentEntry, *, why: str, now: datetime) -> GarbageItem:
     """Make the item for an entry of the record `name`."""
     return GarbageItem(
-        **{field: getattr(entry, field) for field in AttachmentEntry.__struct_fields__},
-        volume_name=name,
+        **{
+            **{field: getattr(entry, field) for field in AttachmentEntry.__struct_fields__},
+            "volume_name": entry.volume_name if is_image_record(name) else name,
+        },
         removed_for=why,
         noted_at=rfc3339(now),
     )

@@ -22,6 +22,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     `mount_dir`: path at which the pod gets the volume. `device`: empty until it is attached. `since`: RFC 3339 time at
     which the entry was made. `reason`: why another holder's entry was removed for this one; empty: there was none.
+    `images`: names of the records of its image, which have the entry, too.
     """
 
     node: str
@@ -35,6 +36,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: str = ""
     status: HolderStatus = HolderStatus.ATTACHING
     reason: str = ""
+    images: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -87,16 +87,19 @@ class ListWorker:
         self._guard = guard
         self._clock = clock
         self._drop_seconds = drop_seconds
-        self._pending: frozenset[str] | None = None
-        """Names of the volumes to drop; None: the list has not been read."""
+        self._pending: dict[str, frozenset[str]] | None = None
+        """Names of the volumes to drop, with those of the records of their images; None: the list has not been read."""
 
     def pending(self) -> Collection[str]:
-        """Return the names of the volumes to drop. Raises Unavailable while the list has not been read."""
+        """Return the names of the volumes to drop, and of the records of their images.
+
+        Raises Unavailable while the list has not been read.
+        """
         if self._pending is None:
             raise Unavailable(
                 f"the list of volumes to remove from node {self._own.name} has not been read yet"
             )
-        return self._pending
+        return self._pending.keys() | frozenset[str]().union(*self._pending.values())
 
     async def work_off(self) -> None:
         """Work off the list once; what fails is logged, and stays. Raises Unavailable if it cannot be read."""
@@ -104,9 +107,9 @@ class ListWorker:
         by_volume: dict[str, list[GarbageItem]] = {}
         for item in items:
             by_volume.setdefault(item.volume_name, []).append(item)
-        if self._pending is None:
-            self._pending = frozenset(one.volume_name for one in items if one.boot_id == self._own.boot_id)
-        self._pending &= by_volume.keys()
+        of_this_boot = [one.volume_name for one in items if one.boot_id == self._own.boot_id]
+        names = of_this_boot if self._pending is None else list(self._pending)
+        self._pending = {name: _images(by_volume[name]) for name in names if name in by_volume}
         turns = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for name, of_volume in by_volume.items():
@@ -131,16 +134,21 @@ class ListWorker:
                 one.item_key: action_for(one, entries, boot_id=self._own.boot_id, now=now) for one in items
             }
             if ItemAction.DROP in actions.values():
-                self._pending = (self._pending or frozenset()) | {name}
+                self._pending = {**(self._pending or {}), name: _images(items)}
                 await self._drop(known_volume(self._local(), items[0].storage_volume), why)
             done = [one for one in items if actions[one.item_key] is not ItemAction.WAIT]
             await self._lists.remove(self._own.name, done)
-        self._pending = (self._pending or frozenset()) - {name}
+        if self._pending is not None:
+            self._pending.pop(name, None)
 
     async def _drop(self, volume: StorageVolume, why: str) -> None:
         async with within(self._drop_seconds, f"volume {volume.name} was not removed from this node"):
             await self._local().drop(volume, why=why, force=True)
         log.warning("Removed a volume from this node", volume=volume.name, why=why)
+
+
+def _images(items: Sequence[GarbageItem]) -> frozenset[str]:
+    return frozenset(image for one in items for image in one.images)
 
 
 def known_volume(local: LocalVolumes, described: StorageVolume) -> StorageVolume:

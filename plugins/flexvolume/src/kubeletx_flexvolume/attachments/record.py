@@ -2,12 +2,17 @@
 
     {"attachments": [ENTRY, ...], "nodes": "n1", "pods": "default/web-0", "mode": "ReadWrite", "device": ..., ...}
 
+A record is named by its volume. The same entry is in the records of its image, which are named by its identity: so two
+volumes of one image are noticed, on whatever nodes they are. The entry is in the volume's record first, and leaves it
+last; so an entry that is found there shows all others.
+
 Only the list counts. The other fields summarize it for the columns of ``kubectl get``; they are computed at each write
 and never read. An entry also has what another node, or this one without its journal, needs to detach the volume.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,7 +20,7 @@ import msgspec
 
 from kubeletx.api import Internal, Record
 
-from ..values import StorageVolume
+from ..values import IMAGE_RECORD, AccessMode, StorageVolume
 from .holder import Holder
 
 EntryKey = tuple[str, str, str]
@@ -28,10 +33,13 @@ MAX_ENTRIES = 300
 class AttachmentEntry(Holder, frozen=True, kw_only=True, rename="camel"):
     """One entry of a record: the holder, the UID of its Node object, and where the volume is.
 
-    `node_uid`: empty without a cluster. `parameters`: those of the volume; they contain no secrets.
+    `node_uid`: empty without a cluster. `parameters`: those of the volume; they contain no secrets. `modes`: access modes
+    that the volume had for this holder. `volume_name`, `modes` and `images` are empty in entries of earlier versions.
     """
 
     node_uid: str = msgspec.field(default="", name="nodeUID")
+    volume_name: str = ""
+    modes: tuple[AccessMode, ...] = ()
     backend: str = ""
     image: str = ""
     pool: str = ""
@@ -44,9 +52,12 @@ class AttachmentEntry(Holder, frozen=True, kw_only=True, rename="camel"):
         return Holder(**{name: getattr(self, name) for name in Holder.__struct_fields__})
 
     def volume(self, name: str) -> StorageVolume:
-        """Return what is known of the volume, enough to find, detach and fence it. `name`: of the record."""
+        """Return what is known of the volume, enough to find, detach and fence it.
+
+        `name`: of its record, for an entry of an earlier version.
+        """
         return StorageVolume(
-            name=name,
+            name=self.volume_name or name,
             backend=self.backend,
             image=self.image,
             pool=self.pool,
@@ -59,11 +70,22 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     attachments: Entries = ()
 
 
+def image_record(identity: str) -> str:
+    """Return the name of the record of an image. `identity`: see `Backend.images`."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:40] + IMAGE_RECORD
+
+
+def is_image_record(name: str) -> bool:
+    """Return True for the name of an image's record; other records are of volumes."""
+    return name.endswith(IMAGE_RECORD)
+
+
 def entry_of(volume: StorageVolume, holder: Holder, *, node_uid: str = "") -> AttachmentEntry:
     """Make the entry of `holder` for a volume."""
     return AttachmentEntry(
         **{name: getattr(holder, name) for name in Holder.__struct_fields__},
         node_uid=node_uid,
+        volume_name=volume.name,
         backend=volume.backend,
         image=volume.image,
         pool=volume.pool,
@@ -100,7 +122,7 @@ def value_of(entries: Sequence[AttachmentEntry]) -> dict[str, Any]:
 
 def plain(value: msgspec.Struct, *moments: str) -> dict[str, Any]:
     """Convert an entry to JSON values. `moments`: fields with a time, which are left out if they are empty."""
-    made: dict[str, Any] = msgspec.to_builtins(value)
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     for field in moments:
         if not made[field]:
             del made[field]

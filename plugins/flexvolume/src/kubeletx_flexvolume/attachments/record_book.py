@@ -1,9 +1,13 @@
 """`RecordBook`: the `AttachmentBook` over records.
 
-    take   own node in order? ─► read ─► decide ─► write with the version that was read
+    take   own node in order? ─► read ─► decide ─► write with the versions that were read
                                   ▲        │ needs a proof: search, read again
                                   └────────┴─ another writer was faster, or the result is unknown
 
+- An entry is in the record of its volume and in those of its image. A holder has the volume when all have its entry. Of
+  two volumes with one image, taken at the same moment, the one that writes second to the image's record finds the other.
+- Entries of agents of earlier versions are in the record of their volume only. They are listed once, before the first
+  take, and count while they are there.
 - A node enters itself only while no proof exists against its own entry: its Node object exists, shows this boot and is
   not out of service. Otherwise another node could break the new lock at once, as the rules allow.
 - Before a lock is broken, the broken entries are added to the garbage lists of their nodes.
@@ -20,19 +24,30 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, Conflict, Record, Unavailable
+from kubeletx.api import Clock, Conflict, KubeletxError, Record, Unavailable
 
 from ..agent.local import LocalVolume, LocalVolumes
 from ..backends.backend import Backend
 from ..backends.sharing import ChecksModes
 from ..values import AccessMode, StorageVolume
-from .decision import AlreadyEntered, BreakLock, BreakPolicy, Decision, Enter, NeedsProof, RefuseEntry, decide
+from .decision import (
+    AlreadyEntered,
+    BreakLock,
+    BreakPolicy,
+    Decision,
+    Enter,
+    NeedsProof,
+    RefuseEntry,
+    decide,
+    is_of_same_use,
+)
 from .editing import TRIES, RecordEditor
 from .events import LOCK_BROKEN, AttachmentEvents
 from .fencing import ProofSearch
 from .garbage import GarbageLists, item_of, rfc3339
 from .guard import VolumeGuard
 from .holder import Holder, HolderStatus
+from .listing import all_pages
 from .modes import VolumeLookup
 from .nodes import NodeDirectory
 from .proofs import Proof, Proofs, StorageNode, proof_from_facts
@@ -43,6 +58,8 @@ from .record import (
     entries_of,
     entry_of,
     find_entry,
+    image_record,
+    is_image_record,
     with_entry,
     without,
 )
@@ -58,8 +75,8 @@ _NOT_SEARCHED: Final = Proof(is_gone=False, why="no proof was searched for")
 class BookTools(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that a `RecordBook` works with.
 
-    `pending`: names of the volumes that the garbage list of this node has; raises Unavailable while the list is not
-    known. `refuses`: returns why a volume must not be mounted; empty if it may. `lost`: set if a volume is attached
+    `pending`: names of the volumes that the garbage list of this node has, and of the records of their images; raises
+    Unavailable while the list is not known. `refuses`: returns why a volume must not be mounted; empty if it may. `lost`: set if a volume is attached
     here without an entry.
     """
 
@@ -75,7 +92,7 @@ class BookTools(msgspec.Struct, frozen=True, kw_only=True):
     refuses: Callable[[StorageVolume], str]
     lost: asyncio.Event
     backends: Mapping[str, Backend] = {}
-    """By name. A backend that checks access modes does so before a volume is taken."""
+    """By name. They identify images. A backend that checks access modes does so before a volume is taken."""
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -84,6 +101,18 @@ class _Request(msgspec.Struct, frozen=True):
     volume: StorageVolume
     wanted: AttachmentEntry
     modes: tuple[AccessMode, ...]
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Records of a volume and its image, as they were read.
+
+    `records`: by name, that of the volume first. `entries`: of all of them, and those of earlier versions; without the
+    wanted entry if a record lacks it.
+    """
+
+    records: Mapping[str, Record | None]
+    of_volume: Entries
+    entries: Entries
 
 
 class RecordBook:
@@ -99,19 +128,19 @@ class RecordBook:
         self._boot_id = boot_id
         self._policy = policy
         self._clock = clock
+        self._earlier: dict[str, set[str]] | None = None
+        """Names of volumes with entries of earlier versions, by the record of their image; None: not listed yet."""
 
     async def take(self, volume: StorageVolume, holder: Holder) -> Holder:
         if why := self._tools.refuses(volume):
             raise Unavailable(why)
         with self._tools.guard.taking(volume.name):
-            if volume.name in self._tools.pending():
+            pending = self._tools.pending()
+            request = await self._request(volume, holder, make=True)
+            if any(name in pending for name in (volume.name, *request.wanted.images)):
                 raise Unavailable(
                     f"volume {volume.name} is still to be removed from node {self._node}: its lock was broken"
                 )
-            request = await self._request(volume, holder)
-            backend: object = self._tools.backends.get(volume.backend)
-            if isinstance(backend, ChecksModes):
-                backend.check_modes(volume, request.modes)
             return await self._enter(request)
 
     async def reenter(self, volume: StorageVolume, holder: Holder) -> None:
@@ -121,18 +150,41 @@ class RecordBook:
         """
         request = await self._request(volume, holder)
         for attempt in range(TRIES):
-            record = await self._editor.find(volume.name)
-            entries = entries_of(record)
-            decision = self._decide(request, entries, {one.key: _NOT_SEARCHED for one in entries})
-            if isinstance(decision, AlreadyEntered):
-                return
-            if not isinstance(decision, Enter):
+            found = await self._found(request)
+            decision = self._decide(request, found.entries, {one.key: _NOT_SEARCHED for one in found.entries})
+            if not isinstance(decision, AlreadyEntered | Enter):
                 reason = decision.reason if isinstance(decision, RefuseEntry | BreakLock) else "it is in use"
                 raise Conflict(f"volume {volume.name} cannot be entered again: {reason}")
-            if await self._editor.write(volume.name, record, with_entry(entries, request.wanted)):
+            if await self._written(found, request.wanted):
                 return
             await self._editor.pause(attempt)
         raise self._editor.too_busy(volume.name)
+
+    async def complete(self, volume: StorageVolume, holder: Holder) -> None:
+        """Add to an entry of an earlier version what it lacks, and enter it in the records of its image.
+
+        Raises Conflict, afterwards, if the image has other holders that exclude it: both use it already.
+        """
+        request = await self._request(volume, holder)
+        wanted = request.wanted
+
+        def completed(entries: Entries) -> Entries:
+            return tuple(
+                msgspec.structs.replace(
+                    one, images=wanted.images, modes=wanted.modes, volume_name=wanted.volume_name
+                )
+                if one.key == wanted.key
+                else one
+                for one in entries
+            )
+
+        for name in wanted.images:
+            await self._editor.change(name, lambda entries: with_entry(entries, wanted))
+        await self._editor.change(volume.name, completed)
+        others = [one for one in (await self._found(request)).entries if one.key != wanted.key]
+        decision = self._decide(request, others, {one.key: _NOT_SEARCHED for one in others})
+        if isinstance(decision, RefuseEntry):
+            raise Conflict(decision.reason)
 
     async def note(self, volume: StorageVolume, holder: Holder, *, device: str, status: HolderStatus) -> None:
         def change(entries: Entries) -> Entries:
@@ -147,7 +199,11 @@ class RecordBook:
         await self._editor.change(volume.name, change)
 
     async def release(self, volume: StorageVolume, holder: Holder) -> None:
-        await self._editor.change(volume.name, lambda entries: without(entries, {holder.key}))
+        images = holder.images
+        if not images:  # the answer to `take` was lost, or the journal
+            stored = find_entry(await self._editor.items(volume.name), holder.key)
+            images = stored.images if stored is not None else ()
+        await self._strike(entry_of(volume, msgspec.structs.replace(holder, images=images)))
 
     async def holds(self, volume: StorageVolume, holder: Holder) -> bool:
         stored = find_entry(await self._editor.items(volume.name), holder.key)
@@ -155,8 +211,11 @@ class RecordBook:
 
     # --- inside ---
 
-    async def _request(self, volume: StorageVolume, holder: Holder) -> _Request:
-        """Collect what a decision needs. Raises Unavailable while other nodes could break the new lock at once."""
+    async def _request(self, volume: StorageVolume, holder: Holder, *, make: bool = False) -> _Request:
+        """Collect what a decision needs. Raises Unavailable while other nodes could break the new lock at once.
+
+        `make`: see `Backend.images`.
+        """
         if (holder.node, holder.boot_id) != (self._node, self._boot_id):
             raise Conflict(
                 f"entry for {holder}, boot {holder.boot_id}, is not of this node: this is node {self._node}, boot "
@@ -169,8 +228,15 @@ class RecordBook:
                 f"this node cannot attach volumes now, since other nodes would count it as gone: {why}; this boot is "
                 f"{self._boot_id}. Wait until the node has reported it, or correct --node-name"
             )
+        backend = self._tools.backends.get(volume.backend)
+        if make and isinstance(backend, ChecksModes):
+            backend.check_modes(volume, modes)
+        images = () if backend is None else await backend.images(volume, make=make)
         since = holder.since or rfc3339(self._clock.now())
-        return _Request(volume, msgspec.structs.replace(wanted, since=since), modes)
+        records = tuple(sorted(map(image_record, images)))
+        return _Request(
+            volume, msgspec.structs.replace(wanted, since=since, images=records, modes=modes), modes
+        )
 
     def _boot_problem(self, facts: StorageNode) -> str:
         return "" if facts.boot_id == self._boot_id else f"node {facts.name} has not reported a boot ID yet"
@@ -180,65 +246,153 @@ class RecordBook:
         return decide(name, entries, wanted, modes=request.modes, policy=self._policy, proofs=proofs)
 
     async def _enter(self, request: _Request) -> Holder:
-        """Decide and write until the entry is stored, and return it. Raises Conflict if the volume is in use."""
+        """Decide and write until the entry is in all records, and return it. Raises Conflict if the volume is in use."""
         name = request.volume.name
         searched: dict[EntryKey, tuple[AttachmentEntry, Proof]] = {}
         broken_for = ""
         for attempt in range(TRIES):
-            record = await self._editor.find(name)
-            entries = entries_of(record)
-            self._check_local(name, entries, request.wanted)
-            decision = self._decide(request, entries, _valid(searched, entries))
+            found = await self._found(request)
+            self._check_local(found, request.wanted)
+            decision = self._decide(request, found.entries, _valid(searched, found.entries))
             is_last = attempt == TRIES - 1
             match decision:
                 case AlreadyEntered(entry):
-                    if broken_for and entry.reason == broken_for:  # written, but the answer was lost
+                    if broken_for and entry.reason == broken_for:
                         await self._report(name, entry)
                     return entry.holder
                 case RefuseEntry(reason):
+                    if find_entry(found.of_volume, request.wanted.key) is not None:
+                        await self._withdraw(request.wanted)  # another was faster in a record of the image
                     raise Conflict(reason)
                 case NeedsProof(unknown):
-                    found = await self._tools.proofs.search(request.volume, request.wanted, unknown)
-                    searched |= {one.key: (one, found[one.key]) for one in unknown}
+                    proofs = await self._tools.proofs.search(request.volume, request.wanted, unknown)
+                    searched |= {one.key: (one, proofs[one.key]) for one in unknown}
                     continue
-                case BreakLock(_, reason):
+                case BreakLock(entries, reason):
                     broken_for = reason
-                    if made := await self._break(request, record, decision, is_last=is_last):
-                        await self._report(name, made)
-                        return made.holder
+                    await self._give_up(entries, reason, found)
+                    entry = msgspec.structs.replace(request.wanted, reason=reason)
+                    is_done = await self._written(found, entry, gone=entries, is_last=is_last)
+                    if is_done:
+                        await self._report(name, entry)
                 case _:
-                    after = with_entry(entries, request.wanted)
-                    if await self._editor.write(name, record, after, is_last=is_last):
-                        return request.wanted.holder
+                    entry = msgspec.structs.replace(request.wanted, reason=broken_for)
+                    is_done = await self._written(found, entry, is_last=is_last)
+                    if is_done and broken_for:
+                        await self._report(name, entry)
+            if is_done:
+                return entry.holder
             await self._editor.pause(attempt)
+        await self._withdraw(request.wanted)
         raise self._editor.too_busy(name)
 
-    async def _break(
-        self, request: _Request, record: Record | None, decision: BreakLock, *, is_last: bool
-    ) -> AttachmentEntry | None:
-        """Replace the entries of gone holders; returns the new entry, or None if the record must be read again."""
-        name, now = request.volume.name, self._clock.now()
-        items = [item_of(name, one, why=decision.reason, now=now) for one in decision.entries]
-        await self._tools.garbage.add(one for one in items if one.node != self._node)
-        entry = msgspec.structs.replace(request.wanted, reason=decision.reason)
-        left = without(entries_of(record), {one.key for one in decision.entries})
-        is_done = await self._editor.write(name, record, with_entry(left, entry), is_last=is_last)
-        return entry if is_done else None
+    async def _found(self, request: _Request) -> _Found:
+        """Read the records of a volume and its image."""
+        wanted, name = request.wanted, request.volume.name
+        names = (name, *wanted.images)
+        records = dict(zip(names, await asyncio.gather(*map(self._editor.find, names)), strict=True))
+        found = {one: entries_of(record) for one, record in records.items()}
+        merged = {(name, one.key): msgspec.structs.replace(one, volume_name=name) for one in found[name]}
+        for image in wanted.images:
+            for one in found[image]:
+                merged.setdefault((one.volume_name, one.key), one)
+        for other in await self._earlier_volumes(wanted) - {name}:
+            for one in await self._editor.items(other):
+                if not one.images:
+                    merged[other, one.key] = msgspec.structs.replace(one, volume_name=other)
+        is_missing = not all(
+            any(is_of_same_use(one, wanted) for one in entries) for entries in found.values()
+        )
+        return _Found(
+            records=records,
+            of_volume=found[name],
+            entries=tuple(one for one in merged.values() if not (is_missing and is_of_same_use(one, wanted))),
+        )
+
+    async def _written(
+        self, found: _Found, entry: AttachmentEntry, *, gone: Entries = (), is_last: bool = False
+    ) -> bool:
+        """Replace the entries that are gone by `entry` in all records; returns False if they must be read again."""
+        keys = {one.key for one in gone}
+        for name, record in found.records.items():
+            entries = entries_of(record)
+            after = with_entry(without(entries, keys), entry)
+            if after != entries and not await self._editor.write(name, record, after, is_last=is_last):
+                return False
+        return True
+
+    async def _give_up(self, gone: Entries, reason: str, found: _Found) -> None:
+        """Add entries that are gone to the garbage lists of their nodes, and remove them from records of other volumes."""
+        now = self._clock.now()
+        await self._tools.garbage.add(
+            item_of(one.volume_name, one, why=reason, now=now) for one in gone if one.node != self._node
+        )
+        for one in gone:
+            for other in {*one.images, one.volume_name} - found.records.keys():
+                await self._editor.change(other, lambda entries, key=one.key: without(entries, {key}))  # type: ignore[misc]
+
+    async def _withdraw(self, entry: AttachmentEntry) -> None:
+        """Remove what a refused take has written. Raises Unavailable if it may still be there, never Conflict."""
+        try:
+            await self._strike(entry)
+        except Conflict as error:
+            raise Unavailable(error.message) from error
+
+    async def _strike(self, entry: AttachmentEntry) -> None:
+        """Remove an entry from all records, from that of its volume last."""
+        for name in (*entry.images, entry.volume_name):
+            await self._editor.change(name, lambda entries: without(entries, {entry.key}))
+
+    async def _earlier_volumes(self, wanted: AttachmentEntry) -> set[str]:
+        """Return the names of volumes that may have entries of an earlier version for the image."""
+        if self._earlier is None:
+            earlier: dict[str, set[str]] = {}
+            async for page in all_pages(self._editor.records):
+                for record in page:
+                    if not is_image_record(record.name):
+                        for image in await self._images_of_earlier(record):
+                            earlier.setdefault(image, set()).add(record.name)
+            self._earlier = earlier
+        return set[str]().union(*(self._earlier.get(image, set()) for image in wanted.images))
+
+    async def _images_of_earlier(self, record: Record) -> set[str]:
+        """Return the names of the records of the images that a record's entries of an earlier version have."""
+        found = set[str]()
+        try:
+            for one in entries_of(record):
+                backend = self._tools.backends.get(one.backend)
+                if one.images or backend is None:
+                    continue
+                found |= {
+                    image_record(image)
+                    for image in await backend.images(one.volume(record.name))
+                    if one.boot_id == self._boot_id or self._boot_id not in image
+                }
+        except KubeletxError as error:
+            log.warning("Failed to identify the image of an entry", volume=record.name, err=str(error))
+        return found
 
     async def _report(self, name: str, entry: AttachmentEntry) -> None:
         log.warning("Broke the lock of a volume", volume=name, pod=f"{entry.pod_namespace}/{entry.pod}")
         message = f"Volume {name} is attached for {entry}; {entry.reason}"
         await self._tools.events.of_volume(name, reason=LOCK_BROKEN, message=message)
 
-    def _check_local(self, name: str, entries: Entries, wanted: AttachmentEntry) -> None:
-        """Raise Unavailable if the volume is attached here for pods that have lost their entries."""
-        one = self._tools.local().find(name)
-        if one is not None and (lost := lost_holders(one, entries, wanted.key)):
-            self._tools.lost.set()
-            raise Unavailable(
-                f"volume {name} is attached on this node for {lost[0]}, which has no entry in the record any more: "
-                "it is unmounted first"
-            )
+    def _check_local(self, found: _Found, wanted: AttachmentEntry) -> None:
+        """Raise Unavailable if the image is attached here for pods that have lost their entries."""
+        for one in self._tools.local().volumes():
+            name = one.volume.name
+            if name == wanted.volume_name:
+                lost = lost_holders(one, found.of_volume, wanted.key)
+            elif any(not set(holder.images).isdisjoint(wanted.images) for holder in one.holders):
+                lost = lost_holders(one, [e for e in found.entries if e.volume_name == name])
+            else:
+                continue
+            if lost:
+                self._tools.lost.set()
+                raise Unavailable(
+                    f"volume {name} is attached on this node for {lost[0]}, which has no entry in the record any "
+                    "more: it is unmounted first"
+                )
 
 
 def lost_holders(

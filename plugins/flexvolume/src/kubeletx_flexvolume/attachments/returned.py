@@ -1,7 +1,7 @@
 """`ReturnedEntries`: removes entries of this node that no volume of it belongs to, once after a start.
 
 Such entries are of an earlier boot, after which everything is detached, or of a journal that was lost. In the latter
-case the device may exist: the volume is dropped first.
+case the device may exist: the volume is dropped first. Records of images come last, when the volumes are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .editing import RecordEditor
 from .guard import VolumeGuard
 from .list_worker import DROP_SECONDS, OwnNode, known_volume
 from .listing import all_pages, origins_of
-from .record import AttachmentEntry, Entries, without
+from .record import AttachmentEntry, Entries, find_entry, is_image_record, without
 
 log = structlog.get_logger(__name__)
 
@@ -57,21 +57,29 @@ class ReturnedEntries:
         found: list[str] = []
         async for page in all_pages(self._editor.records):
             found += [one.name for one in page if any(e.node == self._own.name for e in origins_of(one))]
+        found.sort(key=is_image_record)
         return found
 
     async def _record(self, name: str) -> bool:
         with self._guard.clearing(name, "an entry without a volume is removed") as is_free:
             old = self._old(await self._editor.items(name)) if is_free else []
+            if is_image_record(name):  # an entry that its volume still has could not be removed
+                left = [find_entry(await self._editor.items(one.volume_name), one.key) for one in old]
+                old = [one for one, stays in zip(old, left, strict=True) if stays is None]
             if not old:
                 return False
             here = self._local().find(name) is not None
-            if not here and any(one.boot_id == self._own.boot_id for one in old):
+            if (
+                not here
+                and any(one.boot_id == self._own.boot_id for one in old)
+                and not is_image_record(name)
+            ):
                 volume = known_volume(self._local(), old[0].volume(name))
                 async with within(self._drop_seconds, f"volume {name} was not removed from this node"):
                     await self._local().drop(volume, why="this node has no journal of it")
 
             def change(entries: Entries) -> Entries:
-                return without(entries, {one.key for one in self._old(entries)})
+                return without(entries, {one.key for one in self._old(entries)} & {one.key for one in old})
 
             await self._editor.change(name, change)
         log.info("Removed old entries of this node", volume=name, entries=len(old))

@@ -3,7 +3,7 @@
     list all records ─► facts about the nodes, read later than the records ─► garbage lists ─► records
 
 The facts are read after the records, so that an entry is older than the facts that it is removed for. An entry that its
-holder changes meanwhile stays. Items of the lists that can no longer apply are dropped, too: of nodes that have
+holder changes meanwhile stays. Records of images are treated the same, but only volumes are reported. Items of the lists that can no longer apply are dropped, too: of nodes that have
 restarted since, and of nodes that have been gone for a month.
 """
 
@@ -25,7 +25,7 @@ from .garbage import GarbageItem, GarbageLists, item_of, items_of
 from .listing import BriefEntry, all_pages, origins_of
 from .nodes import NodeDirectory
 from .proofs import StorageNode, proof_from_facts
-from .record import AttachmentEntry, Entries, entries_of
+from .record import AttachmentEntry, Entries, entries_of, is_image_record
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,8 @@ class Scanner:
         async for page in all_pages(self._editor.records):
             for record in page:
                 origins = origins_of(record)
-                sizes[record.name] = len(origins)
+                if not is_image_record(record.name):
+                    sizes[record.name] = len(origins)
                 gone = {one.node for one in origins if _is_suspect(one, known)}
                 if gone:
                     candidates[record.name] = record
@@ -95,11 +96,12 @@ class Scanner:
             await self._move(stale, facts, problems)
             await self._prune(problems)
         count, entries = len(sizes), sum(sizes.values())
+        shown = tuple(one for one in stale if not is_image_record(one.volume))
         report = StaleReport(
-            records=count, entries=entries, stale=tuple(stale), problems=tuple(problems), is_dry=dry_run
+            records=count, entries=entries, stale=shown, problems=tuple(problems), is_dry=dry_run
         )
         log.info(
-            "Scanned attachment records", records=count, entries=entries, stale=len(stale), dry_run=dry_run
+            "Scanned attachment records", records=count, entries=entries, stale=len(shown), dry_run=dry_run
         )
         return report
 
@@ -120,8 +122,11 @@ class Scanner:
     ) -> None:
         """Move entries to the lists of their nodes; a node that has restarted since has nothing left of them."""
         now = self._clock.now()
-        items = [item_of(one.volume, one.entry, why=one.why, now=now) for one in stale]
-        await self._lists.add(one for one in items if not _is_over(one, facts[one.node], now))
+        items = {
+            one.item_key: one
+            for one in (item_of(one.volume, one.entry, why=one.why, now=now) for one in stale)
+        }
+        await self._lists.add(one for one in items.values() if not _is_over(one, facts[one.node], now))
         by_volume: dict[str, list[StaleEntry]] = {}
         for one in stale:
             by_volume.setdefault(one.volume, []).append(one)
@@ -144,6 +149,8 @@ class Scanner:
             except KubeletxError as error:
                 problems.append(f"volume {name}: {error}")
                 return
+        if is_image_record(name):
+            return
         for one in stale:
             message = f"Volume {name} is no longer attached for {one.entry}: {one.why}"
             await self._events.of_volume(name, reason=ENTRY_REMOVED, message=message)

@@ -16,7 +16,7 @@ from .editing import record_editor
 from .events import LOCK_BROKEN
 from .garbage import GarbageLists, item_of
 from .listing import all_pages
-from .record import AttachmentEntry, Entries, entries_of
+from .record import AttachmentEntry, entries_of, is_image_record, without
 from .stale import Scanner, StaleReport
 from .stores import Stores
 
@@ -46,7 +46,12 @@ async def entry_rows(records: Records, volumes: Sequence[str]) -> list[Row]:
     if volumes:
         found = [await _record(records, name) for name in volumes]
     else:
-        by_name = {one.name: one async for page in all_pages(records) for one in page}
+        by_name = {
+            one.name: one
+            async for page in all_pages(records)
+            for one in page
+            if not is_image_record(one.name)
+        }
         found = [by_name[name] for name in sorted(by_name)]
     return [_row(record.name, entry) for record in found for entry in entries_of(record)]
 
@@ -86,10 +91,9 @@ async def release_volume(stores: Stores, volume: str, node: str) -> int:
     now = clock.now()
     await GarbageLists(stores.stale, clock).add(item_of(volume, one, why=why, now=now) for one in gone)
 
-    def change(present: Entries) -> Entries:
-        return tuple(one for one in present if one.node != node)
-
-    await editor.change(volume, change)
+    keys = {one.key for one in gone}
+    for name in (*sorted({image for one in gone for image in one.images}), volume):
+        await editor.change(name, lambda present: without(present, keys))
     message = f"Volume {volume} is no longer attached for {gone[0]}: {why}"
     await stores.events.of_volume(volume, reason=LOCK_BROKEN, message=message)
     return len(gone)

@@ -57,6 +57,14 @@ class Backend(Protocol):
         """
         ...
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        """Return the identities of what the volume attaches. Volumes of one image have at least one in common.
+
+        An identity that holds only under one kernel contains its boot ID. `make`: check the image, and make one that
+        does not exist if `volume.size_bytes` is not 0.
+        """
+        ...
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         """Return what the volume is on this node; None if it is not attached. Raises if that cannot be found out."""
         ...

@@ -41,6 +41,11 @@ class DirectoryBackend:
         path = await self._blocking(self._pools.ensure_directory, volume)
         return AttachedSource(type=SourceType.DIRECTORY, source=path)
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        if make:
+            await self._blocking(self._pools.ensure_directory, volume)
+        return await self._blocking(self._pools.identities, volume)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         return None
 

@@ -88,6 +88,11 @@ class FuseBackend:
         device = await self._devices.attach(str(export), volume=volume.name, read_only=read_only)
         return AttachedSource(type=SourceType.DEVICE, source=device)
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        if make:
+            await self._blocking(self._pools.ensure_file, volume)
+        return await self._blocking(self._pools.identities, volume)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._devices.find(str(self._export(volume.name)))
         if device is None:

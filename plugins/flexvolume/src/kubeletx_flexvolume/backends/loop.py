@@ -46,6 +46,11 @@ class LoopBackend:
         path = await self._blocking(self._pools.ensure_file, volume)
         return _source(await self._devices.attach(path, volume=volume.name, read_only=read_only))
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        if make:
+            await self._blocking(self._pools.ensure_file, volume)
+        return await self._blocking(self._pools.identities, volume)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._devices.find(self._pools.image_path(volume))
         return None if device is None else _source(device.device)

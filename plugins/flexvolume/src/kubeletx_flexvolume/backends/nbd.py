@@ -71,6 +71,10 @@ class NbdBackend:
             raise result.problem(f"volume {volume.name}")
         return _source(device)
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        host, port = _server(volume)
+        return (f"nbd {host.lower()} {int(port)} {volume.image}",)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._device(volume)
         return _source(device) if device else None

@@ -33,6 +33,10 @@ class NfsBackend:
     ) -> AttachedSource:
         return AttachedSource(type=SourceType.REMOTE, source=_remote(volume), fs_type=NAME)
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        host, _, path = _remote(volume).partition(":/")
+        return (f"nfs {host.lower()} /{path}",)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         return None
 

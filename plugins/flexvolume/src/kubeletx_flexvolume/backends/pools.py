@@ -37,10 +37,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pools:
-    """The configured pools, by name."""
+    """The configured pools, by name. `boot_id`: of the running kernel."""
 
-    def __init__(self, pools: Mapping[str, Pool]) -> None:
+    def __init__(self, pools: Mapping[str, Pool], boot_id: str = "") -> None:
         self._pools = pools
+        self._boot_id = boot_id
 
     def check(self, volume: StorageVolume) -> None:
         """Raise InvalidConfig if the volume's pool or image cannot exist."""
@@ -67,6 +68,21 @@ class Pools:
     def image_path(self, volume: StorageVolume) -> str:
         """Return the real path of the volume's image, which need not exist. Raises InvalidConfig."""
         return f"{os.path.realpath(self.get(volume).directory)}/{volume.image}"
+
+    def identities(self, volume: StorageVolume) -> tuple[str, ...]:
+        """Return the identities of the volume's image, see `Backend.images`: its inode, and its name in a shared pool.
+
+        Inode and device numbers of a file differ from machine to machine.
+        """
+        path = Path(self.image_path(volume))
+        found = [f"pool {volume.pool}/{volume.image}"] if self.get(volume).is_shared else []
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return tuple(found)
+        except OSError as error:
+            raise _unusable(volume, path, error) from error
+        return (*found, f"inode {self._boot_id} {status.st_dev} {status.st_ino}")
 
     def ensure_file(self, volume: StorageVolume) -> str:
         """Return the path of the volume's image file; make the file if it is missing and the volume has a size.
@@ -113,6 +129,9 @@ class Pools:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
             raise _bad(volume, "image", f"{path} is no regular file", "give the name of an image file")
+        if found.st_nlink > 1 and self.get(volume).is_shared:
+            problem = f"{path} has {found.st_nlink} hard links, and another node may have it by another name"
+            raise _bad(volume, "image", problem, "remove its other names")
         if found.st_size < max(1, volume.size_bytes):
             problem = f"{path} has {found.st_size} bytes, and {volume.size_bytes} are asked for"
             raise _bad(volume, "size", problem, "expand the image, or correct the size")

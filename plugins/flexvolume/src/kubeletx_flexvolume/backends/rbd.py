@@ -75,6 +75,10 @@ class RbdBackend:
             raise result.problem(f"volume {volume.name}")
         return _source(result.out.strip())
 
+    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        """Return pool and image. The monitors do not count: one cluster has several lists of them."""
+        return (f"rbd {_image(volume)}",)
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._device(volume)
         return _source(device) if device else None

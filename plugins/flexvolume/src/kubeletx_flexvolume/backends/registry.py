@@ -80,7 +80,7 @@ class BackendParts(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_backends(parts: BackendParts) -> Backends:
     """Return all backends."""
-    pools, devices = Pools(parts.pools), LoopDevices(parts.commands, parts.clock)
+    pools, devices = Pools(parts.pools, parts.boot_id), LoopDevices(parts.commands, parts.clock)
     backends: dict[str, CheckedBackend] = {
         loop.NAME: loop.LoopBackend(pools, devices, parts.blocking, boot_id=parts.boot_id),
         directory.NAME: directory.DirectoryBackend(pools, parts.blocking, parts.table),

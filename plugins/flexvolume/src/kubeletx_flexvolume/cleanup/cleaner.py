@@ -20,7 +20,7 @@ from ..agent.local import LocalVolumes
 from ..attachments.deadlines import wait_for_event, within
 from ..attachments.editing import RecordEditor
 from ..attachments.events import AttachmentEvents
-from ..attachments.record import Entries
+from ..attachments.record import without
 from ..values import StorageVolume
 from .clusters import ClusterState, StorageCluster
 from .journal import CleanupJournal
@@ -193,13 +193,13 @@ class ClusterCleaner:
             case CleanupStep.DELETE_VOLUME:
                 return await tools.objects.delete_volume(state)
             case CleanupStep.REMOVE_RECORD:
-                await tools.editor.change(state.volume.name, self._without_own)
+                own = [one for one in await tools.editor.items(state.volume.name) if one.node == self._node]
+                keys = {one.key for one in own}
+                for record in (*sorted({image for one in own for image in one.images}), state.volume.name):
+                    await tools.editor.change(record, lambda entries: without(entries, keys))
             case _:
                 await tools.local().drop(state.volume, why=_WHY, force=True)
         return True
-
-    def _without_own(self, entries: Entries) -> Entries:
-        return tuple(one for one in entries if one.node != self._node)
 
     async def _report(self, state: VolumeCleanup, step: CleanupStep) -> None:
         reason, words = _WORDS[step]
