@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -168,9 +168,7 @@ class StreamContract(ContractBase):
         request = StreamRequest(stdin=True)
         session = await connect(await attaches.attach(unit_id, request), request)
         async with within(30, "the end of the session's streams"), saying(session, b"hello\n"):
-            async for channel, data in session.output():
-                assert (channel, data[:6]) == (Channel.STDOUT, b"hello\n")
-                break
+            assert (await read_until(session, bool))[:6] == b"hello\n"
         await session.close()
 
     async def test_a_forwarded_connection_carries_bytes_both_ways(
@@ -184,9 +182,7 @@ class StreamContract(ContractBase):
         session = await connect(await forwards.port_forward(pod.id, port), None, port)
         async with within(30, "the end of the session's streams"):
             await session.write(b"ping\n")
-            async for channel, data in session.output():
-                assert (channel, data) == (Channel.STDOUT, b"ping\n")
-                break
+            assert await read_until(session, bool) == b"ping\n"
             await session.close()
 
 
@@ -213,13 +209,23 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
 async def echoed(session: Session, data: bytes) -> bytes:
     """Write `data` to a session that echoes it, and return the output once it is as long as `data`."""
     sending = asyncio.create_task(session.write(data), name="contract-write")
-    got = b""
-    async for _, chunk in session.output():
-        got += chunk
-        if len(got) >= len(data):
-            break
+    got = await read_until(session, lambda got: len(got) >= len(data))
     await sending
     return got
+
+
+async def read_until(session: Session, is_enough: Callable[[bytes], bool]) -> bytes:
+    """Return the standard output up to now as soon as `is_enough` accepts it; ``bool`` accepts the first output.
+
+    Raises AssertionError if the session ends before.
+    """
+    got = b""
+    async for channel, data in session.output():
+        if channel is Channel.STDOUT:
+            got += data
+            if is_enough(got):
+                return got
+    raise AssertionError(f"the session ended too early; its output: {got[-200:]!r}")
 
 
 async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:

@@ -57,9 +57,9 @@ def wait_ready(agent: PrivateAgent, name: str) -> None:
     """Watch, as a script would."""
     with popen(agent, "get", "pod", name, "-w", "-o", "wide", "--no-headers") as watch:
         assert watch.stdout is not None
-        for line in watch.stdout:
-            if cells(line)[1:3] == ["1/1", "Running"]:
-                break
+        assert any(cells(line)[1:3] == ["1/1", "Running"] for line in watch.stdout), (
+            f"the watch of {name} ended"
+        )
         watch.terminate()
 
 

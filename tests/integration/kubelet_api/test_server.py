@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.websocket import connect_session
-from kubeletx.testing.contract.streams import echoed, saying
+from kubeletx.testing.contract.streams import echoed, read_until, saying
 from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import CertificateAuthority
 from kubeletx_testing.lab.registry import free_port
@@ -163,12 +163,8 @@ async def test_attach_joins_the_main_process(kubelet: KubeletClient) -> None:
     path = command("attach", "streams-lab", "main", input=True, output=True)
     async with asyncio.timeout(60):
         session = await open_session(kubelet.url + path, request, tls=kubelet.tls)
-        got = b""
         async with saying(session, b"hello\n"):
-            async for _, data in session.output():
-                got += data
-                if b"got hello" in got:
-                    break
+            await read_until(session, lambda got: b"got hello" in got)
         await session.close()
 
 

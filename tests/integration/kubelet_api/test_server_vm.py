@@ -17,6 +17,7 @@ from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.remote_client import forward_over
 from kubeletx.streaming.spdy import SpdyConnection
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel
+from kubeletx.testing.contract.streams import read_until
 from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import CertificateAuthority
 from kubeletx_testing.lab import Lab, put_manifest
@@ -117,9 +118,7 @@ async def test_attach_is_the_console_of_the_guest(kubelet: KubeletClient) -> Non
         session = await open_session(kubelet.url + path, request, tls=kubelet.tls)
         await session.resize(100, 30)
         await session.write(b"\n")
-        async for _, data in session.output():
-            if data.strip():
-                break
+        await read_until(session, lambda got: bool(got.strip()))
         await session.close()
 
 
@@ -152,9 +151,7 @@ async def test_a_port_leads_into_the_guest_through_a_websocket_too(kubelet: Kube
 
 async def ask_guest(session: Session) -> None:
     await session.write(b"GET /index.html HTTP/1.0\r\n\r\n")
-    async for _, data in session.output():
-        assert data.startswith(b"HTTP/1.")
-        break
+    assert (await read_until(session, lambda got: len(got) >= 7)).startswith(b"HTTP/1.")
     await session.close()
 
 

@@ -24,6 +24,7 @@ from kubeletx.cri import ContainerdRuntime
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.contract.base import Pod, sweep
+from kubeletx.testing.contract.streams import echoed
 from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 SERVER = "exec nc -ll -p 7777 -e cat"
@@ -130,14 +131,7 @@ async def test_ten_forwarded_connections_at_once(pod: Pod, unit: UnitId) -> None
         assert isinstance(answer, StreamUrl)
         session = await open_port_forward(answer.url, 7777)
         text = f"hello {number}\n".encode() * 10_000
-        sending = asyncio.create_task(session.write(text))
-        received = b""
-        async for _, data in session.output():
-            received += data
-            if len(received) == len(text):
-                break
-        assert received == text
-        await sending
+        assert await echoed(session, text) == text
         await session.close()
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:

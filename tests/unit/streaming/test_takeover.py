@@ -18,6 +18,7 @@ from kubeletx.streaming.spdy_server import (
 from kubeletx.streaming.takeover import TakenOver, pass_through, take_over
 from kubeletx.streaming.upgrade import PROTOCOL_HEADER
 from kubeletx.testing import FakeSession
+from kubeletx.testing.contract.streams import read_until
 from kubeletx_testing.waiting import until
 
 REQUEST = StreamRequest(command=("cat",), stdin=True)
@@ -140,7 +141,6 @@ async def test_a_client_that_leaves_ends_both_connections() -> None:
 
         async with server(forward) as (front, _):
             session = await open_session(f"{front}/x", REQUEST)
-            async for _, _data in session.output():
-                break
+            assert await read_until(session, bool) == b"here"
             await session.close()
             await until(lambda: far.closed)

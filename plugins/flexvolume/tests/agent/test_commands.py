@@ -56,9 +56,21 @@ async def test_a_program_that_is_not_installed_is_named(commands: Commands) -> N
         await commands.run(["mkfs.none"], seconds=1)
 
 
-async def test_a_program_over_its_deadline_is_interrupted(commands: Commands) -> None:
+async def test_a_program_over_its_deadline_is_interrupted_also_where_a_shell_ignores_interrupts(
+    commands: Commands, request: pytest.FixtureRequest
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(TimedOut, match=r"sleep 60 did not end within 0.1 s, and was stopped with SIGINT"):
         await commands.run(["sleep", "60"], seconds=0.1)
+
+
+async def test_a_program_has_a_session_without_a_terminal_and_an_empty_standard_input(
+    commands: Commands,
+) -> None:
+    result = await commands.run(["sh", "-c", "cut -d' ' -f6 /proc/$$/stat; echo $$; cat"], seconds=10)
+    session, pid = result.out.split()
+    assert session == pid
 
 
 async def test_a_program_that_ignores_the_interrupt_is_killed_with_its_children(

@@ -125,6 +125,7 @@ def test_an_exit_of_the_main_task_ends_the_loop(runner: asyncio.Runner) -> None:
     assert raised.value.code == 5
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_by_the_user_ends_the_loop(runner: asyncio.Runner) -> None:
     async def main() -> None:
         try:

@@ -252,6 +252,7 @@ def test_a_root_directory_that_cannot_be_written_does_not_prevent_the_import(
     assert states(found) == {"good": "ready"}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_only_a_signal_interrupts_the_import_of_plugins() -> None:
     def swallows(call: Callable[[], object]) -> None:
         """Call plugin code that catches its KeyboardInterrupt."""

@@ -34,7 +34,7 @@ from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import Tunnel
 from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
-from kubeletx.testing.contract.streams import echoed
+from kubeletx.testing.contract.streams import echoed, read_until
 from kubeletx.testing.fake_admin import FakeAdminBackend
 from kubeletx_testing.waiting import until
 from tests.unit.server.api_client import IMPATIENT, Api, read_slowly, serving
@@ -311,9 +311,7 @@ async def test_ports_are_forwarded_over_spdy_to_sessions_and_to_urls(tmp_path: P
             api.backend.sessions = [found]
             session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
             await session.write(b"hello")
-            async for _, data in session.output():
-                assert data == b"hello"
-                break
+            assert await read_until(session, bool) == b"hello"
             await session.close()
             assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
 
@@ -497,8 +495,7 @@ async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> 
             assert len([message async for message in ws]) == 2
         assert all(forward.closed for forward in forwards)
         async with client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws:
-            async for message in ws:
-                assert message.data[:2] == b"\x80\x03"  # a frame that says good-bye
+            assert {message.data[:2] async for message in ws} == {b"\x80\x03"}  # frames that say good-bye
             assert ws.close_code == 1000
 
 

@@ -19,6 +19,7 @@ from kubeletx.streaming.spdy_server import (
 )
 from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
+from kubeletx.testing.contract.streams import read_until
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -154,8 +155,7 @@ async def test_a_client_that_leaves_closes_the_session() -> None:
     request = StreamRequest(command=("x",))
     async with server(commands(request, connect)) as url:
         session = await open_session(url, request)
-        async for _ in session.output():
-            break
+        assert await read_until(session, bool) == b"here"
         await session.close()
     assert far.closed
 

@@ -160,12 +160,10 @@ class _Program:
                 list(command),
                 environment,
                 file_actions=actions,
-                setpgroup=0,
+                setsid=True,
                 setsigmask=(),
-                setsigdef=(
-                    signal.SIGPIPE,
-                    signal.SIGXFSZ,
-                ),  # the interpreter ignores them, and that is inherited
+                # The interpreter ignores the first two, a shell the third for its background jobs, and that is inherited.
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT),
             )
         except OSError as error:
             raise Unavailable(f"cannot run {path}: {error.strerror}") from error
