@@ -77,7 +77,12 @@ class LinuxMounter:
         command = ["mount", "-t", fstype, *chosen, "--", source, str(target)]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=HELPER_SECONDS, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=HELPER_SECONDS,
+                check=False,
+                start_new_session=True,  # a helper such as ssh asks for passwords on the terminal
             )
         except subprocess.TimeoutExpired as err:
             raise Unavailable(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import struct
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from kubeletx_libvirt.images.problems import Refused
 from kubeletx_libvirt.images.qcow2 import HEAD_BYTES, check_complete, check_header
+
+from kubeletx_testing.lab.process import run
 
 from .servers import seeded
 from .target import Broken
@@ -42,7 +43,7 @@ def _sound_image(place: Path) -> bytes:
     """Bytes of a qcow2 file with some clusters in use, made by QEMU."""
     raw, image = place / "disk.raw", place / "disk.qcow2"
     raw.write_bytes(b"data" * 50_000 + bytes(1 << 20))
-    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, image], check=True)
+    run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, image)
     return image.read_bytes()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kubeletx_testing.lab import PrivateAgent
+from kubeletx_testing.lab.process import run
 
 from .lab import BenchLab, is_open, wait_ready, wait_running
 from .model import Figure, Result, Sizes, median, now
@@ -162,7 +163,11 @@ def start_seconds(agent: PrivateAgent) -> float:
     agent.socket_path.unlink(missing_ok=True)
     began = time.monotonic()
     process = subprocess.Popen(
-        agent.argv(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        agent.argv(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         while not is_open(agent.socket_path):
@@ -182,5 +187,5 @@ def _help_seconds() -> float:
 
 def _seconds_of(argv: list[str]) -> float:
     began = time.monotonic()
-    subprocess.run(argv, check=True, capture_output=True)
+    run(*argv)
     return time.monotonic() - began

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ import msgspec
 from kubeletx_testing.lab import Lab, pod_manifest
 from kubeletx_testing.lab.images import _architecture, image_ref
 from kubeletx_testing.lab.oci import Entry, build_image, build_layer
+from kubeletx_testing.lab.process import run_to_end
 
 from .standby_lab import QUARK
 
@@ -175,4 +175,4 @@ def _file(path: Path) -> Entry:
 
 
 def _output(*command: str | Path) -> str:
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60).stdout
+    return run_to_end(*command, timeout_seconds=60).stdout

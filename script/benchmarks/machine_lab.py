@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import threading
 import time
 import uuid
@@ -31,7 +30,7 @@ from kubeletx.server.views import ApplyReport, DeleteOptions
 from kubeletx_testing.lab import PrivateAgent
 from kubeletx_testing.lab.cni import key_of
 from kubeletx_testing.lab.libvirt import PrivateLibvirtd
-from kubeletx_testing.lab.process import LabError
+from kubeletx_testing.lab.process import LabError, run
 from kubeletx_testing.lab.tiny_machine import UP, make_tiny_machine_image
 
 from .lab import BenchLab, wait_until
@@ -325,6 +324,4 @@ def _text(path: Path) -> str:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(f"{' '.join(command)}: {done.stderr.strip()}")
+    run(*command)

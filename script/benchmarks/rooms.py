@@ -152,6 +152,7 @@ def _run_idle(agent: PrivateAgent, argv: list[str], env: Mapping[str, str]) -> s
             stderr=subprocess.STDOUT,
             cwd=ROOT,
             env={**daemon_environment(), **env},
+            start_new_session=True,
         )
     try:
         deadline = time.monotonic() + 60

@@ -143,7 +143,9 @@ def _in_process(count: int, what: str) -> Measured:
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(count), what],
         check=True,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        start_new_session=True,
         text=True,
         cwd=ROOT,
     )

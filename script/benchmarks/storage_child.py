@@ -58,7 +58,13 @@ def in_private_namespace(volumes: int, runs: int) -> StorageTimes:
     """Measure in a process with a mount namespace of its own. Raises CalledProcessError."""
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", __name__]
     done = subprocess.run(
-        [*command, str(volumes), str(runs)], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [*command, str(volumes), str(runs)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
     )
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=StorageTimes)
 

@@ -192,4 +192,11 @@ class StorageNode:
 
 def run(*command: str) -> str:
     """Run a program and return its output. Raises CalledProcessError."""
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ).stdout

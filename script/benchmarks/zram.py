@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kubeletx_testing.lab.process import LabError
+from kubeletx_testing.lab.process import LabError, run
 
 _CONTROL = Path("/sys/class/zram-control")
 _BLOCKS = Path("/sys/block")
@@ -57,8 +57,8 @@ def zram_swap(size: str = "1G") -> Iterator[Zram]:
     zram = Zram(number)
     try:
         (_BLOCKS / zram.device.name / "disksize").write_text(size)
-        subprocess.run(["mkswap", "-q", "-L", LABEL, zram.device], check=True)
-        subprocess.run(["swapon", "-p", _HIGHEST_PRIORITY, zram.device], check=True)
+        run("mkswap", "-q", "-L", LABEL, zram.device)
+        run("swapon", "-p", _HIGHEST_PRIORITY, zram.device)
         yield zram
     finally:
         _remove(zram.device)
@@ -77,6 +77,6 @@ def has_label(device: Path) -> bool:
 def _remove(device: Path) -> None:
     if any(line.split()[0] == str(device) for line in _SWAPS.read_text().splitlines()):
         # Its own session: a second Ctrl-C does not end it.
-        subprocess.run(["swapoff", device], check=True, start_new_session=True)
+        subprocess.run(["swapoff", device], check=True, stdin=subprocess.DEVNULL, start_new_session=True)
     (_BLOCKS / device.name / "reset").write_text("1")
     (_CONTROL / "hot_remove").write_text(device.name.removeprefix("zram"))

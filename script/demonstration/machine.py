@@ -7,16 +7,16 @@ touched. Guests are emulated: that works on every host, with or without KVM.
 from __future__ import annotations
 
 import json
+import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kubeletx.kube.types.core import Pod
-from kubeletx_testing.lab import Lab, LabError, PrivateAgent
+from kubeletx_testing.lab import Daemon, Lab, LabError, PrivateAgent
 from kubeletx_testing.lab.libvirt import embedded_endpoint
-from kubeletx_testing.lab.machines import UP, load_machine_image
+from kubeletx_testing.lab.machines import UP
 from kubeletx_testing.lab.process import list_pids
 
 RUNTIME = "libvirt-qemu"
@@ -28,28 +28,33 @@ BOOT_SECONDS = 120
 
 
 class GuestImage:
-    """Makes the guest's disk from Debian packages, in the background, and keeps it in the cache."""
+    """Makes the guest's disk from Debian packages and keeps it in the cache; one in the cache is used.
 
-    def __init__(self, cache_dir: Path) -> None:
-        self._cache_dir = cache_dir
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="guest-image")
-        self._made: Future[Path] | None = None
+    It is made by a process of its own, which Ctrl-C can end at any moment.
+    """
+
+    def __init__(self, cache_dir: Path, logs_dir: Path) -> None:
+        """`logs_dir`: for the process's log, whose lines are its steps."""
+        argv = [sys.executable, "-m", "kubeletx_testing.lab", "machine-image", str(cache_dir)]
+        self._process = Daemon(name="guest-image", argv=argv, directory=logs_dir)
 
     def begin(self) -> None:
-        """Start to make the disk in the background; one in the cache is used."""
-        self._made = self._pool.submit(load_machine_image, self._cache_dir)
+        """Start to make the disk."""
+        self._process.log_path.unlink(missing_ok=True)
+        self._process.start()
 
-    @property
-    def is_made(self) -> bool:
-        """True once the disk is ready or could not be made."""
-        return self._made is not None and self._made.done()
+    def wait(self, say: Callable[[str], None]) -> Path:
+        """Wait for the disk; returns its qcow2 file. `say`: called with each step. Raises LabError if it fails."""
+        while self._process.is_running:
+            say(self._process.log_tail(1))
+            time.sleep(0.1)
+        if self._process.wait(1) != 0:
+            raise LabError(f"the guest's disk cannot be made: {self._process.log_tail()}")
+        return Path(self._process.log_tail(1))
 
-    def path(self) -> Path:
-        """Wait for the disk; returns its qcow2 file. Raises LabError if it could not be made."""
-        if self._made is None:
-            self.begin()
-            return self.path()
-        return self._made.result()
+    def stop(self) -> None:
+        """End the process, and remove what it has begun."""
+        self._process.stop()
 
 
 def settings(image: Path) -> str:
@@ -74,15 +79,16 @@ def endpoint(lab: Lab, cache_dir: Path) -> str:
     return embedded_endpoint(lab.base_dir / "v", name=RUNTIME, cache_dir=cache_dir)
 
 
-def wait_booted(agent: PrivateAgent, name: str) -> tuple[str, ...]:
+def wait_booted(agent: PrivateAgent, name: str, say: Callable[[str], None]) -> tuple[str, ...]:
     """Wait until the guest has booted; returns the lines of its greeting.
 
-    Raises LabError after `BOOT_SECONDS`.
+    `say`: called with the last line of its console. Raises LabError after `BOOT_SECONDS`.
     """
     deadline = time.monotonic() + BOOT_SECONDS
     while UP not in (log := agent.cli("logs", name).stdout):
         if time.monotonic() > deadline:
             raise LabError(f"{name} did not say {UP!r} in {BOOT_SECONDS} s; its console:\n{log[-2000:]}")
+        say(next(reversed(log.splitlines()), "no output yet"))
         time.sleep(0.3)
     return tuple(line.strip() for line in log.splitlines() if GREETING in line or UP in line)
 

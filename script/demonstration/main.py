@@ -42,9 +42,11 @@ from kubeletx_testing.lab import (
 from kubeletx_testing.lab.machines import PASSWORD
 
 from . import machine, standby, storage
+from .progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / ".demo" / "lab"
+LOGS = ROOT / ".demo" / "logs"
 CACHE = ROOT / ".cache" / "images"
 EXAMPLES = ROOT / "examples" / "pods"
 MANIFESTS = BASE / "manifests"
@@ -60,6 +62,7 @@ NEEDED_BYTES = 400 << 20
 """Disk space that images, root file systems and logs take, with room to spare; most while a guest's disk is made."""
 
 console = Console()
+progress = Progress(console)
 
 
 class DemoFailed(Exception):
@@ -73,21 +76,25 @@ def main() -> int:
     once = parser.parse_args().once
     signal.signal(signal.SIGINT, _interrupt)  # also where it was ignored, as a shell does for background jobs
     signal.signal(signal.SIGTERM, _interrupt)
-    lab = Lab(BASE, cache_dir=CACHE, logs_dir=ROOT / ".demo" / "logs", say=_say)
+    image = machine.GuestImage(CACHE, LOGS)
+    lab = Lab(BASE, cache_dir=CACHE, logs_dir=LOGS, say=progress.step)
     agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME, flags=[f"--config={CONFIG}"])
     forward = standby.port_forward(agent)
     volumes = storage.make_agent(lab, agent)
     status = 0
-    try:
-        run(lab, agent, forward, volumes, stay=not once)
-    except (DemoFailed, LabError) as err:
-        status = 1
-        console.print(f"[bold red]failed:[/] {err}", highlight=False)
-        _show_logs(agent)
-    except KeyboardInterrupt:
-        status = 130
-        console.print("interrupted")
-    left = clean_up(lab, agent, forward, volumes)
+    with progress.shown():
+        try:
+            run(lab, agent, forward, volumes, image, stay=not once)
+        except (DemoFailed, LabError) as err:
+            _ignore_interrupts()
+            status = 1
+            console.print(f"[bold red]failed:[/] {err}", highlight=False)
+            _show_logs(agent)
+        except KeyboardInterrupt:
+            _ignore_interrupts()
+            status = 130
+            console.print("interrupted")
+        left = clean_up(lab, agent, forward, volumes, image)
     if left:
         status = status or 1
         console.print("[bold red]left behind:[/]", *left, sep="\n  ")
@@ -96,22 +103,28 @@ def main() -> int:
     return status
 
 
-def run(lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageAgent, *, stay: bool) -> None:
+def run(
+    lab: Lab,
+    agent: PrivateAgent,
+    forward: Daemon,
+    volumes: PrivateStorageAgent,
+    image: machine.GuestImage,
+    *,
+    stay: bool,
+) -> None:
     """Start everything, wait for the pods, check them and show them.
 
     `forward`: the port-forward to the pod on standby. `volumes`: the storage agent. `stay`: then wait until Ctrl-C;
     otherwise delete the machine and the pod with the volume, and check that nothing of them is left.
     """
     require_space()
-    image = machine.GuestImage(CACHE)
     image.begin()
     lab.start()
-    if not image.is_made:
-        _say("waiting for the guest's disk, which is made of Debian packages the first time")
-    prepare(image.path())
+    progress.step("waiting for the guest's disk, which is made of Debian packages the first time")
+    prepare(image.wait(progress.detail))
     first = next(iter(lab.containerds.values()))
     agent.endpoints = f"{lab.endpoints};{standby.endpoint(first)};{machine.endpoint(lab, CACHE)}"
-    _say("starting kubeletx, with libvirt in it, and the storage agent")
+    progress.step("starting kubeletx, with libvirt in it, and the storage agent")
     began = time.monotonic()
     agent.start()
     volumes.start()
@@ -134,9 +147,11 @@ def run(lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageA
         return
     show_commands(agent, url)
     try:
-        while agent.is_running:
-            time.sleep(0.5)
+        with progress.hidden():
+            while agent.is_running:
+                time.sleep(0.5)
     except KeyboardInterrupt:
+        _ignore_interrupts()
         return
     raise DemoFailed("the agent ended by itself")
 
@@ -225,7 +240,7 @@ def _shown(make: Callable[[], Table]) -> Iterator[Callable[[], None]]:
         finally:
             console.print(make())
         return
-    with Live(console=console, refresh_per_second=8) as live:
+    with progress.hidden(), Live(console=console, refresh_per_second=8) as live:
         yield lambda: live.update(make())
 
 
@@ -301,8 +316,8 @@ def show_machine(agent: PrivateAgent, began: float) -> None:
     """
     if len(machine.emulators(agent)) != 1:
         raise DemoFailed(f"{len(machine.emulators(agent))} emulators run, and one machine is to")
-    _say("waiting for the guest to boot; it is emulated")
-    said = machine.wait_booted(agent, MACHINE)
+    progress.step("waiting for the guest to boot; it is emulated")
+    said = machine.wait_booted(agent, MACHINE, progress.detail)
     addresses = {pod.metadata.name: pod.status.pod_ip or "" for pod in agent.pods()}
     guest, web = f"http://{addresses[MACHINE]}/", f"http://{addresses[WEB]}:8080/"
     answers = [
@@ -330,7 +345,7 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
 
     Returns the URL of the port-forward; the pod is hibernated again. Raises DemoFailed for a wrong answer.
     """
-    _say(f"hibernating {standby.POD}: it is frozen, and its memory is reclaimed")
+    progress.step(f"hibernating {standby.POD}: it is frozen, and its memory is reclaimed")
     forward.start()
     before = standby.memory_bytes(agent)
     standby.hibernate(agent)
@@ -349,7 +364,7 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
         "kx describe pod says:", f"  [green]{said}[/]", "", sep="\n", highlight=False, soft_wrap=True
     )
     if after > before / 2:
-        _say("the rest is not pages of files; without swap it stays in memory")
+        progress.step("the rest is not pages of files; without swap it stays in memory")
     if woken.page != standby.PAGE:
         raise DemoFailed(f"{standby.POD} serves {woken.page!r}")
     return url
@@ -360,7 +375,9 @@ def show_storage(agent: PrivateAgent) -> None:
 
     Raises DemoFailed if the data is not there.
     """
-    _say(f"{storage.WRITER} writes to volume {storage.VOLUME}, is deleted, and {storage.READER} reads it")
+    progress.step(
+        f"{storage.WRITER} writes to volume {storage.VOLUME}, is deleted, and {storage.READER} reads it"
+    )
     first = storage.run_pod(agent, MANIFESTS, storage.WRITER)
     storage.delete_pod(agent, MANIFESTS, storage.WRITER)
     second = storage.run_pod(agent, MANIFESTS, storage.READER)
@@ -378,7 +395,7 @@ def show_storage(agent: PrivateAgent) -> None:
 
 def verify_volume_deletion(agent: PrivateAgent, volumes: PrivateStorageAgent) -> None:
     """Delete the pod with the volume. Raises DemoFailed if something of the volume is left but its image."""
-    _say(f"deleting {storage.READER}-{NODE_NAME}")
+    progress.step(f"deleting {storage.READER}-{NODE_NAME}")
     storage.delete_pod(agent, MANIFESTS, storage.READER)
     if left := storage.remains(volumes):
         raise DemoFailed(f"{storage.READER} is gone, but not {', '.join(left)}")
@@ -387,7 +404,7 @@ def verify_volume_deletion(agent: PrivateAgent, volumes: PrivateStorageAgent) ->
 
 def verify_deletion(agent: PrivateAgent) -> None:
     """Delete the machine's manifest. Raises DemoFailed if something of the machine is left after its end."""
-    _say(f"deleting {MACHINE}")
+    progress.step(f"deleting {MACHINE}")
     pod = agent.wait_for(MACHINE)
     began = time.monotonic()
     (MANIFESTS / "machine.yaml").unlink()
@@ -426,20 +443,24 @@ def show_node(agent: PrivateAgent) -> None:
         raise DemoFailed("the node is not Ready")
 
 
-def clean_up(lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageAgent) -> list[str]:
+def clean_up(
+    lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageAgent, image: machine.GuestImage
+) -> list[str]:
     """Stop and remove everything, ignoring Ctrl-C; returns what is left."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _ignore_interrupts()
+    progress.step("stopping and removing everything, in about ten seconds")
+    image.stop()
     if not lab.is_ours:
         return []
-    _say("stopping and removing everything")
+    progress.detail("the agents")
     forward.stop()
     volumes.stop()
-    if agent.daemon is not None and agent.log_path.is_file():
-        logs = ROOT / ".demo" / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+    if agent.daemon is not None:
         agent.stop()
-        (logs / "kubeletx.log").write_bytes(agent.log_path.read_bytes())
+        if agent.log_path.is_file():
+            LOGS.mkdir(parents=True, exist_ok=True)
+            (LOGS / "kubeletx.log").write_bytes(agent.log_path.read_bytes())
+    progress.detail("pods, containerds, network and registry")
     lab.stop()
     return lab.leftovers()
 
@@ -471,8 +492,9 @@ def _show_logs(agent: PrivateAgent) -> None:
         console.print(agent.log_tail(30), markup=False, highlight=False)
 
 
-def _say(text: str) -> None:
-    console.print(f"[dim]{text}[/]")
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:

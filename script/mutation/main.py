@@ -89,6 +89,7 @@ def run(module: str, mutant: Mutant | None, tests: Sequence[str] = (TESTS,), rep
             cwd=ROOT,
             env=environment,
             text=True,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -155,6 +155,7 @@ class ClientCredentials:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
             )
         except OSError as error:
             raise PermissionDenied(

@@ -319,7 +319,15 @@ def _shares(shares: int) -> int:
 
 def _run(command: Sequence[str]) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+        subprocess.run(
+            command,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            start_new_session=True,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         raise Internal(f"{' '.join(command)}: {said.strip()}") from error

@@ -143,6 +143,7 @@ async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
     )
     assert process.stdout is not None
     response = _text_response()

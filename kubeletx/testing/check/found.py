@@ -67,7 +67,15 @@ def find(name: str) -> tuple[tuple[FoundPlugin, ...], str]:
     """Load the plugins of an installed distribution in a child process; return them, and the reason if that failed."""
     command = [sys.executable, "-m", __name__, name, str(LOAD_SECONDS)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_SECONDS + 15, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LOAD_SECONDS + 15,
+            check=False,
+            start_new_session=True,
+        )
     except subprocess.TimeoutExpired:
         return (), f"its import did not end within {LOAD_SECONDS:g} s"
     if done.returncode == 0 and done.stdout:

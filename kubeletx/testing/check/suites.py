@@ -44,6 +44,7 @@ def run_suites(
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**inherited, **environment, RESULTS_FILE: str(results)},
+                start_new_session=True,
             )
         ended = False
         started: TestResult | None = None

@@ -39,6 +39,8 @@ def type_errors(packages: set[str], tree: Path | None) -> list[str]:
             command,
             cwd=tree,
             env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
             capture_output=True,
             text=True,
             timeout=MYPY_SECONDS,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import click
 
 from ...options.go_flags import command
+from .environment import run_shown
 
 CHECK_MODULE = "kubeletx.testing.check"
 
@@ -37,5 +37,4 @@ def check(distribution: str, endpoint: str, settings: str) -> int:
     missing.
     """
     options = [f"--endpoint={endpoint}", f"--settings={settings}"]
-    done = subprocess.run([sys.executable, "-m", CHECK_MODULE, *options, "--", distribution], check=False)
-    return done.returncode
+    return run_shown([sys.executable, "-m", CHECK_MODULE, *options, "--", distribution])

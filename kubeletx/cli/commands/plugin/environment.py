@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -74,7 +76,13 @@ def read_environment(python: str) -> PythonEnvironment:
     """Describe the environment of an interpreter. Raises Unavailable if it does not run."""
     try:
         done = subprocess.run(
-            [python, "-P", "-c", PROBE], capture_output=True, check=True, timeout=PROBE_SECONDS, cwd="/"
+            [python, "-P", "-c", PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=PROBE_SECONDS,
+            cwd="/",
+            start_new_session=True,
         )
         return msgspec.json.decode(done.stdout, type=PythonEnvironment)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
@@ -97,8 +105,19 @@ def check_pip(environment: PythonEnvironment, python: str) -> None:
 
 def run_pip(python: str, *arguments: str) -> None:
     """Run pip in the environment of the interpreter; its output is shown. Raises ClickException if pip fails."""
-    done = subprocess.run([python, "-P", "-m", "pip", *arguments], check=False)
-    if done.returncode != 0:
+    code = run_shown([python, "-P", "-m", "pip", *arguments])
+    if code != 0:
         raise click.ClickException(
-            f"pip {arguments[0]} failed with exit code {done.returncode}; its output above has the reason"
+            f"pip {arguments[0]} failed with exit code {code}; its output above has the reason"
         )
+
+
+def run_shown(command: Sequence[str]) -> int:
+    """Run a program whose output is shown, and return its exit code. It cannot ask; Ctrl-C interrupts it in order."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise

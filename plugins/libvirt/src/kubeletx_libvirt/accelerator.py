@@ -85,6 +85,7 @@ async def _try(emulator: str, directory: Path) -> tuple[bool, str]:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):

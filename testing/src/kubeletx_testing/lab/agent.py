@@ -28,7 +28,7 @@ from .cgroups import remove_cgroups
 from .cni import network_name
 from .lab import Lab
 from .mounts import unmount_below
-from .process import Daemon, LabError
+from .process import Daemon, LabError, run_to_end
 from .tools import daemon_environment
 
 
@@ -227,13 +227,12 @@ class PrivateAgent:
 
     def cli(self, *arguments: str, timeout_seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run ``kubeletx --root-dir ... ARGUMENTS`` to its end; returns its exit status and output."""
-        return subprocess.run(
-            [str(_program()), f"--root-dir={self.root_dir}", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
+        return run_to_end(
+            _program(),
+            f"--root-dir={self.root_dir}",
+            *arguments,
             env=daemon_environment(),
-            check=False,
+            timeout_seconds=timeout_seconds,
         )
 
     def log_tail(self, lines: int = 40) -> str:

@@ -23,14 +23,13 @@ import gzip
 import hashlib
 import os
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from .cpio import CpioArchive
 from .images import default_cache_dir, is_static
-from .machine_parts import Kernel, kernel_package, lock_of, module_files, unpack_packages
+from .machine_parts import Kernel, kernel_package, module_files, only_builder, unpack_packages
 from .process import Daemon, LabError
 from .tools import TOOLS_VARIABLE, get_tool, search_path
 
@@ -178,10 +177,9 @@ def _boot_files() -> tuple[Path, Path]:
     package = kernel_package(Kernel.GENERIC)
     key = hashlib.sha256(busybox + f"{package} {_MODULES} {_INIT}".encode()).hexdigest()[:16]
     made = parent / f"cgroup-v2-{key}"
-    with lock_of(parent / ".lock"):
+    with only_builder(parent) as scratch:
         if not made.exists():
-            with tempfile.TemporaryDirectory(prefix="build-", dir=parent) as scratch:
-                _make(Path(scratch), made, package=package, busybox=busybox)
+            _make(scratch, made, package=package, busybox=busybox)
     return made / "vmlinuz", made / "initramfs"
 
 

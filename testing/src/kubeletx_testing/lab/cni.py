@@ -18,12 +18,11 @@ import ipaddress
 import json
 import os
 import shlex
-import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .process import LabError
+from .process import LabError, run
 from .tools import find_tool, get_cni_bin_dir, get_tool, search_path
 
 BRIDGE_PREFIX = "kx"
@@ -263,17 +262,7 @@ def _locked() -> Iterator[None]:
 
 
 def _run(tool: str, *arguments: str) -> str:
-    result = subprocess.run(
-        [get_tool(tool), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env={"PATH": search_path(), "LANG": "C.UTF-8"},
-    )
-    if result.returncode != 0:
-        raise LabError(f"{tool} {' '.join(arguments)}: {result.stderr.strip()}")
-    return result.stdout
+    return run(get_tool(tool), *arguments, env={"PATH": search_path(), "LANG": "C.UTF-8"}, timeout_seconds=30)
 
 
 def _try(tool: str, *arguments: str) -> str:

@@ -122,8 +122,8 @@ class PrivateContainerd:
         """Path of the daemon's log file."""
         return self.daemon.log_path
 
-    def start(self, *, timeout_seconds: float = 60) -> None:
-        """Write the configuration, start the daemon, and wait until its CRI service answers."""
+    def start(self, *, wait: bool = True, timeout_seconds: float = 60) -> None:
+        """Write the configuration and start the daemon. `wait`: then wait until its CRI service answers."""
         for sub in ("root", "state", "temp", "runc", "registries"):
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
         self.socket_path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,8 @@ class PrivateContainerd:
             self.add_registry(host, address)
         (self.directory / "config.toml").write_text(self.config())
         self.daemon.start()
-        self.wait_until_ready(timeout_seconds=timeout_seconds)
+        if wait:
+            self.wait_until_ready(timeout_seconds=timeout_seconds)
 
     def wait_until_ready(self, *, timeout_seconds: float = 60) -> None:
         """Wait until the CRI service answers. Raises LabError if the daemon ends or takes too long."""

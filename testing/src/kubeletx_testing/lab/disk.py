@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 from pathlib import Path
 
-from .process import LabError
+from .process import LabError, run, run_to_end
 from .tools import get_tool
 
 _MNT_DETACH = 2
@@ -30,7 +29,7 @@ def loop_devices(directory: Path) -> list[str]:
 def detach_loop_devices(directory: Path) -> None:
     """Detach the loop devices whose files are below `directory`."""
     for device in loop_devices(directory):
-        subprocess.run([get_tool("losetup"), "--detach", device], check=False, capture_output=True)
+        run_to_end(get_tool("losetup"), "--detach", device)
 
 
 class LoopDevice:
@@ -45,19 +44,11 @@ class LoopDevice:
         self.path = Path()
 
     def __enter__(self) -> LoopDevice:
-        made = subprocess.run(
-            [get_tool("losetup"), "--find", "--show", str(self.file)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode != 0:
-            raise LabError(f"cannot make a loop device: {made.stderr.strip()}")
-        self.path = Path(made.stdout.strip())
+        self.path = Path(run(get_tool("losetup"), "--find", "--show", self.file).strip())
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        subprocess.run([get_tool("losetup"), "--detach", str(self.path)], check=True)
+        run(get_tool("losetup"), "--detach", self.path)
 
 
 class SmallDisk:

@@ -18,14 +18,13 @@ import hashlib
 import os
 import platform
 import struct
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from .oci import Entry, Image, build_image, build_layer
-from .process import LabError
+from .process import LabError, run
 from .tools import get_tool
 
 TAG = "1"
@@ -156,9 +155,7 @@ def _build_all(busybox: bytes) -> tuple[Image, ...]:
 
 def _busybox_entries(busybox: bytes) -> list[Entry]:
     """Return a small root file system: busybox, a link for each applet, /etc, and the usual empty directories."""
-    listing = subprocess.run(
-        [get_tool("busybox"), "--list"], check=True, capture_output=True, text=True, timeout=30
-    ).stdout.split()
+    listing = run(get_tool("busybox"), "--list").split()
     entries = [
         Entry(path=name) for name in ("bin", "etc", "dev", "proc", "sys", "root", "home", "usr", "var")
     ]

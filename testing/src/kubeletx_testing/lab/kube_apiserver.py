@@ -166,7 +166,12 @@ class KubeApiServer:
         with (self.directory / f"{name}.log").open("ab") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [str(self._assets / name), *flags], stdout=log, stderr=log, cwd=self.directory
+                    [str(self._assets / name), *flags],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.directory,
+                    start_new_session=True,
                 )
             )
 

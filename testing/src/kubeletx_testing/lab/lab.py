@@ -9,7 +9,6 @@ The demo, the integration tests and the benchmarks use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import sweep
@@ -127,9 +126,10 @@ class Lab:
         self.network.start()
         self._say(f"starting {', '.join(self._names)}")
         for name in self._names:
-            self.add_containerd(name)
-        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="lab") as pool:
-            list(pool.map(lambda one: one.start(), self.containerds.values()))
+            self.add_containerd(name).start(wait=False)
+        for number, one in enumerate(self.containerds.values()):
+            self._say(f"waiting for {one.name} ({number} of {len(self.containerds)} answer)")
+            one.wait_until_ready()
 
     def add_containerd(self, name: str) -> PrivateContainerd:
         """Add another containerd with the same network and registry, without starting it. `stop` ends it too."""

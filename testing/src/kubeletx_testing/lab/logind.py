@@ -37,8 +37,10 @@ class PrivateLogind:
         config.write_text(CONFIG.format(path=directory / "bus"))
         self.bus = subprocess.Popen(
             [get_tool("dbus-daemon"), f"--config-file={config}", "--nofork", "--print-address"],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         assert self.bus.stdout is not None
         assert "unix:" in self.bus.stdout.readline()
@@ -48,6 +50,7 @@ class PrivateLogind:
             stdout=subprocess.PIPE,
             text=True,
             env={"DBUS_SYSTEM_BUS_ADDRESS": self.address, "PYTHONPATH": ":".join(sys.path)},
+            start_new_session=True,
         )
         self.said("ready")
 

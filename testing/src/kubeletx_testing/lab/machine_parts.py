@@ -7,12 +7,12 @@ import fcntl
 import functools
 import re
 import shutil
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .process import LabError
+from .process import LabError, run, run_to_end
 from .tools import get_tool
 
 
@@ -25,7 +25,6 @@ class Kernel(enum.Enum):
 
 
 _META_PACKAGES = {Kernel.CLOUD: "linux-image-cloud-amd64", Kernel.GENERIC: "linux-image-amd64"}
-_TIMEOUT_SECONDS = 300.0
 
 
 @functools.cache
@@ -35,8 +34,8 @@ def kernel_package(kernel: Kernel) -> str:
     for is_refreshed in (False, True):
         if is_refreshed:
             _refresh_package_lists()
-        listing = run(get_tool("apt-cache"), "depends", meta, check=is_refreshed)
-        if match := re.search(r"Depends: (linux-image-\d\S*)", listing):
+        listing = run_to_end(get_tool("apt-cache"), "depends", meta)
+        if match := re.search(r"Depends: (linux-image-\d\S*)", listing.stdout):
             return match.group(1)
     raise LabError(f"package {meta} is not in the package lists of this machine")
 
@@ -46,44 +45,49 @@ def _refresh_package_lists() -> None:
     run(get_tool("apt-get"), "-q", "update")
 
 
-def unpack_packages(packages: Sequence[str], scratch: Path, target: Path) -> None:
+def silent(_step: str) -> None:
+    """Show nothing."""
+
+
+def unpack_packages(
+    packages: Sequence[str], scratch: Path, target: Path, *, say: Callable[[str], None] = silent
+) -> None:
     """Download packages with apt-get and unpack them below `target`, without installing them.
 
-    `scratch`: directory for the downloads, which are removed again.
+    `scratch`: directory for the downloads, which are removed again. `say`: called with a text at each package.
     """
     target.mkdir(exist_ok=True)
     downloads = scratch / "downloads"
     downloads.mkdir()
-    download = (get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", *packages)
-    try:
-        run(*download, cwd=downloads)
-    except LabError:
-        _refresh_package_lists()
-        run(*download, cwd=downloads)
-    archives = sorted(downloads.glob("*.deb"))
-    if len(archives) != len(packages):
-        raise LabError(f"of {', '.join(packages)} came only {', '.join(path.name for path in archives)}")
-    for archive in archives:
-        run(get_tool("dpkg-deb"), "--extract", str(archive), str(target))
-    shutil.rmtree(downloads)
-
-
-def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = None, check: bool = True) -> str:
-    """Run a program and return its standard output. Raises LabError if it fails, unless `check` is False."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=cwd, timeout=_TIMEOUT_SECONDS, check=False
-    )
-    if check and done.returncode != 0:
-        raise LabError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()}")
-    return done.stdout
+    for number, package in enumerate(packages, 1):
+        say(f"downloading {package} ({number} of {len(packages)} packages)")
+        download = (get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", package)
+        try:
+            run(*download, cwd=downloads)
+        except LabError:
+            say("refreshing package lists")
+            _refresh_package_lists()
+            run(*download, cwd=downloads)
+        archives = list(downloads.glob("*.deb"))
+        if len(archives) != 1:
+            raise LabError(f"apt-get downloaded {len(archives)} archives of {package}, and one was expected")
+        run(get_tool("dpkg-deb"), "--extract", archives[0], target)
+        archives[0].unlink()
+    downloads.rmdir()
 
 
 @contextmanager
-def lock_of(path: Path) -> Iterator[None]:
-    """Hold a lock during the block, so that only one process at a time builds the image."""
-    with path.open("w") as file:
+def only_builder(directory: Path) -> Iterator[Path]:
+    """Hold the lock of a directory of images during the block, and yield a scratch directory in it.
+
+    Removes the scratch directories of builders that were killed.
+    """
+    with (directory / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        for left in directory.glob("build-*"):
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix="build-", dir=directory) as scratch:
+            yield Path(scratch)
 
 
 def module_files(directory: Path, names: Iterable[str]) -> list[Path]:

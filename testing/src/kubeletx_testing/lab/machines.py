@@ -23,14 +23,14 @@ import gzip
 import hashlib
 import os
 import re
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from .cpio import CpioArchive
 from .images import default_cache_dir, is_static
 from .machine_parts import Kernel as Kernel
-from .machine_parts import kernel_package, lock_of, module_files, run, unpack_packages
-from .process import LabError
+from .machine_parts import kernel_package, module_files, only_builder, silent, unpack_packages
+from .process import LabError, run
 from .tools import get_tool
 
 PASSWORD = "kubeletx"
@@ -216,38 +216,42 @@ label linux
 """
 
 
-def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel.CLOUD) -> Path:
+def load_machine_image(
+    cache_dir: Path | None = None, *, kernel: Kernel = Kernel.CLOUD, say: Callable[[str], None] = silent
+) -> Path:
     """Return the path of the bootable qcow2 image; the image is built if it is not in the cache.
 
     Guests must not write to it: use an overlay. `cache_dir`: directory of packed images, beside which this
-    image is kept; None: the user's cache.
+    image is kept; None: the user's cache. `say`: called with a text at each step.
     """
     directory = (cache_dir or default_cache_dir()).parent / "machines"
     directory.mkdir(parents=True, exist_ok=True)
     busybox = Path(get_tool("busybox")).read_bytes()
     if not is_static(busybox):
         raise LabError("busybox is not static and cannot run in an initramfs: install busybox-static")
+    say("looking for the newest kernel package")
     package = kernel_package(kernel)
     recipe = f"{_RECIPE_VERSION} {package} {_FILES} {_MODULES} {_SYSLINUX}".encode()
     key = hashlib.sha256(busybox + recipe).hexdigest()[:16]
     path = directory / f"{kernel.value}-{key}.qcow2"
     if path.exists():
         return path
-    with lock_of(directory / ".lock"):
+    with only_builder(directory) as scratch:
         if not path.exists():
-            with tempfile.TemporaryDirectory(prefix="build-", dir=directory) as scratch:
-                _build(Path(scratch), path, package=package, busybox=busybox)
+            _build(scratch, path, package=package, busybox=busybox, say=say)
     return path
 
 
-def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
+def _build(scratch: Path, path: Path, *, package: str, busybox: bytes, say: Callable[[str], None]) -> None:
     unpacked = scratch / "unpacked"
-    unpack_packages((package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools"), scratch, unpacked)
+    packages = (package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools")
+    unpack_packages(packages, scratch, unpacked, say=say)
+    say("packing the root file system")
     (kernel,) = unpacked.glob("boot/vmlinuz-*")
     (modules,) = unpacked.glob("lib/modules/*")
     initrd = scratch / "initrd"
     initrd.write_bytes(gzip.compress(_initramfs(unpacked, modules, busybox), 6, mtime=0))
-    loader = unpacked / "usr/lib/syslinux/modules/bios/ldlinux.c32"
+    say("writing the disk")
     config = scratch / "syslinux.cfg"
     config.write_text(_SYSLINUX)
     raw = scratch / "disk.raw"
@@ -267,17 +271,6 @@ def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
     for source, name in ((kernel, "vmlinuz"), (initrd, "initrd"), (config, "syslinux.cfg")):
         run(f"{tool}/mcopy", "-i", str(raw), str(source), f"::/{name}", env=environment)
     run(f"{tool}/syslinux", "--install", str(raw), env={**environment, "TMPDIR": str(scratch)})
-    run(
-        f"{tool}/mcopy",
-        "-D",
-        "o",
-        "-i",
-        str(raw),
-        str(loader),
-        "::/ldlinux.c32",
-        env=environment,
-        check=False,
-    )
     temporary = scratch / "disk.qcow2"
     run(get_tool("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", str(raw), str(temporary))
     temporary.chmod(0o644)

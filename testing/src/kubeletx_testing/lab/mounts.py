@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 from pathlib import Path
 
 from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
 
+from .process import run
 from .tools import get_tool
 
 _MNT_DETACH = 2
@@ -43,4 +43,4 @@ def make_shared(directory: Path) -> None:
     """
     for option in ("--bind", "--make-shared"):
         targets = [str(directory)] * (2 if option == "--bind" else 1)
-        subprocess.run([get_tool("mount"), option, *targets], check=True)
+        run(get_tool("mount"), option, *targets)

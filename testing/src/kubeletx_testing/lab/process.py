@@ -8,6 +8,7 @@ since a process id may be reused later.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,55 @@ from pathlib import Path
 
 class LabError(Exception):
     """Raised when a private daemon or tool fails; the message says what to check."""
+
+
+def run_to_end(
+    *command: str | Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_seconds: float = 300,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program and return its exit status and output.
+
+    It cannot ask: its standard input is empty, and its session has no terminal. Ctrl-C does not reach it, so it is killed
+    with its children when this call is interrupted. Raises LabError if it is missing or takes too long.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except FileNotFoundError as err:
+        raise LabError(f"program {command[0]} is missing; run script/setup") from err
+    with process:
+        try:
+            out, err_text = process.communicate(timeout=timeout_seconds)
+        except BaseException as err:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(err, subprocess.TimeoutExpired):
+                raise LabError(f"{_text(command)} did not end in {timeout_seconds:g} s") from err
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err_text)
+
+
+def run(
+    *command: str | Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_seconds: float = 300,
+) -> str:
+    """Run a program like `run_to_end` and return its standard output. Raises LabError if it fails."""
+    done = run_to_end(*command, env=env, cwd=cwd, timeout_seconds=timeout_seconds)
+    if done.returncode != 0:
+        raise LabError(f"{_text(command)} failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
 
 
 class Daemon:
@@ -193,3 +243,7 @@ def _stat_fields(pid: int) -> list[str]:
     except (FileNotFoundError, ProcessLookupError):
         return []
     return text.rpartition(")")[2].split()
+
+
+def _text(command: Sequence[str | Path]) -> str:
+    return " ".join(map(str, command))

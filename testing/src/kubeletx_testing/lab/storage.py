@@ -15,7 +15,7 @@ from typing import Final
 from .agent import PrivateAgent
 from .disk import loop_devices
 from .mounts import list_mounts
-from .process import Daemon, LabError
+from .process import Daemon, LabError, run_to_end
 from .tools import daemon_environment
 
 DRIVER: Final = "kubeletx.io/storage"
@@ -73,16 +73,11 @@ class PrivateStorageAgent:
         """Run a command of ``kubeletx-flexvolume`` about this agent."""
         place = {"status": f"--state-dir={self.state_dir}", "attachments": f"--records={self.records}"}
         argv: Sequence[str] = [str(_program()), command, place[command], *arguments]
-        return subprocess.run(
-            argv, capture_output=True, text=True, timeout=60, env=daemon_environment(), check=False
-        )
+        return run_to_end(*argv, env=daemon_environment(), timeout_seconds=60)
 
     def _is_serving(self) -> bool:
         driver = self.plugins / DRIVER.replace("/", "~") / DRIVER.rpartition("/")[2]
-        return (
-            driver.exists()
-            and subprocess.run([driver, "init"], capture_output=True, check=False).returncode == 0
-        )
+        return driver.exists() and run_to_end(driver, "init").returncode == 0
 
     def devices(self) -> list[str]:
         """Return the loop devices of images of the pool; another agent may have attached them."""

@@ -86,7 +86,9 @@ async def run(*command: str) -> None:
 
     Raises Unavailable with the program's message if it fails.
     """
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True
+    )
     try:
         _, words = await process.communicate()
     finally:
