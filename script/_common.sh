@@ -18,6 +18,24 @@ die() {
     exit 1
 }
 
+# Run a program that cannot ask: its standard input is empty, and its session has no terminal. Ctrl-C interrupts the
+# program and ends the script when that has ended; apt-get first completes what dpkg has begun.
+unattended() {
+    local pid status=0
+    setsid env --default-signal=INT "$@" </dev/null &
+    pid=$!
+    interrupted=
+    trap 'interrupted=true; kill -INT "$pid" 2>/dev/null || true' INT TERM
+    while kill -0 "$pid" 2>/dev/null; do
+        status=0
+        wait "$pid" || status=$?
+    done
+    trap - INT TERM
+    kill -- "-$pid" 2>/dev/null || true # children that an interrupted program has left
+    [ -z "$interrupted" ] || exit 130
+    return "$status"
+}
+
 # Run the calling script again as root, if it is not root already.
 become_root() {
     [ "$(id -u)" -eq 0 ] && return

@@ -98,7 +98,7 @@ def main() -> int:
     if left:
         status = status or 1
         console.print("[bold red]left behind:[/]", *left, sep="\n  ")
-    elif status == 0:
+    else:
         console.print("[green]everything stopped and removed; nothing is left[/]")
     return status
 

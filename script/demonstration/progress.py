@@ -20,7 +20,7 @@ class Progress:
         self._console = console
         self._began = time.monotonic()
         self._detail = ""
-        self._line = console.status(self, spinner="line")  # type: ignore[arg-type]  # any renderable, drawn again
+        self._line = console.status(self, spinner="line")
 
     def step(self, text: str) -> None:
         """Print the name of the step that begins now."""

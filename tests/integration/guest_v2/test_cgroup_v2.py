@@ -51,9 +51,27 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> tuple[GuestRun, dict[str,
     for name in ("kubeletx", "plugins", "testing", "tests"):  # the guest would need seconds for it
         compileall.compile_dir(REPOSITORY / name, quiet=2)
     results = tmp_path_factory.mktemp("guest")
-    options = ["-n0", "--assert=plain", "-p", "no:cacheprovider", f"--timeout={TIMEOUT_SECONDS}"]
-    command = [sys.executable, "-m", "pytest", *options, f"--junitxml={RESULTS}/junit.xml", *TESTS]
-    run = run_with_cgroup_v2(command, results, directory=REPOSITORY, timeout_seconds=TIMEOUT_SECONDS)
+    below_tmp = tmp_path_factory.mktemp(
+        "directory"
+    )  # the guest has its own /tmp, and shows this of the machine's
+    options = [
+        f"--rootdir={REPOSITORY}",
+        f"-c={REPOSITORY}/pyproject.toml",
+        "-n0",
+        "--assert=plain",
+        "-p",
+        "no:cacheprovider",
+        f"--timeout={TIMEOUT_SECONDS}",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *options,
+        f"--junitxml={RESULTS}/junit.xml",
+        *(f"{REPOSITORY}/{one}" for one in TESTS),
+    ]
+    run = run_with_cgroup_v2(command, results, directory=below_tmp, timeout_seconds=TIMEOUT_SECONDS)
     report = results / "junit.xml"
     return run, _outcomes(report) if report.exists() else {}
 

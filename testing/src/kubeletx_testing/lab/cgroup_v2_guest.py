@@ -7,7 +7,7 @@ guest differs from this machine in its kernel alone, so that the tests of this r
 |---|---|
 | kernel and modules | linux-image (generic) of Debian, unpacked, booted directly with an initramfs of busybox |
 | root file system | an overlay: this machine's ``/``, shared read-only by 9p, below a tmpfs |
-| /tmp, /run, /dev/shm | tmpfs |
+| /tmp, /run, /dev/shm | tmpfs; of this machine's files there, a clone of the repository, its tools and its cache are shown |
 | /sys/fs/cgroup | cgroup2 with all controllers; ``cgroup_no_v1=all`` |
 | network | ``lo`` |
 | swap | none; a test makes a zram device |
@@ -23,6 +23,7 @@ import gzip
 import hashlib
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +37,8 @@ from .tools import TOOLS_VARIABLE, get_tool, search_path
 RESULTS = Path("/run/results")
 """Directory in the guest that is a directory of this machine; see `run_with_cgroup_v2`."""
 
+_WHOLE = "/run/whole"
+"""Directory in the guest that has this machine's files below /tmp and /run too."""
 _MODULES = (
     "virtio_pci",
     "virtio-rng",
@@ -72,9 +75,12 @@ mount -t tmpfs tmpfs /over
 mkdir /over/upper /over/work
 mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work root /new
 for one in proc sys dev; do mount --move /$one /new/$one; done
-mkdir -p /new/dev/pts /new/dev/shm
+mkdir -p /new/dev/pts /new/dev/shm /whole
 mount -t devpts devpts /new/dev/pts
+mount --bind /new /whole
 for one in dev/shm run tmp; do mount -t tmpfs tmpfs /new/$one; done
+mkdir -p /new{_WHOLE}
+mount --move /whole /new{_WHOLE}
 mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 mkdir -p /new/run/lock /new{RESULTS}
 cp /bin/busybox /new/run/busybox
@@ -136,10 +142,16 @@ def _script(command: Sequence[str], directory: Path) -> str:
         "PYTHONDONTWRITEBYTECODE": "1",
         **{name: os.environ[name] for name in (TOOLS_VARIABLE, "XDG_CACHE_HOME") if name in os.environ},
     }
+    needed = (directory, Path(sys.prefix), default_cache_dir(), Path(environment.get(TOOLS_VARIABLE, "/")))
     return "\n".join(
         [
             "#!/run/busybox sh",
             *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+            "bb=/run/busybox",
+            *(
+                f"[ -e {one} ] || {{ $bb mkdir -p {one}; $bb mount --bind {_WHOLE}{one} {one}; }}"
+                for one in (shlex.quote(str(path)) for path in needed if path.exists())
+            ),
             f"cd {shlex.quote(str(directory))} && {shlex.join(command)} >{RESULTS}/output 2>&1",
             f"echo $? >{RESULTS}/status",
             "/run/busybox poweroff -f",

@@ -1,0 +1,32 @@
+"""Programs that the shell scripts start cannot ask, and Ctrl-C ends them."""
+
+from __future__ import annotations
+
+import os
+import pty
+from pathlib import Path
+
+COMMON = Path(__file__).parents[3] / "script" / "_common.sh"
+SCRIPT = f"""
+set -euo pipefail
+source {COMMON}
+unattended sh -c 'cat; (: </dev/tty) 2>/dev/null || exit 3' || echo "no terminal: $?"
+unattended sh -c 'sleep 60 & echo "child $!"; wait'
+echo not reached
+"""
+
+
+def test_a_program_has_no_terminal_and_an_interrupt_ends_it_with_its_children() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("bash", ["bash", "-c", SCRIPT])
+    with os.fdopen(terminal, "r+b", buffering=0) as opened:
+        output = b""
+        while not output.endswith(b"\n") or b"child " not in output:
+            output += opened.read(1024)
+        opened.write(b"\x03")
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert b"no terminal: 3" in output
+    assert status == 130
+    child = Path("/proc") / output.split()[-1].decode() / "stat"
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
