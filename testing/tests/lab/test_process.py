@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx_testing.lab.process import Daemon, LabError, process_state, read_pid_file, write_pid_file
+from kubeletx_testing.lab.process import (
+    Daemon,
+    LabError,
+    process_state,
+    read_pid_file,
+    run,
+    write_pid_file,
+)
 
 _OBEYS = "echo started; exec sleep 600"
 _STUBBORN = "trap '' TERM; echo started; while :; do sleep 600; done"
@@ -68,3 +75,21 @@ def test_a_pid_file_of_another_process_with_the_same_pid_does_not_count(tmp_path
     assert read_pid_file(path) is None
     path.write_text("rubbish")
     assert read_pid_file(path) is None
+
+
+def test_a_program_has_no_terminal_and_an_empty_standard_input() -> None:
+    session, pid = run("sh", "-c", "cut -d' ' -f6 /proc/$$/stat; echo $$; cat").split()
+    assert session == pid
+
+
+def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(LabError, match=r"sh -c .* did not end in 0.5 s"):
+        run("sh", "-c", script, timeout_seconds=0.5)
+    child = int((tmp_path / "pid").read_text())
+    assert process_state(child) in ("", "Z", "X")
+
+
+def test_a_program_that_is_missing_is_named() -> None:
+    with pytest.raises(LabError, match=r"program /no/such/program is missing; run script/setup"):
+        run("/no/such/program")
