@@ -14,6 +14,7 @@ Source: component-helpers, nodedeclaredfeatures/features/extendwebsocketstokubel
 
 ALWAYS_DECLARED: Final = (
     "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
 )
 """Features that the agent always declares, sorted; API servers and schedulers allow them only on nodes that do."""

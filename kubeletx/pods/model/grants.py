@@ -12,11 +12,15 @@ from kubeletx.kube.types.core import ResourceRequirements
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """CPU and memory granted to one container. `restart`: unit `unit_id` must be restarted to apply them."""
+    """CPU and memory granted to one container.
+
+    `restart`: unit `unit_id` must be restarted to apply them. `before`: what the unit has until then; None: unknown.
+    """
 
     unit_id: UnitId
     resources: ResourceRequirements
     restart: bool = False
+    before: ResourceRequirements | None = None
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

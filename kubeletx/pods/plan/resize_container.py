@@ -48,6 +48,15 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
     return read_resources(text)
 
 
+def in_effect(container: Container, facts: PodFacts) -> ResourceRequirements:
+    """Return the resources that a container has now: the granted ones, or the former ones until it is restarted."""
+    unit = newest(facts, container.name)
+    known = facts.overrides.granted.get(container.name) if facts.overrides is not None else None
+    if known is None or unit is None or known.unit_id != unit.id or known.before is None:
+        return with_granted(container, facts).resources
+    return merged(container.resources, known.before)
+
+
 def with_granted(container: C, facts: PodFacts) -> C:
     """Return the container with its granted resources in place of those in the spec.
 
@@ -73,7 +82,10 @@ def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
     pod = with_pod_granted(pod, facts)
     spec = pod.spec
     containers = tuple(with_granted(one, facts) for one in spec.containers)
-    init = tuple(with_granted(one, facts) if is_sidecar(one) else one for one in spec.init_containers)
+    init = tuple(
+        with_granted(one, facts) if is_sidecar(one) or _is_alive(one, facts) else one
+        for one in spec.init_containers
+    )
     if containers == spec.containers and init == spec.init_containers:
         return pod
     return replace(pod, spec=replace(spec, containers=containers, init_containers=init))
@@ -157,13 +169,17 @@ def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailur
         unit = newest(facts, container.name)
         if unit is None or not unit.state.is_alive:
             continue
-        if not is_same(with_granted(container, facts).resources, workload.wanted(container, desired, facts)):
+        if not is_same(in_effect(container, facts), workload.wanted(container, desired, facts)):
             yield facts.unit(container.name).resize_failure
 
 
 def _resizable(pod: Pod) -> Iterator[Container]:
-    yield from (one for one in init_units(pod) if isinstance(one, Container) and is_sidecar(one))
-    yield from (one for one in regular_units(pod) if isinstance(one, Container))
+    yield from (one for one in (*init_units(pod), *regular_units(pod)) if isinstance(one, Container))
+
+
+def _is_alive(container: Container, facts: PodFacts) -> bool:
+    unit = newest(facts, container.name)
+    return unit is not None and unit.state.is_alive
 
 
 def _needs_restart(container: Container, has: ResourceRequirements) -> bool:

@@ -23,7 +23,7 @@ from kubeletx.kube.types.core import Container, Pod, ResourceRequirements
 from ..model.actions import ReadOverrides, ResizePod
 from ..model.draft import Draft
 from ..model.facts import PodFacts
-from ..model.roles import init_units, is_sidecar, regular_units
+from ..model.roles import init_units, regular_units
 from ..model.sizes import RESIZED, is_same, merged, read_resources, resized
 from ..workloads.table import workload_of
 from .progress import newest
@@ -72,8 +72,7 @@ def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
 def heirs(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
     """Yield the running units that use the pod's CPU or memory limit, because their container has no such limit."""
     limited = [name for name in RESIZED if name in pod.spec.resources.limits]
-    sidecars = (one for one in init_units(pod) if is_sidecar(one))
-    for container in (*sidecars, *regular_units(pod)):
+    for container in (*init_units(pod), *regular_units(pod)):
         unit = newest(facts, container.name)
         if unit is None or unit.state is not UnitState.RUNNING or not isinstance(container, Container):
             continue

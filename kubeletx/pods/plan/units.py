@@ -51,8 +51,8 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             workload.plan_unit(unit, desired, facts, draft)
     for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
         unit = newest(facts, container.name)
-        if unit is not None and unit.sandbox_id == sandbox.id and unit.state is UnitState.UNKNOWN:
-            _kill_unknown(container, unit, facts, draft)
+        if unit is not None and unit.sandbox_id == sandbox.id and not draft.is_busy(ResizePod.subject):
+            _tend_init(container, unit, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)
     generation = due_generation(desired, facts)
@@ -144,6 +144,13 @@ def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft
         _kill_probed(container, container.startup_probe, unit, facts, draft, "startup")
     elif known.probes.liveness is False:
         _kill_probed(container, container.liveness_probe, unit, facts, draft, "liveness")
+
+
+def _tend_init(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
+    if unit.state is UnitState.UNKNOWN:
+        _kill_unknown(container, unit, facts, draft)
+    elif not workload_of(facts).resizes_itself:
+        plan_resize(container, unit, facts, draft)
 
 
 def _kill_unknown(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:

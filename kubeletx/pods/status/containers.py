@@ -38,7 +38,7 @@ from ..model.frame import Frame, at_ns, bare_id, is_of_unit, previous_of
 from ..model.restart_policy import LOST_EXIT_CODE
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..plan.progress import is_started, newest
-from ..plan.resize_container import with_granted
+from ..plan.resize_container import in_effect, with_granted
 from ..plan.restart_all import end_by_restart, generation_of, is_outdated
 from .end import STATUS_UNKNOWN
 from .waiting import default_waiting, failure_waiting, may_restart, runs_again, waiting_reason
@@ -119,7 +119,7 @@ def _status(
         state=state,
         last_state=last_state,
         allocated_resources=given.requests,
-        resources=given,
+        resources=given if is_ephemeral else in_effect(container, facts),
         volume_mounts=_volume_mounts(container),
     )
 

@@ -54,7 +54,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
             # A container without own limits uses those of the pod. These change only in `resize_pod`, which
             # checks the memory in use.
             await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
-        await step.overrides.amend(step.worker, lambda overrides: _with(overrides, action))
+        await step.overrides.amend(step.worker, lambda overrides: _with(overrides, action, step.facts))
         if not action.restart:  # other containers that must still shrink keep their larger limits
             await step.specs.limit_pod(largest_pod(step.pod, step.facts))
     except KubeletxError as error:
@@ -153,8 +153,14 @@ def _given(overrides: G, action: ResizePod) -> G:
     return replace(overrides, granted_pod=action.resources)
 
 
-def _with(overrides: G, action: ResizeContainer) -> G:
-    given = Granted(unit_id=action.unit_id, resources=action.resources, restart=action.restart)
+def _with(overrides: G, action: ResizeContainer, facts: PodFacts) -> G:
+    unit = newest(facts, action.name) if action.restart else None
+    given = Granted(
+        unit_id=action.unit_id,
+        resources=action.resources,
+        restart=action.restart,
+        before=granted(unit, facts) if unit is not None else None,
+    )
     return replace(overrides, granted={**overrides.granted, action.name: given})
 
 

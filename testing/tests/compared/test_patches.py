@@ -193,6 +193,25 @@ def test_a_pod_as_a_whole_is_resized_where_its_node_declares_that_it_can(
     assert changed["spec"]["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
 
 
+def test_an_init_container_is_resized_where_its_node_declares_that_it_can(
+    admin: ApiClient, node: NodeUnderTest, namespace: str
+) -> None:
+    feature = "InPlacePodVerticalScalingInitContainers"
+    room = {"cpu": "4", "memory": "4Gi"}
+    node.client.patch("nodes", node.name, {"status": {"capacity": room}}, subresource="status")
+    made = pod("begins", nodeName=node.name)
+    first = {"name": "first", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    made["spec"]["initContainers"] = [first]
+    admin.create("pods", made, namespace)
+    patch = {"spec": {"initContainers": [{"name": "first", "resources": {"requests": {"cpu": "2"}}}]}}
+    with pytest.raises(StatusError) as error:
+        admin.patch("pods", "begins", patch, namespace, "resize", STRATEGIC)
+    assert f"pod update requires features {feature}" in error.value.message
+    node.client.patch("nodes", node.name, {"status": {"declaredFeatures": [feature]}}, subresource="status")
+    changed = admin.patch("pods", "begins", patch, namespace, "resize", STRATEGIC)
+    assert changed["spec"]["initContainers"][0]["resources"]["requests"] == {"cpu": "2"}
+
+
 @pytest.mark.parametrize(
     ("cpu", "problem"),
     [

@@ -35,6 +35,7 @@ ROOT_CA: Final = "kube-root-ca.crt"
 _TOKEN_SECONDS: Final = 3607
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 RESIZES_PODS: Final = "InPlacePodLevelResourcesVerticalScaling"
+RESIZES_INIT: Final = "InPlacePodVerticalScalingInitContainers"
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 _MAY_CHANGE: Final = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
@@ -121,7 +122,8 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
     """Return the pod to store when its resources are changed through the resize subresource.
 
     Only the resources of the pod and of its containers are taken from the spec of `new`. As in a real v1.36,
-    the node must exist and be large enough; for a resize of pod-level resources it must declare the feature.
+    the node must exist and be large enough; for a resize of pod-level resources, and of init containers that are no
+    sidecars, it must declare the feature.
     A running pod whose container statuses show no resources is on a node that cannot resize. Raises
     StatusError 403 or 422. Source: ValidatePodResize.
     """
@@ -144,23 +146,33 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
         causes.append(("spec", "FieldValueForbidden", problem))
     if causes:
         raise invalid(PODS, old["metadata"]["name"], causes)
-    is_whole = spec.get("resources") != old["spec"].get("resources")
-    problem = (is_whole and _undeclared(spec, store)) or _too_much_for_its_node(spec, store)
+    needs = [RESIZES_PODS] if spec.get("resources") != old["spec"].get("resources") else []
+    if _of_init(spec) != _of_init(old["spec"]):
+        needs.append(RESIZES_INIT)
+    problem = _undeclared(needs, spec, store) or _too_much_for_its_node(spec, store)
     if problem:
         raise forbidden(PODS, old["metadata"]["name"], problem)
     return made
 
 
-def _undeclared(spec: Json, store: Store) -> str:
-    """Return the message of a refusal if the pod's node does not declare pod-level resizes; else empty.
+def _of_init(spec: Json) -> list[Json]:
+    """Return the resources of the init containers that are no sidecars."""
+    found = (one for one in spec.get("initContainers", []) if one.get("restartPolicy") != "Always")
+    return [one.get("resources", {}) for one in found]
+
+
+def _undeclared(needs: list[str], spec: Json, store: Store) -> str:
+    """Return the message of a refusal if the pod's node does not declare all features `needs`; else empty.
 
     Source: plugin/pkg/admission/nodedeclaredfeatures.
     """
     node = store.find(resource("nodes"), ("", spec.get("nodeName", "")))
-    if node is None or RESIZES_PODS in (node.value.get("status") or {}).get("declaredFeatures", []):
+    declared = (node.value.get("status") or {}).get("declaredFeatures", []) if node is not None else needs
+    missing = [one for one in needs if one not in declared]
+    if not missing:
         return ""
     name = spec["nodeName"]
-    return f'pod update requires features {RESIZES_PODS} which are not available on node "{name}"'
+    return f'pod update requires features {", ".join(missing)} which are not available on node "{name}"'
 
 
 def _too_much_for_its_node(spec: Json, store: Store) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -100,9 +101,38 @@ async def test_a_resource_whose_policy_says_so_is_changed_by_a_restart(node: Nod
         manager.update("api", sized("200m", "64Mi", restart="memory"))
         await node.until(lambda: shown(node)[0]["cpu"] == "200m")
         assert shown(node)[2] == 0
+        shown_before = []
+        stop = node.runtimes["one"].stop_unit
+
+        async def stop_unit(*args: Any) -> None:
+            await node.clock.sleep(1)
+            shown_before.append(shown(node))
+            shown_before.append(condition(node, "PodResizeInProgress") is not None)
+            await stop(*args)
+
+        node.runtimes["one"].stop_unit = stop_unit  # type: ignore[method-assign]
         manager.update("api", sized("200m", "128Mi", restart="memory"))
         await node.until(lambda: shown(node)[2] == 1 and memory_of(node) == [128 << 20])
         assert node.runtimes["one"].counts["update_resources"] == 1
+    old, new = {"cpu": "200m", "memory": "64Mi"}, {"cpu": "200m", "memory": "128Mi"}
+    assert shown_before == [(old, new, 0), True], "the old limits until the restart, the new allocation"
+
+
+async def test_an_init_container_is_resized_while_it_runs(node: Node) -> None:
+    def with_init(memory: str) -> Pod:
+        pod = sized("100m", "64Mi")
+        (one,) = sized("100m", memory).spec.containers
+        return replace(pod, spec=replace(pod.spec, init_containers=(replace(one, name="first"),)))
+
+    async with node.running() as manager:
+        manager.update("api", with_init("32Mi"))
+        await node.until(lambda: memory_of(node) == [32 << 20])
+        manager.update("api", with_init("128Mi"))
+        await node.until(lambda: memory_of(node) == [128 << 20])
+        first = lambda: node.services.board.statuses[UID].init_container_statuses[0]  # noqa: E731
+        await node.until(lambda: first().resources.limits["memory"] == "128Mi")
+        assert first().restart_count == 0
+        await node.until(lambda: condition(node, "PodResizeInProgress") is None)
 
 
 class Cgroups:
