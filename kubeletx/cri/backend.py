@@ -144,7 +144,7 @@ def cgroup_parent(path: str, driver: str) -> str:
 def _settings(status: pb.StatusResponse) -> dict[str, Any]:
     try:
         settings = msgspec.json.decode(status.info.get("config", "{}"))
-    except (msgspec.DecodeError, UnicodeDecodeError):  # not the configuration of a containerd
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # not the configuration of a containerd
         return {}
     return settings if isinstance(settings, dict) else {}
 

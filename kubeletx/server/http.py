@@ -124,7 +124,7 @@ async def read_json(request: web.Request, type_: type[T]) -> T:
     body = await request.read()
     try:
         return msgspec.json.decode(body or b"{}", type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         raise InvalidConfig(field="body", problem=str(err), fix="correct the request") from err
 
 

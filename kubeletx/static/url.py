@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import structlog
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 TIMEOUT_SECONDS: Final = 10.0
+MAX_INTERIM_ANSWERS: Final = 5
 
 
 class UrlSource:
@@ -77,7 +78,9 @@ class UrlSource:
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
-        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
+        async with aiohttp.ClientSession(
+            timeout=timeout, headers=self._headers, response_class=_response_class()
+        ) as session:
             while True:
                 await self._ask(session)
                 await self._clock.sleep(self._check_seconds)
@@ -121,6 +124,10 @@ class UrlSource:
                 return bytes(data)
         except TimeoutError as err:
             raise TimedOut(f"no answer within {self._timeout_seconds:g} s") from err
+        except aiohttp.TooManyRedirects as err:
+            raise Unavailable(f"the answer is a redirect, {len(err.history)} times in a row") from err
+        except aiohttp.ClientResponseError as err:
+            raise Unavailable(f"the answer is not HTTP: {err.message}") from err
         except (aiohttp.ClientError, OSError) as err:
             raise Unavailable(str(err) or type(err).__name__) from err
 
@@ -148,6 +155,32 @@ class UrlSource:
         if self._outage:
             log.info("Manifest URL answered again", url=self._origin)
         self._outage = ""
+
+
+def _response_class() -> type[aiohttp.ClientResponse]:
+    """Return aiohttp's class of answers with a limit of interim (1xx) answers, which aiohttp itself lacks."""
+    import aiohttp
+    from aiohttp.connector import Connection
+
+    class Response(aiohttp.ClientResponse):
+        async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+            protocol: Any = connection.protocol
+            read, left = protocol.read, MAX_INTERIM_ANSWERS + 1
+
+            async def read_limited() -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise aiohttp.ClientError("too many 1xx informational responses")
+                return await read()
+
+            protocol.read = read_limited
+            try:
+                return await super().start(connection)
+            finally:
+                del protocol.read
+
+    return Response
 
 
 def shown_url(url: str) -> str:

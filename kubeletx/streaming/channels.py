@@ -85,6 +85,6 @@ def decode_resize(data: bytes) -> TerminalSize | None:
     """Decode the data of a message on the resize channel to a terminal size; None if it is invalid."""
     try:
         size = msgspec.json.decode(data, type=TerminalSize)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return size if size.width > 0 and size.height > 0 else None

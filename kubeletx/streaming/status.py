@@ -50,7 +50,7 @@ def refusal_of(body: bytes) -> str:
     text = body.decode(errors="replace").strip()
     try:
         return msgspec.json.decode(body, type=Status).message or text
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text
 
 
@@ -61,7 +61,7 @@ def exit_code_of(data: bytes) -> int:
     """
     try:
         status = msgspec.json.decode(data, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Internal(data.decode(errors="replace").strip() or "empty status") from None
     if status.status in (SUCCESS, ""):
         return 0

@@ -70,7 +70,9 @@ async def connect_spdy(
 async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
+    except asyncio.LimitOverrunError as error:
+        raise Internal("the headers of the streaming server's answer are too large") from error
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
         raise Unavailable("the streaming server closed the connection without an answer") from error
     first, *rest = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)

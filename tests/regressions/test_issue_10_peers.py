@@ -78,7 +78,9 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
         (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n", "too many 1xx informational responses"),
         (b"", b"HTTP/1.1 100 Continue\r\nA: " + b"x" * 9000 + b"\r\n\r\n", "1xx|headers are too large"),
         (HEAD, b"A: b\r\n", "headers are too large"),
-        (HEAD, b"x", "."),
+        (HEAD, b"x", "headers are too large"),
+        (HEAD + b"Content-Length: -5\r\n\r\n", b"x", "malformed length b'-5'"),
+        (CHUNKED + b"1_0\r\n", b"x", "malformed length b'1_0'"),
         (CHUNKED, b"1;" + b"x" * 1000 + b"\r\nb\r\n", "headers are too large"),
     ],
 )

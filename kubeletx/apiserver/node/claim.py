@@ -71,7 +71,7 @@ def identity_in(lease: Lease) -> Identity | None:
     text = lease.metadata.annotations.get(AGENT_IDENTITY, "")
     try:
         return msgspec.json.decode(text, type=Identity)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

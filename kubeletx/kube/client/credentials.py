@@ -179,7 +179,7 @@ class ClientCredentials:
             )
         try:
             status = msgspec.json.decode(out, type=_ExecAnswer).status
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise PermissionDenied(f"{program.command} printed no ExecCredential") from error
         if not is_token(status.token.strip()):
             raise PermissionDenied(f"{program.command} printed a token that is not one line of text")

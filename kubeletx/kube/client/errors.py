@@ -77,7 +77,7 @@ def parse_status(body: bytes) -> Status:
     """Decode a Status. Any other body, such as a proxy's page, becomes the message of an otherwise empty Status."""
     try:
         found = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = Status()
     if found.message or found.reason or found.code:
         return found

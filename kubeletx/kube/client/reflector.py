@@ -307,7 +307,7 @@ class Reflector(Generic[T]):
         """
         try:
             found = msgspec.json.decode(raw, type=_Bare).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise Unavailable(
                 f"{self._what}: an object cannot be decoded, not even its name: {error}"
             ) from error

@@ -77,7 +77,7 @@ def nics_of(pod: Pod) -> tuple[Nic, ...]:
     if not given and text:
         try:
             given = msgspec.json.decode(text, type=tuple[Nic, ...])
-        except msgspec.DecodeError as err:
+        except (msgspec.DecodeError, RecursionError) as err:
             raise ValueError(str(err)) from err
     return tuple(
         nic if nic.name else msgspec.structs.replace(nic, name=f"eth{index}")

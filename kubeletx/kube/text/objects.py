@@ -18,6 +18,13 @@ def decode_object(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) ->
     Raises msgspec.DecodeError and UnicodeDecodeError as the decoder does.
     """
     try:
+        return _decode(raw, decoder)
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deep") from error
+
+
+def _decode(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         # Nulls are rare, so only an object that failed pays for the second reading.

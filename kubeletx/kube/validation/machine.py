@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from .problems import Problems, show
 from .resources import check_amounts, check_resources
 
 MAX_USER_DATA_BYTES: Final = 65535
+MAX_META_DATA_LEVELS: Final = 100
 T = TypeVar("T")
 
 FIELD: Final = "spec.virtualMachine"
@@ -118,9 +119,25 @@ def check_machine_settings(pod: Pod, problems: Problems) -> None:
     problems.one_of(
         f"metadata.annotations[{names.VM_FIRMWARE}]", notes.get(names.VM_FIRMWARE), ("bios", "uefi")
     )
-    _json(names.VM_META_DATA, dict[str, Any], notes, problems)
+    if _levels(_json(names.VM_META_DATA, dict[str, Any], notes, problems)) > MAX_META_DATA_LEVELS:
+        problems.add(
+            f"metadata.annotations[{names.VM_META_DATA}]",
+            "is nested too deep",
+            f"use at most {MAX_META_DATA_LEVELS} levels",
+        )
     nics = _json(names.VM_NICS, tuple[Nic, ...], notes, problems)
     check_nic_list(f"metadata.annotations[{names.VM_NICS}]", nics or (), problems)
+
+
+def _levels(value: Any) -> int:
+    levels, values = 0, [value]
+    while values := [inner for one in values for inner in _inner(one)]:
+        levels += 1
+    return levels
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> None:
@@ -152,7 +169,7 @@ def _json(key: str, type_: type[T], notes: dict[str, str], problems: Problems) -
         return None
     try:
         return msgspec.json.decode(text, type=type_)
-    except msgspec.DecodeError as err:
+    except (msgspec.DecodeError, RecursionError) as err:
         problems.add(f"metadata.annotations[{key}]", f"cannot be read: {err}", "write JSON")
         return None
 

@@ -283,7 +283,7 @@ class RawLogFollower:
         try:
             with os.fdopen(directory.open(self._note_name), "rb") as note:
                 return msgspec.json.decode(note.read(_NOTE_BYTES), type=CopyProgress)
-        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             # nothing saved, or not readable: begin at the start of the raw file
             return CopyProgress()
 

@@ -29,6 +29,7 @@ MAX_MESSAGE_CHARS = 1024
 USER_AGENT = "kube-probe/1.36"
 """The version is that of the Kubernetes API this agent follows."""
 
+_DIGITS = {10: re.compile(rb"[0-9]{1,18}"), 16: re.compile(rb"[0-9a-fA-F]{1,16}")}
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: .*)?")
 _FOLLOWED = (301, 302, 303, 307, 308)
 _PLAIN_HTTP = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
@@ -143,7 +144,7 @@ async def _get_once(request: HttpGet) -> HttpAnswer:
     try:
         writer.write(head)
         return await _read(_Lines(reader))
-    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise GetFailed(f'Get "{request.url}": {_text(error)}') from error
     finally:
         writer.transport.abort()
@@ -175,6 +176,9 @@ def _head(request: HttpGet) -> bytes:
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
 
 
+_TOO_LARGE = "the response's headers are too large"
+
+
 class _Lines:
     """Reads the lines of one answer (status, headers, chunk sizes) and limits their total size."""
 
@@ -184,10 +188,13 @@ class _Lines:
 
     async def next(self) -> bytes:
         """Return the next line without its line break. Raises ValueError above the total limit."""
-        line = await self.reader.readuntil(b"\n")
+        try:
+            line = await self.reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as error:  # its text is about separators
+            raise ValueError(_TOO_LARGE) from error
         self._left -= len(line)
         if self._left < 0:
-            raise ValueError("the response's headers are too large")
+            raise ValueError(_TOO_LARGE)
         return line.rstrip(b"\r\n")
 
 
@@ -203,7 +210,7 @@ async def _read(lines: _Lines) -> HttpAnswer:
     elif headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked"):
         body = await _read_chunks(lines)
     elif b"content-length" in headers:
-        body = await lines.reader.readexactly(min(int(headers[b"content-length"]), BODY_LIMIT_BYTES))
+        body = await lines.reader.readexactly(min(_length(headers[b"content-length"], 10), BODY_LIMIT_BYTES))
     else:
         body = await _read_to_end(lines.reader)
     location = headers.get(b"location", b"").decode("utf-8", "replace")
@@ -225,7 +232,7 @@ async def _read_head(lines: _Lines) -> tuple[int, dict[bytes, bytes]]:
 async def _read_chunks(lines: _Lines) -> bytes:
     body = b""
     while len(body) < BODY_LIMIT_BYTES:
-        size = int((await lines.next()).partition(b";")[0], 16)
+        size = _length((await lines.next()).partition(b";")[0].strip(), 16)
         if size == 0:
             break
         wanted = min(size, BODY_LIMIT_BYTES - len(body))
@@ -234,6 +241,12 @@ async def _read_chunks(lines: _Lines) -> bytes:
             break
         await lines.next()
     return body
+
+
+def _length(text: bytes, base: int) -> int:
+    if _DIGITS[base].fullmatch(text) is None:  # int() also accepts signs and underscores
+        raise ValueError(f"malformed length {text[:40]!r} in the response")
+    return int(text, base)
 
 
 async def _read_to_end(reader: asyncio.StreamReader) -> bytes:

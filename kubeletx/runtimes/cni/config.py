@@ -55,7 +55,10 @@ def parse_config(data: bytes, origin: str = "") -> NetworkConfig:
 
     `origin`: path of the file, for messages.
     """
-    raw = msgspec.json.decode(data, type=dict[str, Any])
+    try:
+        raw = msgspec.json.decode(data, type=dict[str, Any])
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     listed = raw.get("plugins", [raw] if "type" in raw else [])
     if not isinstance(listed, list) or not listed:
         raise ValueError("it lists no plugins")

@@ -207,7 +207,7 @@ class CniPodNetwork:
             output = await self._run("ADD", entry, plugin, result)
             try:
                 result = msgspec.json.decode(output, type=dict[str, Any])
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise Internal(
                     f"pod network: CNI plugin {plugin['type']!r} gave no result: {error}"
                 ) from error
@@ -294,6 +294,6 @@ def _message(error: ProgramFailed) -> str:
     """Return the plugin's own message from its standard output, where CNI errors are JSON."""
     try:
         said = msgspec.json.decode(error.output, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return str(error)
     return "; ".join(str(said[key]) for key in ("msg", "details") if said.get(key)) or str(error)

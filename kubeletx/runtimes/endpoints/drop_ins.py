@@ -179,7 +179,10 @@ def _decode(path: Path) -> DropIn:
 
 def _parse(path: Path, text: bytes) -> Any:
     if path.suffix == ".json":
-        return msgspec.json.decode(text)
+        try:
+            return msgspec.json.decode(text)
+        except RecursionError as error:
+            raise ValueError("it is nested too deep") from error
     documents = parse_documents(text.decode())
     if len(documents) != 1:
         raise ValueError(f"{len(documents)} documents instead of one")

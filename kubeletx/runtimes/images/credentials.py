@@ -131,7 +131,14 @@ class NodeCredentials:
         try:
             output = await run_program(program, "get", stdin=server.encode(), seconds=self._helper_seconds)
             answer = msgspec.json.decode(output, type=HelperAnswer)
-        except (OSError, TimeoutError, ProgramFailed, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (
+            OSError,
+            TimeoutError,
+            ProgramFailed,
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+            RecursionError,
+        ) as error:
             if _NO_CREDENTIALS not in str(error):
                 log.warning(
                     "Failed to ask credential helper", helper=helper, server=server, err=_reason(error)
@@ -154,7 +161,10 @@ class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
     """Parse a docker config file. `is_old`: the file has the format ``.dockercfg``. Raises ValueError."""
-    raw = msgspec.json.decode(data)
+    try:
+        raw = msgspec.json.decode(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     if is_old:
         raw = {"auths": raw}
     return msgspec.convert(raw, DockerConfig)

@@ -123,7 +123,7 @@ def _answer(provider: Provider, output: bytes) -> ProviderResponse:
     try:
         answer = msgspec.json.decode(output, type=ProviderResponse)
         answer.cache_seconds  # noqa: B018  raises for what is no duration
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ProviderFailed(f"it printed no {RESPONSE}: {_problem(error)}") from None
     if answer.api_version != provider.api_version:
         found = answer.api_version[:_LONGEST_LINE]

@@ -36,7 +36,7 @@ class Codec:
         """Decode a value of type `type_`. Raises Internal if the other process sent something else."""
         try:
             return self._decode(data, type=type_)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Internal(f"the plugin's process did not send {type_}: {error}") from error
 
 

@@ -70,7 +70,7 @@ async def greet(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
         raise Unavailable(f"{name} sent no answer to the handshake within {HELLO_SECONDS:g} s") from None
     except (asyncio.IncompleteReadError, OSError) as error:
         raise Unavailable(f"{name} ended before it answered the handshake; see its messages above") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise Internal(
             f"{name} did not answer the handshake as docs/plugin-wire.md describes: {error}; nothing else may write "
             "to its standard output or socket"

@@ -109,7 +109,7 @@ class Peer:
         except (asyncio.IncompleteReadError, OSError):
             # the other process closed the socket; `finally` ends the calls
             pass
-        except (KubeletxError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (KubeletxError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             why = f"it broke the protocol: {error}"
         finally:
             self._close(why)

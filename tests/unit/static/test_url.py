@@ -25,6 +25,8 @@ class Server:
         self.body = b""
         self.requests: list[web.BaseRequest] = []
         self.hang = False
+        self.interim = 0
+        self.redirect = False
         self.closed = asyncio.Event()
         """Set when the server stops; a request that hangs waits for it."""
 
@@ -32,6 +34,10 @@ class Server:
         self.requests.append(request)
         if self.hang:
             await self.closed.wait()
+        if self.redirect:
+            return web.Response(status=302, headers={"Location": "/pods"})
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * self.interim)  # type: ignore[attr-defined]
         return web.Response(status=self.status, body=self.body)
 
 
@@ -108,6 +114,26 @@ async def test_a_pod_list_is_a_set() -> None:
         server.body = b'{"apiVersion": "v1", "kind": "PodList", "items": []}'
         await it.ask()
         assert it.sink.names == []
+
+
+async def test_redirects_and_interim_answers_without_end_are_an_outage_with_a_reason() -> None:
+    server = Server()
+    server.body = (POD % ("web", "app:1")).encode()
+    server.interim = 5
+    async with running(server) as it:
+        assert it.sink.names == ["web-n1"]
+        reasons = []
+        for interim, redirect in ((6, False), (0, True)):
+            server.interim, server.redirect = interim, redirect
+            with capture_logs() as logs:
+                await it.ask()
+            reasons.append(logs[0]["err"])
+            server.interim, server.redirect = 0, False
+            await it.ask()
+        assert reasons == [
+            "too many 1xx informational responses",
+            "the answer is a redirect, 10 times in a row",
+        ]
 
 
 @pytest.mark.parametrize("status", [204, 301, 404, 500])

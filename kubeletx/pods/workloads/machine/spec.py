@@ -129,7 +129,7 @@ def _meta_data(pod: Pod) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as err:
+    except (msgspec.DecodeError, RecursionError) as err:
         raise _bad(names.VM_META_DATA, f"is not a JSON object: {err}", "write a JSON object") from err
 
 

@@ -131,7 +131,9 @@ def test_names_and_backends_that_do_not_exist_are_refused(changes: dict[str, str
         parse(**changes)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", '{"a":1}', '{"a":{}}', "{", '"x"', '{"\\ud800":"x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", '{"a":1}', '{"a":{}}', "{", '"x"', "[" * 100_000, '{"\\ud800":"x"}']
+)
 def test_what_is_no_object_of_strings_is_refused(text: str) -> None:
     with pytest.raises(KubeletxError):
         parse_options(text, TARGET, BACKENDS)

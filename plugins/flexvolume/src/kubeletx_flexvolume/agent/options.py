@@ -42,7 +42,7 @@ def parse_options(text: str, target: TargetPath, backends: Backends) -> MountReq
     """Return the request of one mount. Raises InvalidPod or InvalidConfig, which name the option."""
     try:
         options = msgspec.json.decode(text, type=dict[str, str])
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidPod(
             obj=f"volume {target.name}", field="options", problem=f"no JSON object of strings: {error}"
         ) from None

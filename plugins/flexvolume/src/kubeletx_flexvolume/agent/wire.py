@@ -54,7 +54,11 @@ def parse_request(message: bytes) -> DriverRequest:
     """Decode a request. Raises InvalidPod, or InvalidConfig for another version of the protocol."""
     try:
         request = msgspec.json.decode(message, type=DriverRequest)
-    except (msgspec.DecodeError, UnicodeError) as error:  # their texts contain no value of the message
+    except (
+        msgspec.DecodeError,
+        UnicodeError,
+        RecursionError,
+    ) as error:  # their texts contain no value of the message
         raise InvalidPod(obj="message", field="content", problem=f"no request: {error}") from None
     if request.protocol != PROTOCOL:
         raise InvalidConfig(

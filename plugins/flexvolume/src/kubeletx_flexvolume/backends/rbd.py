@@ -130,7 +130,7 @@ class RbdBackend:
             raise result.problem(f"volume {volume.name}")
         try:
             return _addresses(json.loads(result.out))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Unavailable(
                 f"volume {volume.name}: {result.command} printed no list of watchers"
             ) from error

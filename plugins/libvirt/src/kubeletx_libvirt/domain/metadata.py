@@ -111,7 +111,7 @@ def read_metadata(text: str) -> Identity | None:
     try:
         element = ElementTree.fromstring(text)
         return msgspec.json.decode((element.text or "").encode(), type=Identity)
-    except (ElementTree.ParseError, msgspec.MsgspecError):
+    except (ElementTree.ParseError, msgspec.MsgspecError, RecursionError):
         return None
 
 

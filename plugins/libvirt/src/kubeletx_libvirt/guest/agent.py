@@ -282,5 +282,5 @@ def _command(handle: libvirt.virConnect, uuid: str, text: str, seconds: int) -> 
         raise agent_error(code_of(error), error.get_error_message() or "") or translate(error) from error
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])["return"]
-    except (msgspec.DecodeError, UnicodeError, KeyError) as error:
+    except (msgspec.DecodeError, UnicodeError, KeyError, RecursionError) as error:
         raise Internal(f"the guest agent of machine {uuid} did not answer with JSON") from error
