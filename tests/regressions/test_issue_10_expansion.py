@@ -10,8 +10,10 @@ import pytest
 from kubeletx.api import ImageStatus, InvalidPod, ObjectData, ObjectRef, PodUid, RuntimeName, names
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.text.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooLong, expand, expand_strictly
+from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_pod
 from kubeletx.node.events import MAX_MESSAGE, EventRecorder
+from kubeletx.pods.admission import AdmissionNode, admit
 from kubeletx.pods.model.backoff import RetryPolicy, next_failure
 from kubeletx.pods.specs import UnitInputs, build_unit_spec, unit_environment
 from kubeletx.testing.clock import FakeClock
@@ -129,6 +131,30 @@ def test_a_static_pod_that_would_grow_is_refused_before_anything_is_made():
     )
     (problem,) = static_problems({"env": doubling(13), "command": ["$(A12)"] * 160})
     assert problem == "spec.containers[0]: command, args and env have more than 6291456 bytes together"
+
+
+def pod_of(count: int) -> Pod:
+    """A pod whose containers have 2 MiB of arguments each."""
+    containers = [
+        {"name": f"c{n}", "image": "i", "env": doubling(13), "args": ["$(A12)"] * 51} for n in range(count)
+    ]
+    return set_defaults(pod_from({"metadata": {"name": "web"}, "spec": {"containers": containers}}))
+
+
+def test_the_containers_of_a_pod_that_would_grow_together_are_refused_before_anything_is_made():
+    problem = (
+        "spec.containers: command, args and env of all containers have more than 16777216 bytes together"
+    )
+    assert validate_pod(pod_of(7), "web.yaml") == ()
+    (found,) = validate_pod(pod_of(250), "web.yaml")
+    assert f"{found.field}: {found.problem}" == problem
+    assert admit(pod_of(7), AdmissionNode(name="n")) is None
+    begun_at = time.process_time()
+    rejection = admit(pod_of(250), AdmissionNode(name="n"))
+    assert time.process_time() - begun_at < 0.5
+    assert rejection is not None
+    assert rejection.reason == "FailedValidation"
+    assert problem in rejection.message
 
 
 def test_a_static_pods_values_from_elsewhere_are_not_guessed():

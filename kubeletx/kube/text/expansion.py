@@ -21,6 +21,9 @@ MAX_STRING_BYTES: Final = 32 * os.sysconf("SC_PAGE_SIZE")
 MAX_TOTAL_BYTES: Final = 6 * 1024 * 1024
 """Maximum bytes of all arguments and variables together, whatever the stack limit. Source: execve(2)."""
 
+MAX_POD_BYTES: Final = 16 * 1024 * 1024
+"""Maximum bytes of the arguments and variables of all containers of a pod: what a CRI server takes in one message."""
+
 MAX_PATH_BYTES: Final = 4095
 """Maximum bytes of a path. Source: limits.h, PATH_MAX."""
 
@@ -76,6 +79,8 @@ def least_size(text: str, sizes: Mapping[str, int]) -> int:
 
     `sizes`: number of bytes of each known value, by name. A reference to another name counts as 0 bytes.
     """
+    if "$" not in text:
+        return size_of(text)
     return sum(
         size_of(literal) + (sizes.get(name, 0) if name is not None else 0)
         for literal, name, _ in _parts(text)

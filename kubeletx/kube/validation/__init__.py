@@ -15,6 +15,7 @@ from kubeletx.api import InvalidPod, names
 from ..manifests.load import describe
 from ..types.core import Nic, Pod
 from . import words
+from .environment import check_pod_size
 from .machine import VIRTLET_RUNTIME, check_machine_annotations, check_machine_settings, check_nic_list
 from .metadata import check_metadata
 from .problems import Problems, alternatives, show
@@ -41,16 +42,17 @@ def validate_pod(
     return tuple(problems.found)
 
 
-def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-    """Return the problems of the pod's ``kubeletx.io/`` annotations; empty if there are none.
+def validate_own(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
+    """Return the problems that no API server checks; empty if there are none.
 
-    An API server checks the other fields of its pods, but not these annotations. The value of
-    ``kubeletx.io/workload-type`` is not checked here. `origin`: name of the pod in each problem.
+    These are problems of the pod's ``kubeletx.io/`` annotations, and the size of its variables and arguments. The value
+    of ``kubeletx.io/workload-type`` is not checked here. `origin`: name of the pod in each problem.
     """
+    problems = Problems(describe(origin, pod.metadata.name))
+    check_pod_size(pod.spec, problems)
     notes = pod.metadata.annotations
     if VIRTLET_RUNTIME not in notes and not any(key.startswith(names.OWN_PREFIX) for key in notes):
-        return ()
-    problems = Problems(describe(origin, pod.metadata.name))
+        return tuple(problems.found)
     _check_annotations(pod.metadata.annotations, None, problems)
     check_standby(pod, problems)
     check_machine_annotations(pod, problems)
@@ -83,4 +85,4 @@ def _check_annotations(
         )
 
 
-__all__ = ["check_interfaces", "validate_annotations", "validate_pod"]
+__all__ = ["check_interfaces", "validate_own", "validate_pod"]

@@ -9,7 +9,7 @@ from ..requests import is_sidecar
 from ..types.container import Container, ContainerPort
 from ..types.core import PodSpec
 from . import words
-from .environment import check_environment
+from .environment import check_environment, check_pod_size
 from .handlers import check_lifecycle, check_probe
 from .mounts import check_mounts
 from .problems import Problems, show
@@ -48,6 +48,7 @@ def check_containers(spec: PodSpec, problems: Problems) -> None:
             )
         if ephemeral.resources.limits or ephemeral.resources.requests:
             problems.add(f"{field}.resources", "are set on an ephemeral container", "remove them")
+    check_pod_size(spec, problems)
 
 
 _PROBES: Final = {

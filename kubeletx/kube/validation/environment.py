@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..text.expansion import MAX_PATH_BYTES, MAX_STRING_BYTES, MAX_TOTAL_BYTES, least_size, size_of
+from ..text.expansion import (
+    MAX_PATH_BYTES,
+    MAX_POD_BYTES,
+    MAX_STRING_BYTES,
+    MAX_TOTAL_BYTES,
+    least_size,
+    size_of,
+)
 from ..text.quantity import parse
 from ..types.container import Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector
+from ..types.core import PodSpec
 from . import words
 from .problems import Problems, show
 
@@ -52,10 +60,21 @@ def check_environment(field: str, container: Container, problems: Problems) -> N
     _check_sizes(field, container, problems)
 
 
-def _check_sizes(field: str, container: Container, problems: Problems) -> None:
+def check_pod_size(spec: PodSpec, problems: Problems) -> None:
+    """Check the size of the arguments and variables of all containers together, with $(NAME) references expanded."""
+    total = 0
+    for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):
+        total += _check_sizes("", container, Problems(""))
+        if total > MAX_POD_BYTES:
+            problem = f"command, args and env of all containers have more than {MAX_POD_BYTES} bytes together"
+            problems.add("spec.containers", problem, "shorten them, or use files in a volume")
+            return
+
+
+def _check_sizes(field: str, container: Container, problems: Problems) -> int:
     """Check the sizes of arguments and variables against the kernel's limits, with $(NAME) references expanded.
 
-    A short text can expand to a huge one, since each reference may double it. Values from other objects
+    Return their size together, without texts that are too long. A short text can expand to a huge one, since each reference may double it. Values from other objects
     (valueFrom, envFrom) count as empty here; `kubeletx.pods` measures again with the real values.
     """
     sizes: dict[str, int] = {}
@@ -82,6 +101,7 @@ def _check_sizes(field: str, container: Container, problems: Problems) -> None:
     if total > MAX_TOTAL_BYTES:
         problem = f"command, args and env have more than {MAX_TOTAL_BYTES} bytes together"
         problems.add(field, problem, "shorten them, or use files in a volume")
+    return total
 
 
 def check_field_ref(

@@ -2,7 +2,7 @@
 
 See docs/kubelet-parity.md, rows A1 and A2. The order is:
 
-    [pressure of the node] → kubeletx annotations → sysctls → operating system → groups → resource fit
+    [pressure of the node] → kubeletx annotations and sizes → sysctls → operating system → groups → resource fit
             → placement → host ports → AppArmor → kernel features → [taints, of scheduled pods]
             → [shutdown of the node]
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from kubeletx.api import Traits
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod
-from kubeletx.kube.validation import validate_annotations
+from kubeletx.kube.validation import validate_own
 
 from ..model.facts import Rejection
 from ..model.sources import CLUSTER, SourceTraits
@@ -58,7 +58,7 @@ def admit_beside(
     `wanted`: resources that the pod would use on this node; None if it uses none, because its runtime is on another
     machine.
     """
-    refusal = check_annotations(pod)
+    refusal = check_own(pod)
     refusal = refusal or check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
     if refusal is None and wanted is not None:
         refusal = check_resources(wanted, node, occupancy)
@@ -68,7 +68,7 @@ def admit_beside(
     return refusal or check_apparmor(pod, node) or check_features(pod, node)
 
 
-def check_annotations(pod: Pod) -> Rejection | None:
-    """Reject a pod whose kubeletx annotations are invalid; an API server does not check them."""
-    problems = validate_annotations(pod, pod.ref)
+def check_own(pod: Pod) -> Rejection | None:
+    """Reject a pod with invalid kubeletx annotations or too large an environment; no API server checks these."""
+    problems = validate_own(pod, pod.ref)
     return Rejection(reason=Event.FAILED_VALIDATION, message=str(problems[0])) if problems else None

@@ -20,6 +20,12 @@ from .resize_pod import plan_pod_resize
 from .restart_all import due_generation, outdated_units
 from .sandbox import current_sandbox
 
+STARTS_AT_ONCE = 8
+"""Containers of one pod that are created and started at a time.
+
+Each holds its spec, with variables and arguments of up to megabytes, and a deletion waits for their calls.
+"""
+
 
 def wanted_now(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> tuple[str, ...]:
     """Return the names of the containers to start now, without back-off; their images are needed.
@@ -59,6 +65,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     held = _held_back(desired, facts, draft)
     all_due = tuple(due_units(desired, facts, draft.now, fresh=False))
     workload.plan_pod(desired, facts, draft, is_settled=not all_due)
+    starting = sum(draft.is_busy(f"{StartUnit.subject}/{due.name}") for due in all_due)
     for due in all_due:
         if due.at is not None:
             draft.wake(due.at)
@@ -70,6 +77,9 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             return
         known = facts.unit(due.name)
         if facts.volumes.ready and known.image is not None and draft.is_due(known.failure):
+            if starting >= STARTS_AT_ONCE:
+                continue
+            starting += not draft.is_busy(f"{StartUnit.subject}/{due.name}")
             draft.do(
                 StartUnit(name=due.name, attempt=due.attempt, sandbox_id=sandbox.id, generation=generation)
             )

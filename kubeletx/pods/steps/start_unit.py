@@ -29,6 +29,8 @@ async def start_unit(step: StepContext, action: StartUnit) -> Result:
     try:
         spec = await step.specs.unit(step.desired, step.facts, handle, action)
         sandbox = await step.specs.sandbox(step.desired, handle, _sandbox_attempt(step))
+        if step.desired.deletion is not None:
+            return results.Nothing()
         unit_id = await handle.create_unit(action.sandbox_id, spec, sandbox)
         step.normal(Event.CREATED, "Container created", container=name)
         await handle.start_unit(unit_id)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, EventKind, PodUid, RuntimeEvent, TimedOut, Unavailable
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod, Probe
 from kubeletx.pods.model.facts import Deletion
+from kubeletx.pods.plan.units import STARTS_AT_ONCE
 from kubeletx.runtimes.binding.bindings import Binding
 from tests.unit.pods.manager_model import Node, a_pod
 
@@ -133,6 +134,18 @@ async def test_a_deletion_cancels_a_pull(node: Node) -> None:
         manager.remove("file", UID)
         await gone(node)
         assert runtime.counts["create_unit"] == 0
+
+
+async def test_a_deletion_ends_the_creation_of_the_other_containers(node: Node) -> None:
+    async with node.running() as manager:
+        runtime = node.runtimes["one"]
+        runtime.script("create_unit", hang=True)
+        manager.update("file", a_pod(containers=30))
+        await node.until(lambda: runtime.counts["create_unit"] >= STARTS_AT_ONCE)
+        begun = runtime.counts["create_unit"]
+        manager.remove("file", UID)
+        await node.until(lambda: not manager.workers, 1e6)
+        assert runtime.counts["create_unit"] == begun
 
 
 async def test_a_deletion_cancels_a_post_start_hook(node: Node) -> None:

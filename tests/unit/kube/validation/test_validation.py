@@ -11,7 +11,7 @@ from kubeletx.api import InvalidPod
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import ObjectMeta, Pod
-from kubeletx.kube.validation import validate_annotations, validate_pod, words
+from kubeletx.kube.validation import validate_own, validate_pod, words
 from tests.unit.kube.pod_text import full_pod
 
 VOLUMES = "volumes: [{name: v}, {name: w}]"
@@ -517,6 +517,6 @@ spec:
 )
 def test_annotations_on_standby(notes: dict[str, str], problem: str) -> None:
     made = Pod(metadata=ObjectMeta(name="web", annotations=notes))
-    found = [one for one in validate_annotations(made, "x") if "standby" in (one.field or "")]
+    found = [one for one in validate_own(made, "x") if "standby" in (one.field or "")]
     assert bool(found) == bool(problem)
     assert all(problem in str(one) for one in found)

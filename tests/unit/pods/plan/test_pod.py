@@ -13,6 +13,7 @@ from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Goal
 from kubeletx.pods.plan.pod import deadline_end, plan_pod
 from kubeletx.pods.plan.progress import has_ended
+from kubeletx.pods.plan.units import STARTS_AT_ONCE
 from tests.unit.pods.pod_model import PodModel, make_pod
 
 
@@ -219,6 +220,16 @@ def test_a_container_with_another_image_restarts_at_once_and_its_back_off_begins
     model.mono += 11
     model.settle()
     assert model.alive() == ["web"]
+
+
+def test_the_containers_of_a_large_pod_start_a_few_at_a_time_in_spec_order() -> None:
+    names = tuple(f"c{n}" for n in range(20))
+    model = PodModel(make_pod(names))
+    waves = []
+    while actions := model.turn().actions:
+        waves.append(sum(isinstance(action, act.StartUnit) for action in actions))
+    assert started(model) == list(names)
+    assert max(waves) == STARTS_AT_ONCE
 
 
 def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:
