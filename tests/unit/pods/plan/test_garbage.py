@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubeletx.api import PodUid, SandboxId, SandboxState, SandboxSummary, UnitId, UnitState, UnitSummary
@@ -86,6 +86,10 @@ _SANDBOXES = st.builds(sandbox, st.integers(0, 3), ready=st.booleans(), created=
     units=st.lists(_UNITS, unique_by=lambda u: u.id),
     sandboxes=st.lists(_SANDBOXES, unique_by=lambda s: s.id),
 )
+@example(
+    units=[unit("a", 1, sandbox="s1"), unit("a", 0, sandbox="s0")],
+    sandboxes=[sandbox(1, ready=True), sandbox(0)],
+)  # a sandbox goes with its units, which random ones seldom show
 def test_whatever_runs_is_used_or_is_the_newest_stays(
     units: list[UnitSummary], sandboxes: list[SandboxSummary]
 ) -> None:
