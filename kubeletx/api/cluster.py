@@ -89,6 +89,8 @@ class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
     is_block: bool = False
     check: str = ""
     mount_options: tuple[str, ...] = ()
+    fs_type: str = ""
+    """File system of a local volume's block device; empty: any, and ext4 for a new one."""
     is_here: bool = True
     uid: str = ""
     claim: str = ""

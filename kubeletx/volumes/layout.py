@@ -33,6 +33,7 @@ VOLUMES: Final = "volumes"
 SUB_PATHS: Final = "volume-subpaths"
 JOURNAL: Final = "volumes.json"
 LOCAL: Final = "local-volume"
+LOCAL_DEVICE: Final = "local-device"
 
 _MAX_NAME_BYTES: Final = 255
 """Maximum length of a name in Linux file systems."""

@@ -93,7 +93,11 @@ class LinuxMounter:
             said = " ".join(done.stderr.decode(errors="replace").split())[:_SAID]
             raise Unavailable(
                 f"mounting {source} failed with exit status {done.returncode}: {said}; "
-                f"the node needs mount.{fstype}, and the server must answer",
+                + (
+                    "the node needs mount.nfs, and the server must answer"
+                    if fstype == "nfs"
+                    else "the kernel's log may say more"
+                ),
                 reason=Event.FAILED_MOUNT,
             )
 

@@ -183,7 +183,7 @@ class ClaimedVolumes:
 def _source(spec: PersistentVolumeSpec) -> dict[str, Any]:
     """Return the fields of `ClusterVolume` that depend on the source of the persistent volume."""
     if spec.local is not None:
-        return {"kind": "local", "path": spec.local.path}
+        return {"kind": "local", "path": spec.local.path, "fs_type": spec.local.fs_type or ""}
     if spec.host_path is not None:
         return {"kind": "hostPath", "path": spec.host_path.path, "check": spec.host_path.type or ""}
     if (nfs := spec.nfs) is not None:

@@ -1,7 +1,8 @@
 """persistentVolumeClaim and ephemeral volumes whose persistent volume is of type local or hostPath.
 
 See docs/kubelet-parity.md, row V9. The claim was resolved to a `ClusterVolume` before (`fetch`); this module prepares
-that volume. As in the kubelet, the pod's fsGroup is applied to a local volume but not to a hostPath. Persistent
+that volume. As in the kubelet, the pod's fsGroup is applied to a local volume but not to a hostPath, and a local
+volume with volumeMode Filesystem may be a block device (`local_devices`): each pod has a mount of its own. Persistent
 volumes of other types have volume drivers.
 """
 
@@ -13,13 +14,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kubeletx.api import ClusterVolume, SourceKind, Unavailable
+from kubeletx.api import ClusterVolume, KubeletxError, SourceKind, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import HostPathVolumeSource, Volume
 
 from .. import layout
 from ..cluster_objects import read
 from ..files.ownership import set_group
+from ..local_devices import mount_device
 from ..prepared import PreparedVolume, SetUp, VolumeError
 from ..references import claim_of
 from . import host_path
@@ -77,6 +79,7 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
             f"{field}: path {volume.path!r} of local volume {volume.name} does not exist; make or mount it",
             reason=Event.FAILED_MOUNT,
         ) from error
+    source, kind = volume.path, SourceKind.DIRECTORY
     if volume.is_block:
         if not stat.S_ISBLK(mode):
             raise VolumeError(
@@ -85,19 +88,40 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
                 fix="name the device, or use volumeMode Filesystem",
             )
         kind = SourceKind.BLOCK_DEVICE
+    elif stat.S_ISBLK(mode):
+        source = _mount(request, volume, field)
+        _share(request, source)
+    elif stat.S_ISDIR(mode):
+        _share(request, source)
     else:
-        if not stat.S_ISDIR(mode):
-            raise VolumeError(
-                field=field,
-                problem=f"{volume.path!r} of local volume {volume.name} is no directory",
-                fix="mount the device's file system, and name that directory",
-            )
-        kind = SourceKind.DIRECTORY
-        _share(request, volume)
-    return PreparedVolume(name=request.volume.name, kind=kind, source=volume.path, managed=False)
+        raise VolumeError(
+            field=field,
+            problem=f"{volume.path!r} of local volume {volume.name} is no directory and no block device",
+            fix="name a directory, or a device with or without a file system",
+        )
+    return PreparedVolume(name=request.volume.name, kind=kind, source=source, managed=False)
 
 
-def _share(request: SetUp, volume: ClusterVolume) -> None:
+def _mount(request: SetUp, volume: ClusterVolume, field: str) -> str:
+    """Mount the volume's block device for this pod, formatted if it is blank, and return the mount point."""
+    target = layout.volume_dir(request.root_dir, request.pod.uid, layout.LOCAL_DEVICE, request.volume.name)
+    claim = request.volume.persistent_volume_claim
+    try:
+        mount_device(
+            request.mounter,
+            volume.path,
+            target,
+            fs_type=volume.fs_type,
+            options=volume.mount_options,
+            read_only=claim is not None and claim.read_only,
+        )
+    except KubeletxError as error:
+        error.message = f"{field}: local volume {volume.name}: {error}"
+        raise
+    return str(target)
+
+
+def _share(request: SetUp, path: str) -> None:
     """Apply the pod's fsGroup to a writable local volume, following fsGroupChangePolicy.
 
     This is done once for each pod, as in a kubelet, so that later changes by containers are kept. An empty directory
@@ -111,7 +135,7 @@ def _share(request: SetUp, volume: ClusterVolume) -> None:
     if done.is_dir():
         return
     policy = security.fs_group_change_policy if security is not None else None
-    set_group(Path(volume.path), request.fs_group, only_on_mismatch=policy == "OnRootMismatch")
+    set_group(Path(path), request.fs_group, only_on_mismatch=policy == "OnRootMismatch")
     make_volume_dir(done, layout.DIRECTORY_MODE)
 
 
