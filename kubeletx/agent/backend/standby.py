@@ -22,7 +22,7 @@ from kubeletx.server.standby.verbs import StandbyView
 from kubeletx.server.views import PodTarget
 
 from .seen import require_seen
-from .waiting import wait_for_worker
+from .waiting import require_request, wait_for_worker
 
 _WANTED = {"standby": Power.STANDBY, "hibernate": Power.HIBERNATED, "activate": Power.RUNNING}
 
@@ -39,7 +39,8 @@ class StandbyBackend:
         """Request a state of the pod, and wait until all its containers have it.
 
         `verb`: standby, hibernate or activate. Raises TimedOut after `timeout_seconds`, and Conflict if a container
-        cannot be changed; in both cases the request is kept and tried again.
+        cannot be changed; in both cases the request is kept and tried again. Raises Conflict if a later command
+        replaces the request.
         """
         wanted = _WANTED.get(verb)
         if wanted is None:
@@ -53,12 +54,12 @@ class StandbyBackend:
         if workload.is_wanted_off(desired, worker.facts):
             raise Conflict(f"cannot {verb} machine {target.ref}: it is off; use 'kubeletx vm start' first")
         initial = workload.initial_power(desired).value
-        await self._services.overrides.amend(
+        request = await self._services.overrides.amend(
             worker, lambda overrides: with_power(overrides, wanted.value, initial, power_of(desired.pod))
         )
         # Not before `amend`: the worker would repeat a call of the old request, whose failure would end this one.
         worker.apply(StandbyAsked())
-        await self._wait(worker, verb, wanted, timeout_seconds, ends)
+        await self._wait(worker, verb, wanted, request.power, timeout_seconds, ends)
         return self._view(worker)
 
     async def _wait_bound(self, worker: PodWorker, seconds: float) -> None:
@@ -113,15 +114,18 @@ class StandbyBackend:
             memory_after_bytes=after,
         )
 
-    async def _wait(self, worker: PodWorker, verb: str, wanted: Power, seconds: float, ends: float) -> None:
+    async def _wait(
+        self, worker: PodWorker, verb: str, wanted: Power, request: str, seconds: float, ends: float
+    ) -> None:
         """Wait until the pod has the state `wanted`; raise as `set_standby` does.
 
-        `seconds`: the command's timeout, for messages. `ends`: its monotonic end.
+        `request`: the stored request of this command, see `PodOverrides.power`. `seconds`: the command's timeout, for messages. `ends`: its monotonic end.
         """
         ref, before = worker.desired.ref, _failures(worker, wanted)
 
         def is_there() -> bool:
             self._check_alive(worker)
+            require_request(worker, request, f"{verb} pod {ref}")
             failed = next(
                 (one for name, one in _failures(worker, wanted).items() if before.get(name) != one), None
             )
@@ -132,6 +136,8 @@ class StandbyBackend:
             if obstacle := workload.standby_obstacle(worker.desired, worker.facts):
                 raise Conflict(f"cannot {verb} pod {ref}: {obstacle}")
             if wanted is not Power.RUNNING and not _states(worker):
+                return False
+            if worker.facts.is_in_doubt:
                 return False
             return not (worker.is_unit_changing or workload.next_units(worker.desired, worker.facts, wanted))
 

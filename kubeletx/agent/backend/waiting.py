@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kubeletx.api import Conflict
 from kubeletx.pods import PodExecutor, PodWorker
+from kubeletx.pods.workloads.overrides import overrides_of
 
 LOOK_SECONDS = 0.1
 """Interval at which the condition is checked, in addition to a check after each new pod status."""
@@ -38,3 +39,18 @@ async def wait_for_worker(
     finally:
         stop()
     return True
+
+
+def require_request(worker: PodWorker, request: str, doing: str) -> None:
+    """Raise Conflict if the power state that a command requested is not the pod's stored request any more.
+
+    `request`: the command's `PodOverrides.power`. `doing`: the command in words, such as ``standby pod default/web``.
+    """
+    present = overrides_of(worker.facts)
+    if present is not None and present.power != request:
+        by = (
+            f"a later command, which requests {present.power}"
+            if present.power
+            else "a later command or an edit"
+        )
+        raise Conflict(f"cannot {doing}: the request was replaced by {by}")

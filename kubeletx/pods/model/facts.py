@@ -311,6 +311,13 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     recovered: bool = False
     previous_status: PodStatus | None = None
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """True if a call changed the pod, or may have, after the last look at it, and another look is due."""
+        looks = self.look_wanted_at is not None or "look" in self.in_flight
+        looked_at = self.snapshot.looked_at if self.snapshot is not None else 0.0
+        return looks and self.changed_at is not None and looked_at < self.changed_at
+
     def unit(self, name: str) -> UnitFacts:
         """Return the facts of the container with this name; empty facts if nothing is known."""
         return self.units.get(name, _NO_UNIT_FACTS)

@@ -63,6 +63,7 @@ from kubeletx.server.machine.views import (
 )
 from kubeletx.server.views import PodTarget
 
+from ..waiting import require_request
 from .access import MachineAccess
 from .nics import SETTLE_SECONDS, MachineNics
 from .reboots import DelayedReboots, RebootCancelled
@@ -123,14 +124,14 @@ class MachineBackend:
         if wanted is Power.OFF:
             self._reboots.cancel(worker.uid, "the machine was stopped")
         desired = worker.desired
-        await self._services.overrides.amend(
+        request = await self._services.overrides.amend(
             worker,
             lambda overrides: with_power(
                 overrides, wanted.value, initial_power(desired).value, power_of(desired.pod)
             ),
         )
         await self._wake(worker, machine, wanted)
-        await self._wait_power(worker, verb, wanted, timeout_seconds)
+        await self._wait_power(worker, verb, wanted, request.power, timeout_seconds)
         return self._view(worker)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
@@ -375,21 +376,25 @@ class MachineBackend:
         with worker.holding(f"unit/{unit.name}", unit.name):
             await handle.change("resume", lambda: machine.resume(unit.id))
 
-    async def _wait_power(self, worker: PodWorker, verb: str, wanted: Power, seconds: float) -> None:
+    async def _wait_power(
+        self, worker: PodWorker, verb: str, wanted: Power, request: str, seconds: float
+    ) -> None:
         """Wait until the machine has power state `wanted`.
 
         Raises Conflict when the worker's attempt fails, and TimedOut after `seconds`; in both cases the request is
-        kept.
+        kept. Raises Conflict if a later command replaces the request, whose stored form is `request`.
         """
         name, ref = self._access.name(worker), worker.desired.ref
         before = _power_failure(worker, name)
 
         def is_there() -> bool:
+            require_request(worker, request, f"{verb} machine {ref}")
             unit = newest(worker.facts, name)
-            if unit is None:
-                return wanted is Power.OFF
-            if unit.state is _REACHED[wanted]:
-                return True
+            if not worker.facts.is_in_doubt:
+                if unit is None:
+                    return wanted is Power.OFF
+                if unit.state is _REACHED[wanted]:
+                    return True
             failure = _power_failure(worker, name)
             if failure is not None and failure != before:
                 raise Conflict(

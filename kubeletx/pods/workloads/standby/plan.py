@@ -48,7 +48,7 @@ TARGETS: Final = {
 }
 """State of a unit by the desired power state. The other power states exist only for machines and are ignored here."""
 _WORDS: Final = {power.value: power for power in TARGETS}
-_STATES: Final = {
+STATES: Final = {
     StandbyStep.FREEZE.value: UnitState.PAUSED,
     StandbyStep.HIBERNATE.value: UnitState.SUSPENDED,
     StandbyStep.THAW.value: UnitState.RUNNING,
@@ -157,7 +157,7 @@ def settled(pod: Pod, facts: PodFacts, known: F) -> F:
     if change is None:
         return known
     units = living_units(pod, facts)
-    if not units or any(unit.state is not _STATES[change.step] for unit in units):
+    if not units or any(unit.state is not STATES[change.step] for unit in units):
         return known
     return replace(known, under_way=None, last=change)
 

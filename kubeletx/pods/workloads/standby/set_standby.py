@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import (
     KubeletxError,
@@ -13,6 +14,7 @@ from kubeletx.api import (
     SupportsStandby,
     SupportsStats,
     TimedOut,
+    Unavailable,
     UnitId,
     Unsupported,
     names,
@@ -27,6 +29,7 @@ from ..step import WorkloadStep
 from ..table import workload_of
 from . import results
 from .actions import SetStandby, StandbyStep
+from .plan import STATES
 
 log = structlog.get_logger(__name__)
 
@@ -47,13 +50,13 @@ while frozen.
 
 async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     """Freeze, hibernate or thaw the action's unit, and read its new status from the runtime."""
-    wanted, handle, name = StandbyStep(action.step), step.handle, action.name
+    wanted, name = StandbyStep(action.step), action.name
     before = await _memory(step, action.unit_id) if wanted is StandbyStep.HIBERNATE else None
     began = step.now().mono
     try:
         await _call(step, wanted, action.unit_id, seconds=_deadline(step, wanted))
         ended = step.now().mono
-        handle.note_unit(await handle.unit_status(action.unit_id, after_switch=True))
+        await _note(step, wanted, action.unit_id)
     except NotFound:
         return LookNeeded()
     except KubeletxError as error:
@@ -113,6 +116,23 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: f
             if not is_silence(error):
                 text = f"Failed to thaw {one.name} before a stop: {error}"
                 step.warning(Event.FAILED_POWER, text, container=one.name)
+
+
+async def _note(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> None:
+    """Store the unit's new status; if the runtime does not answer, the last one with the state that the call reached.
+
+    The state is that of the kernel's freezer, which changes while containerd is stopped, too.
+    """
+    handle = step.handle
+    try:
+        status = await handle.unit_status(unit_id, after_switch=True)
+    except (TimedOut, Unavailable):
+        snapshot = handle.snapshot(step.desired.uid)
+        known = snapshot.status_of(unit_id) if snapshot is not None else None
+        if known is None:
+            raise
+        status = replace(known, summary=replace(known.summary, state=STATES[wanted.value]))
+    handle.note_unit(status)
 
 
 def _deadline(step: WorkloadStep, wanted: StandbyStep) -> float | None:

@@ -18,6 +18,7 @@ from kubeletx.api import (
     SupportsStandby,
     TimedOut,
     Traits,
+    Unavailable,
     UnitState,
     Unsupported,
 )
@@ -203,6 +204,56 @@ async def test_a_freeze_that_fails_after_the_activation_does_not_fail_it(agent: 
         assert (view.power, view.containers) == ("running", {"main": "running"})
         freezing.cancel()
         await asyncio.gather(freezing, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("verb", "later"), [("standby", "activate"), ("hibernate", "standby")])
+async def test_a_command_that_a_later_one_replaced_says_so_at_once(
+    agent: AgentModel, verb: str, later: str
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        agent.runtimes["one"].script("freeze", hang=True)
+        agent.runtimes["one"].script("hibernate", hang=True)
+        first = asyncio.create_task(backend.standby.set_standby(WEB, verb, 3600))
+        await agent.until(lambda: sum(agent.runtimes["one"].counts[one] for one in ("freeze", "hibernate")))
+        second = asyncio.create_task(backend.standby.set_standby(WEB, later, 3600))
+        with pytest.raises(Conflict, match=rf"cannot {verb} pod default/web: .* replaced by a later command"):
+            await agent.done(first)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+
+async def test_a_thaw_counts_although_the_runtime_stopped_and_no_freeze_is_reported_that_was_not_made(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        stopped, runtime = Unavailable("containerd is stopped"), agent.runtimes["one"]
+        for method in ("unit_status", "list_units", "list_sandboxes", "freeze"):
+            runtime.script(method, error=stopped)
+        view = await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert set(view.containers.values()) == {"running"}
+        with pytest.raises(Conflict, match=r"cannot standby pod default/web: .*containerd is stopped"):
+            await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        assert states(agent) == {UnitState.RUNNING}
+
+
+async def test_a_state_in_doubt_is_not_reported(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        stopped, runtime = Unavailable("containerd is stopped"), agent.runtimes["one"]
+        runtime.script("thaw", error=stopped, after_effect=True, times=1)
+        for method in ("list_units", "list_sandboxes"):
+            runtime.script(method, error=stopped)
+        with pytest.raises(Conflict, match=r"cannot activate pod default/web: .*containerd is stopped"):
+            await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert states(agent) == {UnitState.RUNNING}
+        with pytest.raises((Conflict, TimedOut)):
+            await agent.done(backend.standby.set_standby(WEB, "standby", 5))
+        runtime.scripts.clear()
+        await agent.until(lambda: states(agent) == {UnitState.PAUSED})
 
 
 async def test_a_runtime_without_standby_is_named(agent: AgentModel) -> None:
@@ -426,7 +477,7 @@ async def test_a_pod_that_is_half_frozen_and_cannot_be_thawed_says_both(agent: A
         unit_b = fake.backend.find_unit("b")
         fake.script("freeze", error=Conflict("thread 7 is busy"), key=unit_b)
         fake.script("thaw", error=Conflict("the freezer is stuck"))
-        with pytest.raises(Conflict, match="cannot standby pod default/web: thread 7 is busy"):
+        with pytest.raises(Conflict, match=r"cannot standby pod default/web: thread 7 is busy"):
             await agent.done(backend.standby.set_standby(WEB, "standby", 60))
         await agent.until(lambda: (found := condition(agent)) and found.reason == "ThawFailed")
         found = condition(agent)

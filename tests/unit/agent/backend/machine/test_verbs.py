@@ -115,6 +115,21 @@ async def test_a_power_verb_that_fails_says_why_and_one_that_hangs_says_it_is_st
         await agent.until(lambda: unit_of(agent).summary.state is UnitState.SUSPENDED)
 
 
+async def test_a_power_verb_that_a_later_one_replaced_says_so_at_once(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        agent.runtimes["kvm"].script("pause", hang=True)
+        first = asyncio.create_task(backend.machines.machine_power(VM, "pause", 3600))
+        await agent.until(lambda: agent.runtimes["kvm"].counts["pause"])
+        second = asyncio.create_task(backend.machines.machine_power(VM, "resume", 3600))
+        with pytest.raises(
+            Conflict, match=r"cannot pause machine default/vm: .* replaced by a later command"
+        ):
+            await agent.done(first)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+
 async def test_verbs_on_a_container_pod_are_refused_in_words(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
