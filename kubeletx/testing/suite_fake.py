@@ -28,25 +28,32 @@ from .fake_backend import Behaviour, FakeBackend
 from .fake_runtime import FakeRuntime, run_fake_command
 from .sessions import FakeSession
 
+NAMESPACES = b"namespaces mnt:[1] net:[2] ipc:[3] uts:[4] pid:[5]\n"
+
+
+FIXED = {
+    "exits": Behaviour(runs_seconds=0, exit_code=7, stdout=b"hello\n", stderr=b"oops\n"),
+    "overspends": Behaviour(runs_seconds=0, exit_code=152),
+    "succeeds": Behaviour(runs_seconds=0),
+    "stubborn": Behaviour(ignores_stop=True),
+    "chatty": Behaviour(stdout=b"tick\n", stop_exit_code=0),
+    "forking": Behaviour(stdout=b"tick\n", stop_exit_code=0),
+    "slow": Behaviour(stdout=b"ready\n", stop_seconds=1, stop_exit_code=3),
+    "asked": Behaviour(stdout=b"ready\n", stop_exit_code=0),
+    "spends": Behaviour(stdout=b"spent\n", stop_exit_code=0, cpu_nano_cores=100 * 10**9),
+    "holds": Behaviour(stdout=b"held\n", stop_exit_code=0, memory_bytes=66 << 20),
+    "namespaces": Behaviour(stdout=NAMESPACES, stop_exit_code=0),
+    "variables": Behaviour(runs_seconds=0, stdout=b"PATH=/bin\nHOME=/\nend of variables\n"),
+}
+"""Behaviour of the units whose scripts depend on no field of the spec, by name."""
+
 
 def behave_as_scripted(spec: UnitSpec) -> Behaviour:
     """Return the behaviour of a unit of the suite: what its script would do."""
     process = spec.detail if isinstance(spec.detail, Process) else Process()
     match spec.name:
-        case "exits":
-            return Behaviour(runs_seconds=0, exit_code=7, stdout=b"hello\n", stderr=b"oops\n")
-        case "succeeds":
-            return Behaviour(runs_seconds=0)
-        case "stubborn":
-            return Behaviour(ignores_stop=True)
-        case "chatty" | "forking":
-            return Behaviour(stdout=b"tick\n", stop_exit_code=0)
-        case "slow":
-            return Behaviour(stdout=b"ready\n", stop_seconds=1, stop_exit_code=3)
-        case "asked":
-            return Behaviour(stdout=b"ready\n", stop_exit_code=0)
-        case "spends":
-            return Behaviour(stdout=b"spent\n", stop_exit_code=0, cpu_nano_cores=100 * 10**9)
+        case "exits-with":
+            return Behaviour(runs_seconds=0, exit_code=int(process.command[-1].removeprefix("exit ")))
         case "directory":
             return Behaviour(runs_seconds=0, stdout=f"in {process.working_dir or '/'}\n".encode())
         case "signalled":
@@ -54,14 +61,12 @@ def behave_as_scripted(spec: UnitSpec) -> Behaviour:
         case "arguments":
             words = (process.working_dir, *process.args, str(len(process.args) - 1))
             return Behaviour(runs_seconds=0, stdout="|".join(words).encode() + b"\n")
-        case "variables":
-            return Behaviour(runs_seconds=0, stdout=b"PATH=/bin\nHOME=/\nend of variables\n")
         case "environment":
-            value = spec.environment[0].value + "\n"
+            value = spec.environment[-1].value + "\n"
             for mount in spec.mounts:
                 Path(mount.source, "answer").write_text(value)
             return Behaviour(runs_seconds=0, stdout=value.encode())
-    return Behaviour(stop_exit_code=0)
+    return FIXED.get(spec.name, Behaviour(stop_exit_code=0))
 
 
 class ScriptedCommands:
@@ -88,6 +93,15 @@ class ScriptedCommands:
             if unit_id in self.running:
                 session.send(Channel.STDOUT, b"runs\n")
             return 0
+        if script.startswith("cd /proc/self/ns"):
+            session.send(Channel.STDOUT, NAMESPACES)
+            return 0
+        if script.startswith("test -t 0"):
+            session.send(Channel.STDOUT, b"terminal\r\n")
+            while session.sizes[-1:] != [(100, 30)]:  # noqa: ASYNC110 - the fake session only keeps the sizes
+                await asyncio.sleep(0)
+            session.send(Channel.STDOUT, b"resized\r\n")
+            return 4
         if script.startswith('echo "$PWD'):
             spec = self._backend.unit(unit_id).spec
             process = spec.detail if spec and isinstance(spec.detail, Process) else Process()

@@ -5,6 +5,7 @@ They are fakes in memory (`SuiteFakeRuntime`), so a test of the suite takes a mo
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -158,6 +159,45 @@ class PoliteSandbox(SuiteFakeRuntime):
             if unit.sandbox_id == sandbox_id:
                 await self.stop_unit(unit.id, 5)
         await super().stop_sandbox(sandbox_id)
+
+
+class HangingStop(SuiteFakeRuntime):
+    """Runtime whose `stop_unit` waits for the whole grace period, even if the unit has ended before."""
+
+    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Stop the unit, and wait without end."""
+        await super().stop_unit(unit_id, grace_seconds)
+        await asyncio.Event().wait()
+
+
+class KibibyteStats(SuiteFakeRuntime):
+    """Runtime whose `list_unit_stats` reports memory in KiB."""
+
+    async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
+        """Return the memory figures in another unit than the contract's."""
+        return [
+            msgspec.structs.replace(one, memory_working_set_bytes=(one.memory_working_set_bytes or 0) // 1024)
+            for one in await super().list_unit_stats(match)
+        ]
+
+
+class SignedExitCodes(SuiteFakeRuntime):
+    """Runtime whose `unit_status` reports exit codes above 127 as signals."""
+
+    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
+        """Return 137 for every exit code above 127."""
+        status = await super().unit_status(unit_id)
+        return msgspec.structs.replace(status, exit_code=137) if (status.exit_code or 0) > 127 else status
+
+
+class FirstVariables(SuiteFakeRuntime):
+    """Runtime whose `create_unit` keeps the first of two variables of one name."""
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """Create the unit with the first value of each variable."""
+        first = {one.name: one for one in reversed(spec.environment)}
+        spec = msgspec.structs.replace(spec, environment=tuple(first.values()))
+        return await super().create_unit(sandbox_id, spec, sandbox)
 
 
 class NeverOpens(SuiteFakeRuntime):

@@ -144,6 +144,7 @@ class PluginCalls:
         try:
             done, _ = await asyncio.wait([task], timeout=limit)
         except asyncio.CancelledError:
+            self._record(method, args, "had not returned when the test gave up", begin)
             await self._end(task)
             raise
         if not done:

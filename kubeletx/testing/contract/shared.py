@@ -17,6 +17,7 @@ __tracebackhide__ = True
 
 T = TypeVar("T")
 
+FIXTURE = type(pytest.fixture(lambda: None))
 NOT_MADE = pytest.StashKey[set[str]]()
 """Ids of the test classes whose object could not be made or opened."""
 
@@ -29,8 +30,14 @@ class SuiteBase:
     """Multiplies the time limits of all calls of the plugin. Override it for a slow backend."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the failures of the suite's own tests readable; tests that authors add are left as they are."""
+        """Make the failures of the suite's own tests readable; tests that authors add are left as they are.
+
+        Raises TypeError if a fixture of the suite is overridden with a plain value, or an attribute with a fixture:
+        pytest itself would ignore the first, and hand the second to the tests as a fixture object.
+        """
         super().__init_subclass__(**kwargs)
+        for name in vars(cls):
+            _refuse_other_kind(cls, name)
         if cls.__module__.startswith(f"{__package__}."):
             for name, test in list(vars(cls).items()):
                 if name.startswith("test_"):
@@ -61,6 +68,23 @@ class SuiteBase:
         if suite in not_made:
             pytest.skip("not run: the object under test could not be made or opened, see the first failure")
         return Maker(calls, lambda: not_made.add(suite))
+
+
+def _refuse_other_kind(cls: type, name: str) -> None:
+    own = vars(cls)[name]
+    for base in cls.__mro__[1:]:
+        if name.startswith(("_", "test_")) or name not in vars(base):
+            continue
+        was_fixture = isinstance(vars(base)[name], FIXTURE)
+        if was_fixture == isinstance(own, FIXTURE):
+            return
+        if was_fixture:
+            raise TypeError(
+                f"{cls.__name__}.{name} overrides a fixture and is none; write '@pytest.fixture' above a method {name}"
+            )
+        raise TypeError(
+            f"{cls.__name__}.{name} overrides an attribute and is a fixture; write '{name} = VALUE' in the class"
+        )
 
 
 class Maker:

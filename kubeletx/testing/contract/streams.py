@@ -27,11 +27,22 @@ from kubeletx.api import (
     UnitState,
 )
 
-from .base import ContractBase, Pod, eventually, needs_feature, needs_processes, supported, within
+from .base import (
+    ContractBase,
+    Pod,
+    eventually,
+    needs_feature,
+    needs_processes,
+    running,
+    supported,
+    within,
+)
 from .failures import about
 from .processes import needs_no_image, with_process
 
 PLACE = 'echo "$PWD|$GREETING"'
+TERMINAL = 'test -t 0 && echo terminal; until [ "$(stty size)" = "30 100" ]; do sleep 0.1; done; echo resized; exit 4'
+NAMESPACES = 'cd /proc/self/ns; echo "namespaces" $(for one in mnt net ipc uts pid; do readlink $one; done)'
 
 
 class StreamContract(ContractBase):
@@ -157,6 +168,37 @@ class StreamContract(ContractBase):
                 output = await collect(session)
                 assert (output[Channel.STDOUT], output[Channel.STDERR], await session.wait()) == expected
                 await session.close()
+
+    @about("exec")
+    async def test_a_terminal_has_the_size_that_was_set_last(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        needs_processes(runtime)
+        needs_feature(runtime, "tty")
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        request = StreamRequest(command=("sh", "-c", TERMINAL), stdin=True, stderr=False, tty=True)
+        session = await connect(await execs.exec(unit_id, request), request)
+        async with within(30, "the terminal to have 100 columns and 30 lines"):
+            await session.resize(80, 24)
+            await session.resize(100, 30)
+            output = await collect(session)
+            assert (output[Channel.STDOUT].split(), await session.wait()) == ([b"terminal", b"resized"], 4)
+            await session.close()
+
+    @about("exec_sync")
+    async def test_a_command_is_in_the_namespaces_of_its_unit(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        needs_processes(runtime)
+        spec = running(unit_spec, "namespaces", f"{NAMESPACES}; exec sleep 1000")
+        unit_id = await pod.start(spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        result = await execs.exec_sync(unit_id, ["sh", "-c", NAMESPACES], 20)
+        assert result.exit_code == 0, result
+        await pod.wait_output(unit_id, spec, result.stdout.decode())
 
     async def test_attach_joins_the_streams_of_the_unit(
         self, runtime: Runtime, pod: Pod, interactive_spec: UnitSpec

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from kubeletx.api import EnvVar, Mount, NotFound, Runtime, SandboxId, UnitId, UnitSpec, UnitState
+from kubeletx.api import (
+    EnvVar,
+    Mount,
+    NotFound,
+    Runtime,
+    SandboxId,
+    SandboxSpec,
+    UnitId,
+    UnitSpec,
+    UnitState,
+    names,
+)
 
+from . import base
 from .base import (
     ContractBase,
     Pod,
     needs_feature,
     needs_processes,
     running,
+    sweep,
     with_image,
     within,
 )
@@ -23,6 +37,8 @@ from .failures import about
 
 NO_UNIT = UnitId("no-such-unit")
 KILLED = 137
+OVERSPEND = "ulimit -S -t 1; while :; do :; done"
+"""Ends by a signal of the kernel, SIGXCPU, which also ends the first process of a PID namespace."""
 
 
 class UnitContract(ContractBase):
@@ -84,6 +100,24 @@ class UnitContract(ContractBase):
         assert status.finished_at_ns >= status.started_at_ns > 0
         assert status.reason == "Error"
 
+    @about("unit_status")
+    async def test_every_exit_code_is_reported_as_it_is(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        for attempt, code in enumerate((1, 126, 128, 255)):
+            spec = running(unit_spec, "exits-with", f"exit {code}")
+            unit_id = await pod.start(msgspec.structs.replace(spec, attempt=attempt))
+            assert (await pod.wait_state(unit_id, UnitState.EXITED)).exit_code == code
+
+    @about("unit_status")
+    async def test_the_exit_code_of_a_unit_that_a_signal_ends_is_128_and_the_signal(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        unit_id = await pod.start(running(unit_spec, "overspends", OVERSPEND))
+        assert (await pod.wait_state(unit_id, UnitState.EXITED)).exit_code == 128 + signal.SIGXCPU
+
     async def test_a_unit_that_succeeds_is_completed(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
     ) -> None:
@@ -119,7 +153,9 @@ class UnitContract(ContractBase):
     ) -> None:
         unit_id = await pod.start(unit_spec)
         await pod.wait_state(unit_id, UnitState.RUNNING)
-        async with within(60, "stop_unit to return after the unit has ended by itself"):
+        async with within(
+            3 * base.PATIENCE_SECONDS, "stop_unit to return after the unit has ended by itself"
+        ):
             await runtime.stop_unit(unit_id, 120)
         status = await runtime.unit_status(unit_id)
         assert status.summary.state is UnitState.EXITED
@@ -168,8 +204,21 @@ class UnitContract(ContractBase):
         with pytest.raises(NotFound):
             await runtime.unit_status(unit_id)
         assert unit_id not in [u.id for u in await runtime.list_units({})]
+        with pytest.raises(NotFound):
+            await runtime.start_unit(unit_id)
         await runtime.remove_unit(unit_id)
         await runtime.remove_unit(NO_UNIT)
+
+    async def test_the_key_of_a_removed_unit_makes_a_unit_without_its_past(
+        self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
+    ) -> None:
+        needs_processes(runtime)
+        unit_id = await pod.start(exiting_spec)
+        await pod.wait_state(unit_id, UnitState.EXITED)
+        await runtime.remove_unit(unit_id)
+        status = await runtime.unit_status(await pod.create(exiting_spec))
+        assert status.summary.state is UnitState.CREATED
+        assert (status.started_at_ns, status.finished_at_ns, status.exit_code) == (0, 0, None)
 
     async def test_the_next_attempt_is_another_unit_beside_the_ended_one(
         self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
@@ -189,6 +238,25 @@ class UnitContract(ContractBase):
         assert unit_id in [u.id for u in await runtime.list_units({key: value})]
         assert unit_id not in [u.id for u in await runtime.list_units({key: "other"})]
         assert unit_id not in [u.id for u in await runtime.list_units({key: value, "other": "x"})]
+
+    @about("list_units")
+    async def test_the_labels_by_which_the_agent_finds_its_own_are_listed_and_matched(
+        self, runtime: Runtime, sandbox_spec: SandboxSpec, unit_spec: UnitSpec
+    ) -> None:
+        own = {names.AGENT_ID: "c0ffee00-1111-4222-8333-444455556666", names.RUNTIME_NAME: "contract-a.b"}
+        of_pod = {**own, **sandbox_spec.labels}
+        of_unit = {**of_pod, **unit_spec.labels}
+        sandbox = msgspec.structs.replace(sandbox_spec, labels=of_pod)
+        pod = Pod(runtime, sandbox, await runtime.create_sandbox(sandbox))
+        try:
+            unit_id = await pod.create(msgspec.structs.replace(unit_spec, labels=of_unit))
+            sandboxes, units = await runtime.list_sandboxes(own), await runtime.list_units(own)
+            assert [(one.id, of_pod.items() <= one.labels.items()) for one in sandboxes] == [(pod.id, True)]
+            assert [(one.id, of_unit.items() <= one.labels.items()) for one in units] == [(unit_id, True)]
+            other = {**own, names.AGENT_ID: "another-agent"}
+            assert [*await runtime.list_sandboxes(other), *await runtime.list_units(other)] == []
+        finally:
+            await sweep(runtime, pod.id)
 
     async def test_several_units_share_one_sandbox(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
@@ -216,12 +284,15 @@ class UnitContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.EXITED)
         assert (shared / "answer").read_text() == "good day = $HOME\n"
 
-    async def test_environment_reaches_the_unit(
+    async def test_environment_reaches_the_unit_and_the_last_of_two_equal_names_counts(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
     ) -> None:
         needs_processes(runtime)
         spec = msgspec.structs.replace(
             running(unit_spec, "environment", 'echo "$GREETING"'),
-            environment=(EnvVar(name="GREETING", value="good day = $HOME"),),
+            environment=(
+                EnvVar(name="GREETING", value="good morning"),
+                EnvVar(name="GREETING", value="good day = $HOME"),
+            ),
         )
         await pod.wait_output(await pod.start(spec), spec, "good day = $HOME\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from kubeletx.api import Runtime, SupportsStats, UnitId, UnitSpec, UnitState, UnitStats
 
 from .base import ContractBase, Pod, eventually, needs_processes, running, supported
@@ -17,6 +19,13 @@ ulimit -S -t 1
 while [ -z "$spent" ]; do :; done
 ulimit -S -t unlimited
 echo spent
+wait
+"""
+HELD_BYTES = 64 << 20
+# `tail` keeps what it may have to print until its input ends.
+HOLD = f"""
+trap 'exit 0' TERM
+(head -c {HELD_BYTES} /dev/zero; echo held >&2; sleep 1000) | tail -c {HELD_BYTES} >/dev/null &
 wait
 """
 SPENT_NS = 1_000_000_000
@@ -106,6 +115,28 @@ class UsageContract(ContractBase):
         assert 0 < (entry.memory_working_set_bytes or 0) <= MOST_BYTES, (
             f"the unit is a small shell; its memory is {entry.memory_working_set_bytes} bytes"
         )
+
+    @about("list_unit_stats")
+    async def test_memory_is_in_bytes_and_a_cpu_rate_in_nano_cores(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        stats = supported(runtime, SupportsStats)
+        needs_processes(runtime)
+        spec = running(unit_spec, "holds", HOLD)
+        unit_id = await pod.start(spec)
+        await pod.wait_output(unit_id, spec, "held\n")
+
+        async def look() -> UnitStats | None:
+            entry = await figures(stats, unit_id)
+            enough = entry is not None and (entry.memory_working_set_bytes or 0) >= HELD_BYTES // 2
+            return entry if enough else None
+
+        entry = await eventually(
+            look, f"a memory figure of at least half of the {HELD_BYTES} bytes that it holds"
+        )
+        assert (entry.memory_working_set_bytes or 0) <= HELD_BYTES * 8
+        rate = entry.cpu_usage_nano_cores
+        assert rate is None or rate <= (os.cpu_count() or 1) * 2_000_000_000
 
 
 async def figures(stats: SupportsStats, unit_id: UnitId) -> UnitStats | None:

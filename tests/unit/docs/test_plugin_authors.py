@@ -41,7 +41,11 @@ from kubeletx.api.errors import TABLE
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.handles.limits import Limits
+from kubeletx.testing import contract
 from tests.unit.docs.pages import DOCS, ROOT, first_words, named_blocks, section, words
+
+OF_THE_SUITES = {"pytestmark", "time_factor", "calls", "maker", "runtime", "pod", "records", "volumes"}
+"""Names that authors do not override, and the attribute that every suite has."""
 
 PAGE = (DOCS / "plugin-authors.md").read_text()
 EXAMPLE = ROOT / "examples" / "plugins" / "local-process"
@@ -275,3 +279,20 @@ def registered(plugin: ModuleType) -> KindTable:
     kinds = KindTable()
     manager.hook.kubeletx_register_runtimes(register=kinds.registrar("page"))
     return kinds
+
+
+def test_the_table_of_the_suites_names_every_fixture_and_attribute() -> None:
+    text = (DOCS / "plugin-authors.md").read_text()
+    table = text.partition("\n### Fixtures and attributes of the suites\n")[2].partition("\n### ")[0]
+    shown: dict[str, set[str]] = {}
+    for suite, names in re.findall(r"^\| (?:`(\w+)`)? ?\| (.*?) \|", table, re.MULTILINE):
+        shown.setdefault(suite or list(shown)[-1], set()).update(re.findall(r"`(\w+)`", names))
+    assert shown == {
+        name: {
+            key
+            for key in dir(getattr(contract, name))
+            if not key.startswith(("_", "test_", "new_")) and key not in OF_THE_SUITES
+        }
+        for name in contract.__all__
+        if name != "ContractBase"
+    }

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeletx.testing.contract import RuntimeContract
+from kubeletx.testing.suite_fake import SuiteFakeRuntime
+
 from .suite_model import run_file
 
 FAULTS = {
@@ -29,6 +32,13 @@ FAULTS = {
     ),
     "MeasuresEnded": ("do_not_run_are_not_measured", "the unit was not started, and has figures"),
     "PoliteSandbox": ("gives_its_units_no_grace", "137 if it is killed; it is 0"),
+    "HangingStop": (
+        "does_not_wait_longer_than_needed",
+        r"contract of Runtime.stop_unit:[\s\S]*stop_unit\(.*had not returned when the test gave up",
+    ),
+    "KibibyteStats": ("memory_is_in_bytes", "a memory figure of at least half"),
+    "SignedExitCodes": ("every_exit_code", "137 == 128"),
+    "FirstVariables": ("last_of_two_equal_names", "'good day = \\$HOME"),
     "ConstantStats": ("usage_of_a_busy_unit", "larger figures of CPU and time"),
 }
 """Bad plugin: which tests of the suite are run, and what the message says."""
@@ -65,6 +75,13 @@ def test_a_bad_plugin_fails_with_a_message_and_without_a_traceback(name: str, tm
     assert "contract of " in done.stdout
     assert "Traceback" not in done.stdout
     assert len(done.stdout.split("\n")) < 120, done.stdout
+
+
+def test_a_fixture_that_is_a_plain_value_and_an_attribute_that_is_a_fixture_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"Plain\.make_runtime overrides a fixture and is none"):
+        type("Plain", (RuntimeContract,), {"make_runtime": SuiteFakeRuntime})
+    with pytest.raises(TypeError, match=r"Fixed\.time_factor overrides an attribute and is a fixture"):
+        type("Fixed", (RuntimeContract,), {"time_factor": pytest.fixture(lambda self: 2.0)})
 
 
 def test_after_a_failed_open_the_other_tests_are_not_run(tmp_path: Path) -> None:
