@@ -33,7 +33,7 @@ NAMESPACES = b"namespaces mnt:[1] net:[2] ipc:[3] uts:[4] pid:[5]\n"
 
 FIXED = {
     "exits": Behaviour(runs_seconds=0, exit_code=7, stdout=b"hello\n", stderr=b"oops\n"),
-    "overspends": Behaviour(runs_seconds=0, exit_code=152),
+    "overspends": Behaviour(runs_seconds=0, exit_code=137),
     "succeeds": Behaviour(runs_seconds=0),
     "stubborn": Behaviour(ignores_stop=True),
     "chatty": Behaviour(stdout=b"tick\n", stop_exit_code=0),

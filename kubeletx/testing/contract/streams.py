@@ -41,7 +41,7 @@ from .failures import about
 from .processes import needs_no_image, with_process
 
 PLACE = 'echo "$PWD|$GREETING"'
-TERMINAL = 'test -t 0 && echo terminal; until [ "$(stty size)" = "30 100" ]; do sleep 0.1; done; echo resized; exit 4'
+TERMINAL = 'test -t 0 && echo terminal; until [ "$(stty size 2>&1)" = "30 100" ]; do sleep 0.1; done; echo resized; exit 4'
 NAMESPACES = 'cd /proc/self/ns; echo "namespaces" $(for one in mnt net ipc uts pid; do readlink $one; done)'
 
 
@@ -180,11 +180,16 @@ class StreamContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.RUNNING)
         request = StreamRequest(command=("sh", "-c", TERMINAL), stdin=True, stderr=False, tty=True)
         session = await connect(await execs.exec(unit_id, request), request)
-        async with within(30, "the terminal to have 100 columns and 30 lines"):
-            await session.resize(80, 24)
-            await session.resize(100, 30)
-            output = await collect(session)
-            assert (output[Channel.STDOUT].split(), await session.wait()) == ([b"terminal", b"resized"], 4)
+        try:
+            async with within(30, "the terminal to have 100 columns and 30 lines"):
+                await session.resize(80, 24)
+                await session.resize(100, 30)
+                output = await collect(session)
+                assert (output[Channel.STDOUT].split(), await session.wait()) == (
+                    [b"terminal", b"resized"],
+                    4,
+                )
+        finally:
             await session.close()
 
     @about("exec_sync")

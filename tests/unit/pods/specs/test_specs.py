@@ -120,7 +120,9 @@ def test_aliases_and_sysctls_are_passed_on():
 
 
 def test_warnings_of_a_sandbox_become_events():
-    assert [one.reason for one in sandbox_warnings(make_pod(), make_node(in_cluster=True))] == ["MissingClusterDNS"]
+    assert [one.reason for one in sandbox_warnings(make_pod(), make_node(in_cluster=True))] == [
+        "MissingClusterDNS"
+    ]
 
 
 @pytest.mark.parametrize("uid", ["..", "a/b", ""])
