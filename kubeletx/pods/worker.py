@@ -37,6 +37,7 @@ from .model.pacing import NOTICED, count_done, count_look, doing
 from .model.pending_events import PendingEvents
 from .model.results import Result
 from .model.roles import changed_images
+from .plan.doubt import count_confirming, without_old_doubt
 from .plan.pod import deadline_end, plan_pod
 from .plan.progress import newest
 from .workloads.overrides import overrides_of
@@ -283,7 +284,7 @@ class PodWorker:
         """Do one round: observe the runtime's state, plan, start actions, publish the status."""
         now = self._context.now()
         self.facts = self._context.observe(self.facts, self.desired)
-        self.facts = without_old_boots(_note_exits(self.facts, now))
+        self.facts = without_old_doubt(self.desired, without_old_boots(_note_exits(self.facts, now)))
         self._settle_pending(now)
         end = deadline_end(self.desired, self.facts, now)
         if end is not None:
@@ -305,11 +306,10 @@ class PodWorker:
         for action in plan.actions:
             self._start(action)
         self._with_in_flight()
-        self._context.sync_probes(self, plan.goal)
-        self.facts = replace(
-            self.facts,
-            previous_status=self._context.publish(self.desired, self.facts, plan),
-        )
+        if not plan.in_doubt:
+            self._context.sync_probes(self, plan.goal)
+            status = self._context.publish(self.desired, self.facts, plan)
+            self.facts = replace(self.facts, previous_status=status)
         self.is_done = plan.finished
         return plan
 
@@ -379,12 +379,15 @@ class PodWorker:
             if done == NOTICED:
                 self._tell_no_effect(action)
             if isinstance(action, Look):
-                self._count_look(action, now)
+                self._count_look(action, result, now)
         self._woken.set()
 
-    def _count_look(self, action: Look, now: Now) -> None:
-        """Count the read of the pod's state for `pacing`, which delays reads that show nothing new."""
-        snapshot = self._context.observe(self.facts, self.desired).snapshot
+    def _count_look(self, action: Look, result: Result, now: Now) -> None:
+        """Count the read of the pod's state for `pacing`, which delays reads that show nothing new, and for `doubt`."""
+        seen = self._context.observe(self.facts, self.desired)
+        if not isinstance(result, results.LookFailed) or result.answered:
+            self.facts = replace(self.facts, doubt=count_confirming(self.desired, seen).doubt)
+        snapshot = seen.snapshot
         shown = None if snapshot is None else replace(snapshot, looked_at=0.0)
         self.facts = count_look(self.facts, action, now, has_news=shown != self._last_look)
         self._last_look = shown

@@ -54,6 +54,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Notice, ...] = ()
     is_partial: bool = False
     """True if the plan first needs the pod's present state from its runtime; `refusals` may then be incomplete."""
+    in_doubt: bool = False
+    """True if the runtime does not show parts of the pod and more reads must confirm it; the status stays as it is."""
 
 
 class Draft:
@@ -146,7 +148,9 @@ class Draft:
         self.wake(failure.retry_at)
         return False
 
-    def plan(self, why: str = "", *, finished: bool = False, is_partial: bool = False) -> Plan:
+    def plan(
+        self, why: str = "", *, finished: bool = False, is_partial: bool = False, in_doubt: bool = False
+    ) -> Plan:
         """Build the plan from everything collected so far; `Plan` explains the parameters."""
         return Plan(
             goal=self.goal,
@@ -158,4 +162,5 @@ class Draft:
             notice=self.notice,
             refusals=tuple(self._refusals),
             is_partial=is_partial,
+            in_doubt=in_doubt,
         )

@@ -222,6 +222,13 @@ class Pace(Fact, frozen=True, kw_only=True):
     cancelled: int = 0
 
 
+class Doubt(Fact, frozen=True, kw_only=True):
+    """Parts of the pod that the last reads of its state lacked. `looks`: number of these reads. See `plan.doubt`."""
+
+    missing: frozenset[str]
+    looks: int
+
+
 class WorkloadFacts(Fact, frozen=True, kw_only=True):
     """Base of the facts that only one kind of workload has, such as virtual machines.
 
@@ -276,6 +283,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     crash_cap_seconds: float = 300.0
     outage: Outage | None = None
     snapshot: PodSnapshot | None = None
+    doubt: Doubt | None = None
     volumes: VolumeFacts = VolumeFacts()
     units: dict[str, UnitFacts] = {}
     sandbox_failure: ActionFailure | None = None

@@ -481,7 +481,12 @@ class StopFailed(Result, frozen=True):
 
 
 class LookFailed(Result, frozen=True):
-    """Reading the pod's state got no answer or lacked details; it is repeated after `LOOK_AGAIN_SECONDS`."""
+    """Reading the pod's state got no answer or lacked details; it is repeated after `LOOK_AGAIN_SECONDS`.
+
+    `answered` True: the runtime answered, and only details are missing.
+    """
+
+    answered: bool = False
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, look_wanted_at=now.mono + LOOK_AGAIN_SECONDS)

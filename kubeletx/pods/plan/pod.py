@@ -35,6 +35,7 @@ from ..model.facts import Deletion, DesiredPod, Now, PodFacts
 from ..model.phase import FAILED
 from ..model.roles import init_units, regular_units
 from ..workloads.table import workload_of
+from .doubt import in_doubt
 from .progress import has_ended, is_blind, newest, wants_any_unit
 from .sandbox import SandboxNeed, sandbox_need, stop_stale
 from .stop import plan_removal, plan_stop_units
@@ -83,6 +84,10 @@ def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
 
     The module docstring describes the rules.
     """
+    if facts.outage is None and not facts.unbound and in_doubt(desired, facts):
+        draft = Draft(Goal.DELETE if desired.is_ending else Goal.RUN, facts, now)
+        draft.look(facts)
+        return draft.plan("looks again for what is missing", is_partial=True, in_doubt=True)
     goal = goal_of(desired, facts)
     draft = Draft(goal, facts, now)
     if facts.unbound:

@@ -189,7 +189,7 @@ def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) ->
     """
     sandbox = None if fresh else current_sandbox(facts)
     sandbox_id = sandbox.id if sandbox is not None else None
-    initialized = sandbox_id is not None and _any_regular_in(desired, facts, sandbox_id)
+    initialized = sandbox_id is not None and is_initialized(desired, facts, sandbox_id)
     yield from _due_ephemeral(desired, facts, sandbox_id)
     if not fresh and any(unit.state.is_alive for _, unit in outdated_units(desired, facts)):
         return  # all must end before any starts again
@@ -205,7 +205,8 @@ def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) ->
             yield due
 
 
-def _any_regular_in(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId) -> bool:
+def is_initialized(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId) -> bool:
+    """Return True if a regular container was created in the sandbox: its init containers do not run any more."""
     names = {c.name for c in regular_units(desired.pod)}
     assert facts.snapshot is not None
     due = due_generation(desired, facts)

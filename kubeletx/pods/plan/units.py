@@ -14,7 +14,7 @@ from ..model.restart_policy import RESTART_ALL, SPEC_CHANGED
 from ..model.roles import init_units, is_sidecar, regular_units
 from ..workloads.table import workload_of
 from .garbage import dead_objects
-from .progress import due_units, newest, was_cut_off
+from .progress import due_units, is_initialized, newest, was_cut_off
 from .resize_container import plan_resize
 from .resize_pod import plan_pod_resize
 from .restart_all import due_generation, outdated_units
@@ -57,7 +57,14 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             workload.plan_unit(unit, desired, facts, draft)
     for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
         unit = newest(facts, container.name)
-        if unit is not None and unit.sandbox_id == sandbox.id and not draft.is_busy(ResizePod.subject):
+        if (
+            unit is not None
+            and unit.state is UnitState.CREATED
+            and is_initialized(desired, facts, sandbox.id)
+        ):
+            # Its start was interrupted, or planned by mistake: it must not run beside the regular containers.
+            draft.end(RemoveUnit(name=unit.name, unit_id=unit.id, attempt=unit.attempt))
+        elif unit is not None and unit.sandbox_id == sandbox.id and not draft.is_busy(ResizePod.subject):
             _tend_init(container, unit, facts, draft)
     assert facts.snapshot is not None
     _remove_cut_off(facts, draft)

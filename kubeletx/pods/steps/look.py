@@ -22,4 +22,6 @@ async def look(step: StepContext) -> Result:
     except KubeletxError:
         return results.LookFailed()
     # A runtime that lists a unit without its details is queried again, but not at once.
-    return results.LookFailed() if is_blind(replace(step.facts, snapshot=snapshot)) else results.Nothing()
+    if is_blind(replace(step.facts, snapshot=snapshot)):
+        return results.LookFailed(answered=True)
+    return results.Nothing()

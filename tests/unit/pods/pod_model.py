@@ -22,13 +22,15 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import CONTAINER_HASH, RESTART_GENERATION
 from kubeletx.kube.manifests.hashes import container_hash
-from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Plan
-from kubeletx.pods.model.facts import Deletion, DesiredPod, Now, PodFacts
+from kubeletx.pods.model.facts import Deletion, DesiredPod, Doubt, Now, PodFacts
 from kubeletx.pods.model.roles import find_unit
+from kubeletx.pods.plan.doubt import count_confirming, without_old_doubt
 from kubeletx.pods.plan.pod import plan_pod
+from kubeletx.pods.status.build import NodeIdentity, build_status
 from kubeletx.pods.steps.dispatch import failed
 from kubeletx.pods.worker import _note_exits
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
@@ -39,12 +41,14 @@ class Observed(msgspec.Struct, frozen=True):
 
     snapshot: PodSnapshot | None
     now: Now
+    status: PodStatus | None = None
+    doubt: Doubt | None = None
 
     def onto(self, facts: PodFacts) -> PodFacts:
         """The facts after the look."""
         if self.snapshot is not None:
             facts = replace(facts, snapshot=self.snapshot)
-        return _note_exits(facts, self.now)
+        return _note_exits(replace(facts, previous_status=self.status, doubt=self.doubt), self.now)
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -56,17 +60,25 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class AgentRestarted(msgspec.Struct, frozen=True):
-    """A recorded restart of the agent: of the facts only the binding is left."""
+    """A recorded restart of the agent: of the facts only the binding and the published status are left."""
 
     def onto(self, facts: PodFacts) -> PodFacts:
         """The facts of the new process."""
         bound = facts.runtime
-        return replace(fresh_facts(), runtime=bound, admitted=bound is not None, recovered=True)
+        status = facts.previous_status
+        return replace(
+            fresh_facts(),
+            runtime=bound,
+            admitted=bound is not None,
+            recovered=True,
+            previous_status=status,
+        )
 
 
 Recorded = Observed | Ended | AgentRestarted
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
+NODE = NodeIdentity(name="n")
 
 
 def make_pod(
@@ -110,11 +122,17 @@ class PodModel:
         self.counter = 0
         self.failing: tuple[type[act.Action], ...] = ()
         """Actions that fail, each time."""
+        self.publishes = False
+        """Whether each turn publishes the pod's status, as a worker does."""
+        self.hidden = 0
+        """Number of the next looks that show nothing, although everything is still there."""
 
     def now(self) -> Now:
         return Now(wall=START + timedelta(seconds=self.mono), mono=self.mono)
 
     def snapshot(self) -> PodSnapshot:
+        if self.hidden:
+            return PodSnapshot(uid=self.desired.uid, looked_at=self.mono)
         newest = self.sandboxes[0] if self.sandboxes else None
         return PodSnapshot(
             uid=self.desired.uid,
@@ -127,15 +145,22 @@ class PodModel:
 
     def turn(self) -> Plan:
         """Observe, plan, act on everything, once."""
-        seen = Observed(self.snapshot() if self.facts.runtime is not None else None, self.now())
+        shown = self.snapshot() if self.facts.runtime is not None else None
+        seen = Observed(shown, self.now(), self.facts.previous_status, self.facts.doubt)
         self.record.append(seen)
-        self.facts = seen.onto(self.facts)
+        self.facts = without_old_doubt(self.desired, seen.onto(self.facts))
         plan = plan_pod(self.desired, self.facts, self.now())
         keys = [a.key for a in plan.actions]
         assert len(keys) == len(set(keys)), "one action a key"
         for action in plan.actions:
             self.journal.append(action)
             self.apply(self._carry_out(action), action)
+            if isinstance(action, act.Look):
+                self.facts = count_confirming(self.desired, replace(self.facts, snapshot=self.snapshot()))
+                self.hidden = max(self.hidden - 1, 0)
+        if self.publishes and not plan.in_doubt:
+            status = build_status(self.desired, self.facts, self.now(), NODE)
+            self.facts = replace(self.facts, previous_status=status)
         self.finished = plan.finished
         self.mono += 0.001
         return plan

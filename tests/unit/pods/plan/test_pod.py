@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kubeletx.api import UnitId, UnitState
 from kubeletx.kube.types.core import Container, PodIP, PodStatus
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Goal
+from kubeletx.pods.plan.doubt import CONFIRMING_LOOKS
 from kubeletx.pods.plan.pod import deadline_end, plan_pod
 from kubeletx.pods.plan.progress import has_ended
 from kubeletx.pods.plan.units import STARTS_AT_ONCE
@@ -244,6 +246,40 @@ def test_no_next_attempt_before_a_look_begun_after_the_deadline() -> None:
     assert model.alive() == ["web"]
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_what_a_wrong_list_lacks_is_looked_for_twice_more_before_it_is_believed(is_deleted: bool) -> None:
+    model = PodModel(make_pod(init=(Container(name="i"),)))
+    model.publishes = True
+    model.settle()
+    model.exit("i", 0)
+    model.settle()
+    published = model.facts.previous_status
+    model.journal.clear()
+    if is_deleted:
+        model.delete()
+    model.hidden = CONFIRMING_LOOKS
+    for _ in range(CONFIRMING_LOOKS):
+        assert model.turn().in_doubt
+        assert model.facts.previous_status == published
+    assert model.journal == [act.Look()] * CONFIRMING_LOOKS
+    model.hidden, model.units, model.sandboxes = 1, [], []
+    assert not model.turn().in_doubt
+    assert is_deleted or any(isinstance(one, act.CreateSandbox) for one in model.journal)
+
+
+def test_an_init_container_that_was_created_beside_running_containers_is_removed() -> None:
+    model = PodModel(make_pod(init=(Container(name="i"),)))
+    model.settle()
+    model.exit("i", 0)
+    model.settle()
+    ended = next(one for one in model.units if one.summary.name == "i")
+    created = replace(ended.summary, id=UnitId("late"), attempt=1, state=UnitState.CREATED)
+    model.units.insert(0, replace(ended, summary=created, exit_code=None))
+    model.settle()
+    assert [one.summary.name for one in model.units] == ["web", "i"]
+    assert started(model) == ["i", "web"]
+
+
 def test_an_active_deadline_ends_the_pod_once() -> None:
     model = PodModel(make_pod())
     model.settle()
@@ -313,6 +349,7 @@ EVENTS = st.lists(
         st.tuples(st.just("exit"), st.sampled_from(["a", "b", "i1", "side"]), st.sampled_from([0, 1])),
         st.tuples(st.just("restart"), st.none(), st.none()),
         st.tuples(st.just("sandbox"), st.none(), st.none()),
+        st.tuples(st.just("hide"), st.none(), st.integers(1, CONFIRMING_LOOKS - 1)),
         st.tuples(st.just("wait"), st.none(), st.sampled_from([1, 30, 1000])),
         st.tuples(st.just("turn"), st.none(), st.integers(1, 3)),
     ),
@@ -325,6 +362,7 @@ EVENTS = st.lists(
 def test_any_history_stays_sound_and_a_deletion_always_ends_clean(events, policy, with_init) -> None:
     init = (Container(name="side", restart_policy="Always"), Container(name="i1")) if with_init else ()
     model = PodModel(make_pod(("a", "b"), init=init, policy=policy))
+    model.publishes = True
     for kind, name, value in events:
         match kind:
             case "exit":
@@ -333,6 +371,13 @@ def test_any_history_stays_sound_and_a_deletion_always_ends_clean(events, policy
                 model.restart_agent()
             case "sandbox":
                 model.lose_sandbox()
+            case "hide":
+                before, running = len(model.journal), model.alive()
+                model.hidden = value if running else 0
+                for _ in range(value if running else 0):
+                    model.turn()
+                assert {type(one) for one in model.journal[before:]} <= {act.Look}
+                assert model.alive() == running
             case "wait":
                 model.mono += value
             case "turn":
