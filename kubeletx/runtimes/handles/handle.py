@@ -463,14 +463,21 @@ class RuntimeHandle:
 
         Raises KubeletxError if the runtime does not answer; then the old snapshot is kept.
         """
-        return await self._relister.look(uid)
+        before = self._table.lost_at
+        snapshot = await self._relister.look(uid)
+        if self._table.lost_at != before:
+            self._watch.note_loss()
+        return snapshot
 
     async def relist(self) -> None:
         """List all sandboxes and units of this agent, and report changed pods to the listener.
 
         Raises KubeletxError if the runtime does not answer; then all snapshots are kept.
         """
+        before = self._table.lost_at
         changed = await self._relister.relist()
+        if self._table.lost_at != before:
+            self._watch.note_loss()
         first = not self._listed.is_set()
         self._listed.set()
         for uid in changed:

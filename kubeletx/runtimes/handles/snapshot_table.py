@@ -7,6 +7,7 @@ never replaces a newer one. If the runtime does not answer, everything stays as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -40,6 +41,8 @@ class SnapshotTable:
         self._gone: dict[str, float] = {}
         self._stale: set[str] = set()
         self._listed_at = 0.0
+        self.lost_at = -math.inf
+        """Monotonic begin of the last look or list that lacked a known object which this agent had not removed."""
 
     def looked_at(self, uid: PodUid) -> float:
         """Return the monotonic time at which the newest look at the pod, or list of all pods, began; 0 before any."""
@@ -240,7 +243,10 @@ class SnapshotTable:
             statuses=statuses,
             looked_at=began,
         )
-        self._disown(old, _ids(kept_sandboxes, kept_units))
+        kept = frozenset(_ids(kept_sandboxes, kept_units))
+        if not kept.issuperset(_ids(old.sandboxes, old.units)):
+            self.lost_at = began
+        self._disown(old, kept)
         self._began[uid] = began
         self._store(snapshot)
         return snapshot

@@ -2,7 +2,8 @@
 
 Events cause an early read of a pod's state; lists find what events missed. All pods are listed after each subscription
 to events (once immediately, and once when the subscription has surely taken effect), after each RESYNC, and after each
-outage. While the event stream is open, further lists are minutes apart; without events they are a second apart.
+outage. While the event stream is open, further lists are minutes apart; without events they are a second apart. For a
+minute after the runtime lost something that the agent had not removed, they are seconds apart, since the list may be wrong.
 
 A stream with more than `EVENTS_PER_SECOND` events is closed, and opened again after 10 s or, if that happens again, after
 up to 5 minutes. Meanwhile the runtime is listed each second, as one without events. Lists that a stream causes are also
@@ -15,6 +16,7 @@ logged only if the runtime has answered a health call since.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 
@@ -45,6 +47,9 @@ LISTS_BURST = 3
 _CALM_SECONDS = 60.0
 """Time that a stream stays open after which an earlier flood does not count any more."""
 
+_LOST_SECONDS, _LOST_PAUSE_SECONDS = 60.0, 5.0
+"""Time for which a loss makes lists more frequent, and the interval between these lists."""
+
 
 class Watch:
     """Keeps one runtime's snapshots current.
@@ -74,6 +79,7 @@ class Watch:
         self._relist = relist
         self._tee = tee
         self._throttled = throttled
+        self._lost_at = -math.inf
         self._list_wanted = asyncio.Event()
         self._reopened = asyncio.Event()
         self._opened_seen = 0
@@ -92,6 +98,11 @@ class Watch:
     def want_list(self) -> None:
         """Request a list of all pods soon; returns at once."""
         self._list_wanted.set()
+
+    def note_loss(self) -> None:
+        """Request lists soon, since the runtime no longer shows something that the agent has not removed."""
+        self._lost_at = self._clock.monotonic()
+        self.want_list()
 
     async def run(self) -> None:
         """List the runtime's pods and read its events, until cancelled."""
@@ -125,6 +136,8 @@ class Watch:
     def _pause(self) -> float:
         if not self.streaming:
             return self._limits.relist_seconds
+        if self._clock.monotonic() - self._lost_at < _LOST_SECONDS:
+            return max(_LOST_PAUSE_SECONDS, self._limits.relist_seconds)
         return random.uniform(*self._limits.safety_relist_seconds)
 
     # --- events ---

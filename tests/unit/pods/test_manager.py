@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -205,3 +207,33 @@ async def test_a_runtime_annotation_that_changes_on_a_bound_pod_is_an_event(node
         assert event.message == (
             "kubeletx.io/runtime-service-name changed, but the pod stays on runtime one; make a new pod to move it"
         )
+
+
+@pytest.mark.parametrize("restart_policy", ["Always", "Never"])
+async def test_a_wrong_list_changes_nothing(node: Node, restart_policy: str) -> None:
+    async with node.running():
+        await node.start(a_pod(restart_policy=restart_policy))
+        runtime, handle = node.runtimes["one"], node.registry.find("one")
+        assert handle is not None
+        made = (runtime.counts["create_sandbox"], runtime.counts["create_unit"])
+        uid = PodUid("uid-web")
+        before = node.services.board.statuses[uid]
+        lists = {"list_units": runtime.list_units, "list_sandboxes": runtime.list_sandboxes}
+        wrong = dict.fromkeys(lists, 2)
+
+        def forgetful(name: str) -> Callable[[Mapping[str, str]], Awaitable[Any]]:
+            async def answer(match: Mapping[str, str]) -> Any:
+                wrong[name] -= 1
+                return [] if wrong[name] >= 0 else await lists[name](match)
+
+            return answer
+
+        for name in lists:
+            setattr(runtime, name, forgetful(name))
+        await handle.relist()
+        assert handle.snapshot(uid) is None
+        await node.clock.run_for(5)
+        assert max(wrong.values()) < 0
+        assert node.services.board.statuses[uid] == before
+        assert node.alive() == ["web/c0"]
+        assert (runtime.counts["create_sandbox"], runtime.counts["create_unit"]) == made

@@ -230,6 +230,18 @@ async def test_a_listed_unit_without_a_status_is_kept_until_a_list_lacks_it(benc
     assert (await bench.handle.look(A)).units == ()
 
 
+async def test_after_a_loss_the_runtime_is_listed_again_at_once_and_more_often(bench: Bench) -> None:
+    _, unit_id = await bench.start_pod(note=True)
+    await bench.clock.run_for(10)
+    bench.runtime.counts.clear()
+    await bench.clock.run_for(20)
+    assert bench.runtime.counts["list_units"] == 0
+    bench.runtime.backend.vanish_unit(unit_id)
+    await bench.handle.look(A)
+    await bench.clock.run_for(20)
+    assert 4 <= bench.runtime.counts["list_units"] <= 8
+
+
 async def test_a_note_survives_a_look_that_began_before_it(bench: Bench) -> None:
     stuck = bench.runtime.script("list_units", hang=True, times=1, after_effect=True)
     look = asyncio.create_task(bench.handle.look(A))
