@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletx.api import UnitState, UnitSummary
+from kubeletx.api import SandboxId, UnitState, UnitSummary
 from kubeletx.api.names import CONTAINER_HASH, RUNTIME_UNSUPPORTED
 from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.types.core import Container, Probe
@@ -57,17 +57,10 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             workload.plan_unit(unit, desired, facts, draft)
     for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
         unit = newest(facts, container.name)
-        if (
-            unit is not None
-            and unit.state is UnitState.CREATED
-            and is_initialized(desired, facts, sandbox.id)
-        ):
-            # Its start was interrupted, or planned by mistake: it must not run beside the regular containers.
-            draft.end(RemoveUnit(name=unit.name, unit_id=unit.id, attempt=unit.attempt))
-        elif unit is not None and unit.sandbox_id == sandbox.id and not draft.is_busy(ResizePod.subject):
+        if unit is not None and unit.sandbox_id == sandbox.id and not draft.is_busy(ResizePod.subject):
             _tend_init(container, unit, facts, draft)
     assert facts.snapshot is not None
-    _remove_cut_off(facts, draft)
+    _remove_cut_off(desired, facts, draft, sandbox.id)
     generation = due_generation(desired, facts)
     held = _held_back(desired, facts, draft)
     all_due = tuple(due_units(desired, facts, draft.now, fresh=False))
@@ -125,11 +118,17 @@ def _holds_back(container: Container, desired: DesiredPod, facts: PodFacts, draf
     return failed is None and any(one.name == container.name and one.at is None for one in due)
 
 
-def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
-    """Plan to remove containers whose start was interrupted; they are created again with the same attempt number."""
+def _remove_cut_off(desired: DesiredPod, facts: PodFacts, draft: Draft, sandbox_id: SandboxId) -> None:
+    """Plan to remove containers whose start was interrupted; they are created again with the same attempt number.
+
+    Also remove init containers that were created and not started beside regular containers; they must not run then.
+    """
     assert facts.snapshot is not None
+    once = {one.name for one in init_units(desired.pod) if not is_sidecar(one)}
+    late = once if is_initialized(desired, facts, sandbox_id) else set()
     for unit in facts.snapshot.units:
-        if was_cut_off(facts.snapshot, unit) and newest(facts, unit.name) is unit:
+        is_late = unit.state is UnitState.CREATED and unit.name in late
+        if (is_late or was_cut_off(facts.snapshot, unit)) and newest(facts, unit.name) is unit:
             draft.end(RemoveUnit(name=unit.name, unit_id=unit.id, attempt=unit.attempt))
 
 
