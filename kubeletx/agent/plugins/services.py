@@ -78,6 +78,7 @@ class PluginServices:
             [self._make(one) for one in registrations.of(Hook.ADMISSION_CHECK)],
             timeout_seconds=settings.admission_check_seconds,
         )
+        self._reviewers = [one for one in registrations.of(Hook.ADMISSION_CHECK) if self._is_isolated(one)]
         self.review = self._admission.review if len(self._admission) else None
         """Reviews a new pod with the plugins' admission checks; None if there are none."""
         self.panels = Panels(
@@ -102,6 +103,9 @@ class PluginServices:
             from .volume_drivers import open_all
 
             tasks["plugin-volumes"] = partial(open_all, drivers)
+        if self._processes is not None and self._reviewers:
+            # every pod needs them: otherwise the first pod waits for half a second of imports
+            tasks["plugin-admission"] = partial(self._processes.prepare, self._reviewers, self._parts.clock)
         return tasks
 
     def checks(self) -> tuple[CheckFacts, ...]:

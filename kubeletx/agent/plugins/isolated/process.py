@@ -69,6 +69,11 @@ class PluginProcess:
                 self._check()  # the delay before the next start counts from now
             raise
 
+    async def start(self) -> None:
+        """Start the child if it does not run. Errors are not raised: the next call has them."""
+        with contextlib.suppress(KubeletxError):
+            await self._peer()
+
     def usage(self) -> ChildUsage | None:
         """Return memory and CPU time of the child; None while no child runs. Blocks briefly."""
         return self._kept.usage()

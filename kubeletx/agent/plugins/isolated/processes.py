@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kubeletx.api import Clock
 from kubeletx.runtimes.isolation.usage import ChildUsage
 from kubeletx.runtimes.plugins.identity import normal_name
 
@@ -17,6 +18,9 @@ from ..registrations import Registration
 from .control import PluginEntry, ServicesInit
 from .process import PluginProcess
 from .proxies import PROXIES
+
+IDLE_SECONDS = 2.0
+"""Delay of processes that only new pods need, so that they do not slow down the agent's start."""
 
 
 class PluginProcesses:
@@ -51,6 +55,12 @@ class PluginProcesses:
         """Return the object that calls this registration's object in its process."""
         process = self._processes[normal_name(registration.distribution)]
         return PROXIES[registration.hook](process, registration.name)
+
+    async def prepare(self, registrations: Iterable[Registration], clock: Clock) -> None:
+        """Start the processes of these registrations, one after the other, `IDLE_SECONDS` after the agent's start."""
+        await clock.sleep(IDLE_SECONDS)
+        for name in sorted({normal_name(one.distribution) for one in registrations}):
+            await self._processes[name].start()
 
     def usage(self, distribution: str) -> ChildUsage | None:
         """Return memory and CPU time of the distribution's process; None if none runs. Blocks briefly."""

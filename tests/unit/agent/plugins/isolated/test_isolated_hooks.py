@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.agent.plugins.health import CheckVerdict
+from kubeletx.agent.plugins.isolated.processes import IDLE_SECONDS
 from kubeletx.api import Internal, KubeletxError, ObjectData, Table, Unavailable
 from kubeletx.pods import Rejection, Waiting
 from kubeletx_testing.waiting import let_others_work, until
@@ -170,6 +171,15 @@ async def test_reviews_refuse_wait_or_admit_as_in_the_agents_process(model: Serv
     waits = await model.review("good")  # t-open fails open, then t-review meets the outage
     assert isinstance(waits, Waiting)
     assert "its process ended; started again in" in waits.message
+
+
+async def test_the_process_of_an_admission_check_runs_before_the_first_pod(model: ServicesModel) -> None:
+    task = asyncio.create_task(model.services.background(lambda _: None)["plugin-admission"]())
+    await let_others_work()
+    assert model.pid is None, "the start of the agent does not share the processors with it"
+    await model.clock.run_for(IDLE_SECONDS)
+    await task
+    assert model.pid is not None
 
 
 async def test_isolation_none_runs_a_registration_in_the_agents_process(model: ServicesModel) -> None:
