@@ -41,7 +41,7 @@ class NodeImages:
             await asyncio.wait(begun, timeout=WAIT_SECONDS)
         images = {image.id: image for store in stores for image in self._known.get(store.id, ())}
         return tuple(
-            ContainerImage(names=(*image.digests, *image.tags), size_bytes=image.size_bytes)
+            ContainerImage(names=(*image.digests, *image.tags), size_bytes=image.size_bytes or None)
             for image in images.values()
         )
 

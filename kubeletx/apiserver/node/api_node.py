@@ -34,7 +34,7 @@ from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.meta import is_older
-from kubeletx.kube.types.node import Node, Taint
+from kubeletx.kube.types.node import Node, NodeStatus, Taint
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import FIRST_SECONDS, ForeignWrites
@@ -90,6 +90,8 @@ class ApiNode:
         self._wanted: Node | None = None
         self._reported: Node | None = None
         """The last `_wanted` that was reported; None before the first report."""
+        self._answered: tuple[NodeStatus, NodeStatus] | None = None
+        """The last status that was sent, and the status in the API server's answer."""
         self._was_registered = False
         self._is_in_doubt = False
         """True after a list that contradicts a newer answer: the Node is read before the next comparison."""
@@ -254,6 +256,8 @@ class ApiNode:
         if self._policy.external_cloud and current.status.addresses:
             status = replace(status, addresses=current.status.addresses)
         patch = status_patch(current.status, status, heartbeat=heartbeat, is_due=is_due)
+        if patch is not None and not is_due and self._answered == (wanted.status, current.status):
+            patch = None  # unchanged since the last answer: this API server does not store what still differs
         if patch is None:
             self._foreign.settle(_STATUS, is_answer=False)
             return True
@@ -271,6 +275,7 @@ class ApiNode:
         self._current = await self._patch(path, {"status": patch}, Patch.STRATEGIC)
         self._foreign.settle(_STATUS, is_answer=not is_news)
         self._reported_at = now
+        self._answered = (wanted.status, self._current.status) if self._current is not None else None
         return self._current is not None
 
     async def _report_labels(self, current: Node, wanted: Node, reported: Node | None) -> bool:

@@ -96,11 +96,11 @@ def metadata_patch(current: ObjectMeta, wanted: ObjectMeta) -> dict[str, dict[st
 
 def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
     """Return the status patch without unchanged conditions, for the log."""
-    known = {one.type: (one.status, one.reason, one.message) for one in current.conditions}
+    known = {one.type: _said(one) for one in current.conditions}
     changed = [
         one
         for one in patch.get("conditions", ())
-        if known.get(one["type"]) != (one.get("status"), one.get("reason"), one.get("message"))
+        if known.get(one["type"]) != (one.get("status"), one.get("reason") or "", one.get("message") or "")
     ]
     return {**patch, "conditions": changed}
 
@@ -130,11 +130,12 @@ def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> No
 
 
 def _same(one: NodeCondition, other: NodeCondition | None) -> bool:
-    return other is not None and (one.status, one.reason, one.message) == (
-        other.status,
-        other.reason,
-        other.message,
-    )
+    return other is not None and _said(one) == _said(other)
+
+
+def _said(one: NodeCondition) -> tuple[str, str, str]:
+    """Return what a condition says; an API server does not store an empty reason or message."""
+    return one.status, one.reason or "", one.message or ""
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:

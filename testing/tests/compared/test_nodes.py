@@ -114,6 +114,15 @@ def test_a_change_of_a_node_drops_its_status(admin: ApiClient, node: NodeUnderTe
     assert changed["status"]["capacity"] == {"cpu": "1"}
 
 
+def test_empty_texts_and_sizes_of_a_status_are_not_stored(node: NodeUnderTest) -> None:
+    condition = {"type": "example.com/Healthy", "status": "True", "reason": "", "message": ""}
+    status = {"conditions": [condition], "images": [{"names": ["a"], "sizeBytes": 0}]}
+    changed = node.client.patch("nodes", node.name, {"status": status}, "", "status", STRATEGIC)
+    assert changed["status"]["images"] == [{"names": ["a"]}]
+    (stored,) = (one for one in changed["status"]["conditions"] if one["type"] == condition["type"])
+    assert not {"reason", "message"} & stored.keys()
+
+
 def test_a_node_deletes_no_node(node: NodeUnderTest) -> None:
     assert "cannot delete resource" in refused(node.client.delete, "nodes", node.name)
 

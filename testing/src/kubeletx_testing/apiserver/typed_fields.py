@@ -1,7 +1,8 @@
 """Adds fields that a real server always writes, because its Go types have them without ``omitempty``.
 
 A client of a real server gets ``null`` times, empty states and empty node infos, so a client of the double
-must get them too. Source: staging/src/k8s.io/api/core/v1/types.go, tags without omitempty.
+must get them too. The other way round, it gets no empty reasons and messages of conditions, which have ``omitempty``.
+Source: staging/src/k8s.io/api/core/v1/types.go, tags without omitempty.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def node_status(status: Json) -> Json:
     made["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}, **(made.get("daemonEndpoints") or {})}
     made["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(made.get("nodeInfo") or {})}
     if "images" in made:
-        made["images"] = [{"names": None, **one} for one in made["images"]]
+        made["images"] = [_without(("sizeBytes",), {"names": None, **one}) for one in made["images"]]
     return made
 
 
@@ -62,8 +63,12 @@ def _with_conditions(status: Json, seen: str) -> Json:
     made = dict(status)
     if "conditions" in made:
         zero: Json = {"status": "", seen: None, "lastTransitionTime": None}
-        made["conditions"] = [{**zero, **one} for one in made["conditions"]]
+        made["conditions"] = [_without(("reason", "message"), {**zero, **one}) for one in made["conditions"]]
     return made
+
+
+def _without(fields: tuple[str, ...], value: Json) -> Json:
+    return {name: one for name, one in value.items() if one or name not in fields}
 
 
 def _container_status(status: Json) -> Json:

@@ -18,10 +18,11 @@ from kubeletx.apiserver.node.lease import NodeLease
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig, requests
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
-from kubeletx.kube.types.node import Node, NodeAddress, NodeCondition, NodeStatus, Taint
+from kubeletx.kube.types.node import ContainerImage, Node, NodeAddress, NodeCondition, NodeStatus, Taint
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble, Line, write_kubeconfig
+from kubeletx_testing.apiserver.client import STRATEGIC
 from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
@@ -197,6 +198,35 @@ async def test_a_deleted_node_is_registered_again_at_the_next_start(api: ApiServ
     await until(lambda: not around.node.registered.is_set())
     run(Around(api))
     await until(lambda: around.ready() == "True")
+
+
+async def test_what_the_api_server_does_not_store_is_no_foreign_write(
+    api: ApiServerDouble, run: Begin
+) -> None:
+    """It drops empty texts, such as the message of a health check that passes, and images without a size."""
+    around = Around(api)
+    check = NodeCondition(type="kubeletx.io/Healthy-disk", status="True", reason="CheckPassed", message="")
+    status = around.now.status
+    around.now = replace(
+        around.now,
+        status=replace(
+            status,
+            conditions=(check, *status.conditions),
+            images=(ContainerImage(names=("a",), size_bytes=0),),
+        ),
+    )
+    with capture_logs() as lines:
+        run(around)
+        await until(lambda: around.ready() == "True" and api.watch_count("nodes"))
+        api.requests.clear()
+        around.become(replace(around.now))
+        await until(lambda: not around.changed.is_set())
+        api.admin.patch("nodes", NAME, given_up("False"), "", "status", STRATEGIC)
+        await until(lambda: around.ready() == "True")  # the first true correction does not wait
+    corrected = [one["fields"] for one in lines if "fields" in one]
+    assert corrected == ["status.images, status.conditions[Ready]"]
+    sent = [(one.method, one.path) for one in api.requests.all(user=f"system:node:{NAME}")]
+    assert sent.count(("PATCH", f"/api/v1/nodes/{NAME}/status")) == 1
 
 
 async def test_a_list_older_than_the_last_answer_is_no_foreign_write_and_no_deletion(
