@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_flexvolume.agent.mount_options import is_allowed
+from kubeletx_flexvolume.agent.mount_options import problem_with_option
 from kubeletx_flexvolume.agent.options import parse_options
 from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.backends.registry import Backends
@@ -152,9 +152,38 @@ def test_any_options_give_a_request_or_an_error_of_one_line(more: dict[str, str]
     assert len(message) < 3000
 
 
+@pytest.mark.parametrize(
+    ("file_system", "allowed", "refused"),
+    [
+        (
+            "ext4",
+            ["errors=remount-ro", "data=journal", "noload"],
+            ["errors=panic", "nouuid", "hard", "abort"],
+        ),
+        ("ext3", ["errors=continue"], ["errors=panic", "inode64"]),
+        ("xfs", ["nouuid", "logbufs=8"], ["errors=remount-ro", "data=journal", "wsync"]),
+        ("nfs", ["vers=4.2", "soft", "nosuid"], ["errors=continue", "discard", "commit=5"]),
+        ("directory", ["nosuid", "noatime"], ["discard", "errors=continue", "sync", "hard"]),
+    ],
+)
+def test_mount_options_are_those_of_the_file_system(
+    file_system: str, allowed: list[str], refused: list[str]
+) -> None:
+    assert [one for one in allowed if problem_with_option(one, file_system)] == []
+    assert [one for one in refused if not problem_with_option(one, file_system)] == []
+
+
+def test_a_mount_option_that_stops_the_node_is_refused() -> None:
+    with pytest.raises(InvalidPod, match=r"'errors=panic' is not allowed: the value must match"):
+        parse(mountOptions="noatime,errors=panic")
+    xfs = {"__fsType": "xfs"}
+    with pytest.raises(InvalidPod, match="'errors=remount-ro' is not allowed for xfs; use nosuid, nodev"):
+        parse(mountOptions="errors=remount-ro", **xfs)
+
+
 @given(st.text(max_size=20))
 def test_a_mount_option_never_contains_a_comma_or_a_space(text: str) -> None:
     for option in (text, f"data={text}", f"commit={text}", f"vers={text}"):
-        if is_allowed(option):
+        if not problem_with_option(option, "ext4") or not problem_with_option(option, "nfs"):
             assert option.isascii()
             assert not set(option) & set(", \n\0/'\"\\")

@@ -20,10 +20,11 @@ from kubeletx.api import InvalidPod
 from kubeletx.kube.text.quantity import to_bytes
 
 from ..attachments.fencing import STATEFUL_OPTION
+from ..backends import nfs
 from ..backends.registry import Backends
 from ..values import AccessMode, MountRequest, PodRef, StorageVolume
 from .format import MAKE_COMMANDS
-from .mount_options import is_allowed
+from .mount_options import DIRECTORY, known_options, problem_with_option
 from .paths import TargetPath, check_volume_name
 
 DEFAULT_FS_TYPE: Final = "ext4"
@@ -82,7 +83,7 @@ def _volume(options: Mapping[str, str], target: TargetPath, backends: Backends) 
         fs_type=_fs_type(options, target),
         cluster=_cluster(options, target),
         is_block=target.is_block,
-        mount_options=_mount_options(options, target),
+        mount_options=_mount_options(options, target, backend),
         access_modes=_access_modes(options, target),
         parameters={
             **{key: options[key] for key in sorted(parameters) if options.get(key)},
@@ -163,14 +164,14 @@ def _cluster(options: Mapping[str, str], target: TargetPath) -> str:
     return cluster
 
 
-def _mount_options(options: Mapping[str, str], target: TargetPath) -> tuple[str, ...]:
+def _mount_options(options: Mapping[str, str], target: TargetPath, backend: str) -> tuple[str, ...]:
     found = tuple(one for one in options.get("mountOptions", "").split(",") if one)
-    refused = [one for one in found if not is_allowed(one)]
-    if refused or len(found) > _MAX_OPTIONS:
-        problem = f"{refused[0]!r} is not allowed" if refused else f"there are more than {_MAX_OPTIONS}"
-        raise _bad(
-            target, "option mountOptions", problem, "use flags such as noatime, nosuid, nodev and noexec"
-        )
+    file_system = backend if backend in (DIRECTORY, nfs.NAME) else _fs_type(options, target)
+    problems = [one for one in (problem_with_option(one, file_system) for one in found) if one]
+    if len(found) > _MAX_OPTIONS:
+        problems.append(f"there are more than {_MAX_OPTIONS}")
+    if problems:
+        raise _bad(target, "option mountOptions", problems[0], f"use {known_options(file_system)}")
     return found
 
 
