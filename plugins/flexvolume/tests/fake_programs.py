@@ -21,6 +21,7 @@ NAMES = [
     "mount",
     "nbd-client",
     "nsenter",
+    "probe",
     "qemu-storage-daemon",
     "rbd",
     "umount",

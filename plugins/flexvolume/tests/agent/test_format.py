@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kubeletx_flexvolume.agent import format
 from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.format import FileSystems
 from kubeletx_flexvolume.agent.namespace import MountNamespace
@@ -15,13 +16,13 @@ from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 
 @pytest.fixture
-def device(tmp_path: Path, programs: FakePrograms) -> str:
-    """A blank device."""
-    path = tmp_path / "device"
-    path.write_bytes(bytes(8192))
+def device(tmp_path: Path, programs: FakePrograms, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A blank device. Programs `blkid`, `wipefs` and `probe` look at it."""
     programs.answer("blkid", code=2)
     programs.answer("wipefs")
-    return str(path)
+    programs.answer("probe")
+    monkeypatch.setattr(format, "PROBE", ("probe",))
+    return str(tmp_path / "device")
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ async def test_a_blank_device_is_proved_blank(
     systems: FileSystems, programs: FakePrograms, device: str
 ) -> None:
     assert not await systems.look(volume(), device, read_only=False)
-    assert [call.split()[0] for call in programs.calls] == ["blkid", "wipefs"]
+    assert [call.split()[0] for call in programs.calls] == ["blkid", "wipefs", "probe"]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +99,18 @@ async def test_a_device_is_formatted(
         await systems.make(volume(fs_type=fs_type), device)
 
 
-async def test_a_blank_device_is_refused_for_a_pod_that_only_reads(systems: FileSystems, device: str) -> None:
+async def test_a_blank_device_is_refused_for_a_pod_that_only_reads(
+    systems: FileSystems, programs: FakePrograms, device: str
+) -> None:
     with pytest.raises(InvalidConfig, match="it is blank, and the pod only reads"):
         await systems.look(volume(), device, read_only=True)
+    programs.answer("probe", "it is read-only", code=1)
+    with pytest.raises(InvalidConfig, match="it is blank, and the pod only reads"):
+        await systems.look(volume(), device, read_only=True)
+    with pytest.raises(
+        InvalidConfig, match="it is read-only; it has no ext4 file system"
+    ):
+        await systems.look(volume(), device, read_only=False)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +145,9 @@ async def test_unknown_content_is_never_blank(
     with pytest.raises(InvalidConfig, match="is not formatted; erase it yourself"):
         await systems.look(volume(), device, read_only=False)
     programs.answer("wipefs")
-    Path(device).write_bytes(bytes(8191) + b"x")
+    programs.answer("probe", "byte 8191 is not zero", code=1)
     with pytest.raises(InvalidConfig, match="byte 8191 is not zero"):
         await systems.look(volume(), device, read_only=False)
-    Path(device).unlink()
-    with pytest.raises(InvalidConfig, match="cannot read the device"):
+    programs.answer("probe", code=3)
+    with pytest.raises(InvalidConfig, match="the look at its bytes failed with exit status 3"):
         await systems.look(volume(), device, read_only=False)

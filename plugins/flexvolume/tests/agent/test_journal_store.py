@@ -145,3 +145,12 @@ def test_a_half_written_file_of_a_former_run_is_removed(store: JournalStore, tmp
     (tmp_path / "volumes" / ".pv-2.json.tmp").write_text("{")
     assert [one.volume.name for one in store.load()] == ["pv-1"]
     assert [one.name for one in (tmp_path / "volumes").iterdir()] == ["pv-1.json"]
+
+
+def test_each_replaced_file_is_on_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss, a former journal would lack the mark of a format that was begun."""
+    flushed = list[str]()
+    monkeypatch.setattr(os, "fsync", lambda one: flushed.append(os.readlink(f"/proc/self/fd/{one}")))
+    for number in (b"1", b"2"):
+        replace_file(tmp_path / "one", number)
+    assert flushed == [f"{tmp_path}/.one.tmp", str(tmp_path)] * 2

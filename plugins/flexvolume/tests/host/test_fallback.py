@@ -252,4 +252,4 @@ async def test_what_blkid_prints_is_read(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     node.results["blkid"] = EXT4
     found = await look_at_device(node, DEVICE, until=asyncio.get_running_loop().time() + 1)
-    assert (found.fs_type, found.table, found.is_empty) == ("ext4", "", False)
+    assert (found.fs_type, found.partitions, found.is_empty) == ("ext4", "", False)

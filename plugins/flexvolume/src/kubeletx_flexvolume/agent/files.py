@@ -34,12 +34,8 @@ def replace_file(path: Path, data: bytes) -> None:
     except OSError:
         new.unlink(missing_ok=True)
         raise
-    is_new = not path.exists()
     new.replace(path)
-    if (
-        is_new
-    ):  # its name must survive a power loss; a replaced file has the old content then, which is as good
-        sync_directory(path.parent)
+    sync_directory(path.parent)  # without it the former content may be back after a power loss
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -2,8 +2,8 @@
 
     blkid ─┬─ the asked type ─► fsck, unless read-only ─► ready
            ├─ other content ──► refused
-           └─ nothing ─► wipefs, first and last MiB ─┬─ blank ─► mkfs
-                                                     └─ data, or unreadable ─► refused
+           └─ nothing ─► wipefs, blank_probe ─┬─ blank ─► mkfs
+                                              └─ data, unreadable, read-only, tiny or in use ─► refused
 
 All programs run in the kubelet's mount namespace, so a node needs only util-linux and the programs of its file systems.
 """
@@ -11,22 +11,23 @@ All programs run in the kubelet's mount namespace, so a node needs only util-lin
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Final
 
 import structlog
 
 from kubeletx.api import InvalidConfig, Unavailable
 
-from ..values import StorageVolume
-from . import zero_probe
-from .blank import (
+from .. import blank_probe
+from ..blank import (
+    BLKID,
     BLKID_AMBIVALENT,
     BLKID_NOTHING,
+    WIPEFS,
     parse_signature,
-    problem_with_blank,
     problem_with_signature,
+    problem_with_wipefs,
 )
+from ..values import StorageVolume
 from .commands import Commands, ProgramResult
 from .namespace import MountNamespace
 
@@ -41,6 +42,7 @@ MAKE_COMMANDS: Final = {
 _CHECK_COMMANDS: Final = {"ext3": ("fsck.ext3", "-p"), "ext4": ("fsck.ext4", "-p")}
 """xfs has none: it repairs itself when it is mounted."""
 
+PROBE: Final = (sys.executable, "-IS", blank_probe.__file__)
 LOOK_SECONDS: Final = 30.0
 LONG_SECONDS: Final = 1800.0
 """Deadline of fsck and mkfs, which take long on large devices."""
@@ -61,9 +63,7 @@ class FileSystems:
         Checks the file system unless `read_only`. Raises InvalidConfig if the device has other content, and
         Unavailable if its content is unknown.
         """
-        blkid = await self._look(
-            volume, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device
-        )
+        blkid = await self._run(volume, [*BLKID, device], LOOK_SECONDS)
         if blkid.code == BLKID_AMBIVALENT:
             raise _refused(
                 volume, device, "blkid finds more than one kind of content", "remove one with wipefs"
@@ -77,9 +77,12 @@ class FileSystems:
             if not read_only:
                 await self._check(volume, device)
             return True
-        await self._prove_blank(volume, device, blkid)
-        if read_only:
+        problem = await self._problem_with_blank(volume, device, blkid)
+        if read_only and problem in ("", blank_probe.READ_ONLY):
             raise _refused(volume, device, "it is blank, and the pod only reads", "mount it once for writing")
+        if problem:
+            fix = f"it has no {volume.fs_type} file system and is not formatted; erase it yourself if its data is not needed"
+            raise _refused(volume, device, problem, fix)
         return False
 
     async def make(self, volume: StorageVolume, device: str) -> None:
@@ -89,16 +92,18 @@ class FileSystems:
             raise result.problem(f"volume {volume.name}")
         log.info("Formatted a blank device", volume=volume.name, device=device, fs_type=volume.fs_type)
 
-    async def _prove_blank(self, volume: StorageVolume, device: str, blkid: ProgramResult) -> None:
-        wipefs = await self._look(volume, "wipefs", "--no-act", "--", device)
-        probe = [sys.executable, "-IS", str(Path(zero_probe.__file__)), str(self._namespace.path(device))]
-        zeros = await self._commands.run(probe, seconds=LOOK_SECONDS, volume=volume.name)
-        problem = problem_with_blank(
-            blkid_output=blkid.out, wipefs=(wipefs.code, wipefs.out), zeros=(zeros.code, zeros.out)
-        )
-        if problem:
-            fix = f"it has no {volume.fs_type} file system and is not formatted; erase it yourself if its data is not needed"
-            raise _refused(volume, device, problem, fix)
+    async def _problem_with_blank(self, volume: StorageVolume, device: str, blkid: ProgramResult) -> str:
+        """Return why a device on which blkid finds no signature is not blank; empty: it is."""
+        if blkid.out.strip():
+            return f"blkid found {blkid.out.strip()!r}"
+        wipefs = await self._run(volume, [*WIPEFS, device], LOOK_SECONDS)
+        if problem := problem_with_wipefs(wipefs.code, wipefs.out):
+            return problem
+        probe = [*PROBE, str(self._namespace.path(device))]
+        found = await self._commands.run(probe, seconds=LOOK_SECONDS, volume=volume.name)
+        if found.code == 0:
+            return ""
+        return found.out or f"the look at its bytes failed with exit status {found.code}"
 
     async def _check(self, volume: StorageVolume, device: str) -> None:
         command = _CHECK_COMMANDS.get(volume.fs_type)
@@ -115,9 +120,6 @@ class FileSystems:
             raise result.problem(f"volume {volume.name}")
         if result.code:
             log.warning("Repaired a file system", volume=volume.name, device=device, exit_status=result.code)
-
-    async def _look(self, volume: StorageVolume, *command: str) -> ProgramResult:
-        return await self._run(volume, list(command), LOOK_SECONDS)
 
     async def _run(self, volume: StorageVolume, command: list[str], seconds: float) -> ProgramResult:
         return await self._commands.run(self._namespace.command(command), seconds=seconds, volume=volume.name)

@@ -167,6 +167,7 @@ def agent(
         )
         if os.geteuid() != 0:
             raise PermissionDenied("the storage agent mounts volumes and attaches devices; run it as root")
+        os.umask(0o022)  # its own directories must not be writable for others, whatever started it
         set_up_logs(log_format, is_verbose=verbose)
         asyncio.run(_run(config))
     except InvalidConfig as error:

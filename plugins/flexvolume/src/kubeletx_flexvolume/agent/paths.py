@@ -65,15 +65,14 @@ def global_directory(kubelet_root: str, name: str) -> str:
 def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
     """Check and split the target of a call. Raises InvalidPod.
 
-    `kubelet_roots`: root directories of kubelets, as they are configured, with their real paths.
+    Kubelets and scripts may end it with a slash, or double one; both are left out. `kubelet_roots`: root directories of kubelets, as they are configured, with their real paths.
     """
-    parts = text.split("/")
     if not text.startswith("/") or len(text) > MAX_PATH or "\0" in text:
         raise _bad(text, f"is no absolute path of at most {MAX_PATH} characters")
-    if any(
-        part in ("", ".", "..") or len(part.encode(errors="replace")) > MAX_COMPONENT for part in parts[1:]
-    ):
-        raise _bad(text, "has an empty, dotted or too long component")
+    parts = [part for part in text.split("/") if part]
+    if any(part in (".", "..") or len(part.encode(errors="replace")) > MAX_COMPONENT for part in parts):
+        raise _bad(text, "has a dotted or too long component")
+    text = "/" + "/".join(parts)
     root = next((one for one in kubelet_roots if text.startswith(f"{one}/")), None)
     if root is None:
         raise _bad(text, f"is not below {' or '.join(kubelet_roots)}; see option --kubelet-root-dir")

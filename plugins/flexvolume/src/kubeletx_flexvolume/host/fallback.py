@@ -74,7 +74,7 @@ class GenericDevice:
             await self._format(device, chosen, directory, until)
             await formatting(False)
         else:
-            chosen = self._existing(device, found.fs_type, found.table, fs_type)
+            chosen = self._existing(device, found.fs_type, found.partitions, fs_type)
             if not read_only:
                 await self._repair(device, directory, until)
         await self._mounts.mount(device, directory, chosen, read_only=read_only, until=until)

@@ -1,8 +1,9 @@
-"""Rules that tell a blank device from one with data. Pure.
+"""Rules that tell a blank device from one with data, for the storage agent and for drivers of third parties. Pure.
 
-A device is formatted only if three looks agree that it is blank: blkid(8) and wipefs(8) find no signature, and the
-first and the last MiB are zero. A partition table is data. Exit status 2 of blkid also means that the device could not
-be read, so it alone proves nothing.
+A device is formatted only if three looks agree that it is blank: blkid(8) and wipefs(8) find no signature, and
+`blank_probe` finds a device that can be written, is not in use, and whose first and last MiB are zero. A partition table
+is data. Exit status 2 of blkid also means that the device could not be read, so it alone proves nothing. Data without a
+known signature, such as that of a database or an encrypted device, is therefore never overwritten.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+BLKID: Final = ("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--")
+WIPEFS: Final = ("wipefs", "--no-act", "--")
 BLKID_NOTHING: Final = 2
 BLKID_AMBIVALENT: Final = 8
 
@@ -23,6 +26,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     fs_type: str = ""
     partitions: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if blkid found nothing, or could not read the device."""
+        return not self.fs_type and not self.partitions
 
     def __str__(self) -> str:
         if self.partitions:
@@ -45,15 +53,8 @@ def problem_with_signature(signature: Signature, wanted: str) -> str:
     return ""
 
 
-def problem_with_blank(*, blkid_output: str, wipefs: tuple[int, str], zeros: tuple[int, str]) -> str:
-    """Return why a device for which blkid found nothing is not blank; empty: it is.
-
-    `wipefs`, `zeros`: exit status and output of ``wipefs --no-act`` and of `zero_probe`.
-    """
-    if blkid_output.strip():
-        return f"blkid found {blkid_output.strip()!r}"
-    if wipefs[0] != 0:
-        return f"wipefs failed with exit status {wipefs[0]}"
-    if wipefs[1].strip():
-        return f"wipefs found {' '.join(wipefs[1].split())!r}"
-    return "" if zeros[0] == 0 else zeros[1] or f"the look at its bytes failed with exit status {zeros[0]}"
+def problem_with_wipefs(code: int, output: str) -> str:
+    """Return why a device is not blank after ``wipefs --no-act``; empty: it may be."""
+    if code != 0:
+        return f"wipefs failed with exit status {code}"
+    return f"wipefs finds a signature: {' '.join(output.split())}" if output.strip() else ""
