@@ -262,3 +262,51 @@ def format_pid(node: AgentNode) -> int:
         if os.fsencode(node.directory / "programs" / "mkfs.ext4") in line:
             found = int(one.name)
     return found
+
+
+def test_damaged_records_are_set_aside_and_the_volumes_entered_again(node: AgentNode) -> None:
+    for name in ("pv-1", "pv-2"):
+        assert node.mount("one", name).is_success
+        write(node, name)
+    before = [(one["volume"], one["pod"], one["device"]) for one in node.entries()]
+    node.kill()
+    node.records.with_name("records.db-wal").unlink()  # it has good copies of all pages
+    node.records.write_bytes(b"no database " * 1000)
+    node.start()
+    assert "Set damaged records aside" in node.agent.log_tail()
+    assert node.records.with_name("records.db.damaged").read_bytes().startswith(b"no database")
+    assert [(one["volume"], one["pod"], one["device"]) for one in node.entries()] == before
+    for name in ("pv-1", "pv-2"):
+        assert read(node, name) == "kept"
+        assert "its image is attached as volume" in node.mount("two", "other", image=name).message
+        assert node.unmount("one", name).is_success
+    node.becomes_clean()
+
+
+def test_a_storage_daemon_without_a_journal_is_ended_at_the_next_start(node: AgentNode) -> None:
+    assert node.mount("one", "pv-fuse", **FUSE).is_success
+    node.kill()
+    for path in reversed(node.mounts()):
+        node.namespace.run("umount", path)
+    for device in node.devices():
+        subprocess.run(["losetup", "--detach", device], check=True)
+    for path in (*node.state.glob("volumes/*"), node.state / "fuse" / "pv-fuse" / "daemon.pid"):
+        path.unlink()
+    assert node.daemons() != []
+    node.start()
+    assert node.daemons() == []
+    assert list((node.state / "fuse").iterdir()) == []
+    assert node.mount("two", "pv-fuse", **FUSE).is_success
+    assert node.unmount("two", "pv-fuse").is_success
+
+
+def test_the_directories_of_the_agent_are_its_own_whatever_the_umask_is(node: AgentNode) -> None:
+    node.stop()
+    shutil.rmtree(node.driver.parent)
+    before = os.umask(0)
+    try:
+        node.start()
+    finally:
+        os.umask(before)
+    found = [node.driver.parent, *node.plugins.rglob("*"), *node.state.rglob("*")]
+    assert [str(path) for path in found if path.stat().st_mode & 0o022 and not path.is_socket()] == []

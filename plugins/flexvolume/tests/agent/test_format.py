@@ -107,9 +107,7 @@ async def test_a_blank_device_is_refused_for_a_pod_that_only_reads(
     programs.answer("probe", "it is read-only", code=1)
     with pytest.raises(InvalidConfig, match="it is blank, and the pod only reads"):
         await systems.look(volume(), device, read_only=True)
-    with pytest.raises(
-        InvalidConfig, match="it is read-only; it has no ext4 file system"
-    ):
+    with pytest.raises(InvalidConfig, match="it is read-only; it has no ext4 file system"):
         await systems.look(volume(), device, read_only=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -122,6 +123,26 @@ def test_a_scan_that_could_not_look_says_so(records: Path) -> None:
     within(records, add)
     shown = run("scan", "--records", records)
     assert (shown.exit_code, "node n7: node n7 has no record" in shown.output) == (1, True)
+
+
+def test_records_that_cannot_be_read_are_named_and_skipped(records: Path) -> None:
+    with sqlite3.connect(records) as connection:
+        for kind in ("volumeattachments", "staleattachments", "nodes"):
+            name = "pv-0" if kind == "volumeattachments" else "n1" if kind == "staleattachments" else "n9"
+            connection.execute("INSERT INTO records VALUES (?, ?, 'v', 'no JSON')", (kind, name))
+    shown = run("attachments", "--records", records)
+    assert (shown.exit_code, "pv-1" in shown.output) == (1, True)
+    assert "attachment record pv-0 cannot be read" in shown.output
+    shown = run("scan", "--records", records)
+    assert shown.exit_code == 1
+    assert "pv-2" in shown.output
+    assert "attachment record pv-0 cannot be read" in shown.output
+    shown = run("release", "pv-1", "--node", "n1", "--yes", "--records", records)
+    assert shown.exit_code == 0
+    assert "removed 1 entry of node n1 from volume pv-1" in shown.output
+    assert "garbage list of node n1 cannot be read" in shown.output
+    shown = run("release", "pv-0", "--node", "n1", "--yes", "--records", records)
+    assert (shown.exit_code, "attachment record pv-0 cannot be read" in shown.output) == (1, True)
 
 
 def test_a_release_needs_a_confirmation(records: Path) -> None:

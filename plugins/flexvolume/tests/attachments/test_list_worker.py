@@ -33,6 +33,7 @@ def worker(node: NodeModel, drop_seconds: float = 60.0) -> ListWorker:
         local=lambda: node.local,
         guard=node.guard,
         clock=node.model.clock,
+        events=node.model.events,
         drop_seconds=drop_seconds,
     )
 
@@ -85,6 +86,14 @@ async def test_what_cannot_be_dropped_stays_and_hinders_nothing_else(node: NodeM
     await work.work_off()
     assert [one.volume_name for one in await node.model.lists.of("n1")] == ["pv-1", "pv-2"]
     assert work.pending() == {"pv-1", "pv-2"}
+    await work.work_off()
+    assert [(name, reason) for name, reason, _ in sorted(node.model.events.seen)] == [
+        ("pv-1", "AttachmentNotRemoved"),
+        ("pv-2", "AttachmentNotRemoved"),
+    ]
+    assert "Node n1 cannot remove volume pv-1 yet, and tries again: volume pv-1 is busy" in str(
+        node.model.events.seen
+    )
     node.local.fails.clear()
     node.local.hangs.clear()
     await work.work_off()

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from kubeletx_flexvolume.attachments.record import entries_of, value_of
 from kubeletx_flexvolume.attachments.sqlite import SqliteStore
+from kubeletx_flexvolume.attachments.views import entry_rows
 
-from kubeletx.api import Conflict, InvalidConfig, NotFound, Records, Unavailable
+from kubeletx.api import Conflict, Internal, InvalidConfig, NotFound, Records, Unavailable
 from kubeletx.testing import FakeClock
 from kubeletx.testing.contract import RecordsContract
+from plugins.flexvolume.tests.attachments.attachment_model import entry
 
 
 class TestInOneFile(RecordsContract):
@@ -88,6 +91,43 @@ async def test_damage_is_named_and_nothing_is_deleted(store: SqliteStore, tmp_pa
         await store.of("nodes").get("one")
     assert str(path) in error.value.message
     assert path.read_bytes().startswith(b"no database")
+
+
+async def test_the_agents_set_a_damaged_file_aside_and_share_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "records.db"
+    one, other = [SqliteStore(path, FakeClock(), sets_aside=True) for _ in range(2)]
+    await one.of("nodes").create("one", {})
+    before = await other.identity()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.write(b"no database " * 1000)
+    await other.of("nodes").create("two", {"a": 1})
+    for store in (one, other):
+        assert (await store.of("nodes").get("two")).value == {"a": 1}
+        assert await store.identity() != before
+        with pytest.raises(NotFound):
+            await store.of("nodes").get("one")
+        await store.close()
+    assert path.with_name("records.db.damaged").read_bytes().startswith(b"no database")
+
+
+@pytest.mark.parametrize("value", ["'no JSON'", "'[]'", "x'ff'", "7", "''"])
+async def test_a_row_that_cannot_be_decoded_hides_no_other(
+    store: SqliteStore, tmp_path: Path, value: str
+) -> None:
+    records = store.of("volumeattachments")
+    await records.create("pv-1", value_of([entry()]))
+    with sqlite3.connect(tmp_path / "new" / "records.db") as connection:
+        connection.execute(f"INSERT INTO records VALUES ('volumeattachments', 'pv-0', 'v', {value})")
+    page = await records.list_page()
+    assert [one.name for one in page.records] == ["pv-0", "pv-1"]
+    problems = list[str]()
+    rows = await entry_rows(records, (), problems)
+    assert [row["volume"] for row in rows] == ["pv-1"]
+    assert "attachment record pv-0 cannot be read" in problems[0]
+    with pytest.raises(Internal, match="attachment record pv-0 cannot be read"):
+        entries_of(await records.get("pv-0"))
 
 
 async def test_a_file_of_a_newer_version_is_refused(store: SqliteStore, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ import structlog
 from kubeletx.api import BoundedThreadPool, Clock, WhenFull
 
 from ..attachments.tasks import Attachments
+from ..backends.fuse import NAME as FUSE
+from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
 from ..backends.registry import BackendParts, Backends, build_backends
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
@@ -61,6 +63,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of a running agent."""
 
     operations: Operations
+    backends: Backends
     server: AgentServer
     installer: DriverInstaller
     handshakes: Handshakes
@@ -135,6 +138,8 @@ class StorageAgent:
     async def _serve(self, parts: AgentParts, stop: asyncio.Event) -> None:
         try:
             await parts.operations.recover()
+            if isinstance(fuse := parts.backends.get(FUSE), FuseBackend):
+                await fuse.end_orphans([one["name"] for one in parts.operations.state()])
             await parts.attachments.before_serving()
             await parts.server.listen(self._config.state_dir, "state directory")
             await parts.installer.start()
@@ -175,6 +180,7 @@ class StorageAgent:
         installer = DriverInstaller(places, server=server, handshakes=handshakes, clock=self._clock)
         return AgentParts(
             operations=operations,
+            backends=backends,
             server=server,
             installer=installer,
             handshakes=handshakes,

@@ -72,8 +72,11 @@ def attachments(
     async def work(stores: Stores) -> None:
         from .views import entry_rows, print_rows
 
-        rows = await entry_rows(stores.attachments, volumes)
+        problems: list[str] = []
+        rows = await entry_rows(stores.attachments, volumes, problems)
         print_rows(rows, _COLUMNS, as_json=output == "json")
+        if problems:
+            raise click.ClickException("; ".join(problems[:5]))
 
     _run(storage_kubeconfig, records, work)
 

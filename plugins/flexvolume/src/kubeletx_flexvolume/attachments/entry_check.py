@@ -16,10 +16,10 @@ import structlog
 from kubeletx.api import Conflict, KubeletxError
 
 from ..agent.local import LocalVolume, LocalVolumes
-from .deadlines import within
 from .editing import RecordEditor
+from .events import LOGGED, AttachmentEvents
 from .guard import VolumeGuard
-from .list_worker import AT_ONCE, DROP_SECONDS
+from .list_worker import AT_ONCE, DROP_SECONDS, Dropper
 from .record_book import RecordBook, lost_holders
 from .store_memory import StoreMemory
 
@@ -40,6 +40,7 @@ class EntryCheck:
         guard: VolumeGuard,
         identity: Callable[[], Awaitable[str]],
         memory: StoreMemory,
+        events: AttachmentEvents = LOGGED,
         drop_seconds: float = DROP_SECONDS,
     ) -> None:
         """`identity`: see `stores.Stores`. `drop_seconds`: deadline for one volume."""
@@ -49,7 +50,7 @@ class EntryCheck:
         self._guard = guard
         self._identity = identity
         self._memory = memory
-        self._drop_seconds = drop_seconds
+        self._dropper = Dropper(book.node, local, events, drop_seconds)
         self._store = ""
         self._present = ""
 
@@ -117,9 +118,7 @@ class EntryCheck:
         self._present = await self._identity()  # raises if the store does not answer: then nothing is dropped
         if self._store and self._present != self._store and await self._entered_again(one):
             return
-        async with within(self._drop_seconds, f"volume {one.volume.name} was not removed from this node"):
-            await self._local().drop(one.volume, why=_WHY, force=True)
-        log.warning("Removed a volume from this node", volume=one.volume.name, why=_WHY)
+        await self._dropper.drop(one.volume, _WHY)
 
     async def _entered_again(self, one: LocalVolume) -> bool:
         try:

@@ -15,6 +15,7 @@ log = structlog.get_logger(__name__)
 COMPONENT: Final = "kubeletx-flexvolume"
 LOCK_BROKEN: Final = "AttachmentLockBroken"
 ENTRY_REMOVED: Final = "AttachmentEntryRemoved"
+NOT_DETACHED: Final = "AttachmentNotRemoved"
 
 
 class EventSubject(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,3 +50,6 @@ class LoggedEvents:
         log.warning(
             "Reported an event", object=f"{subject.kind} {subject.name}", reason=reason, message=message
         )
+
+
+LOGGED: Final = LoggedEvents()

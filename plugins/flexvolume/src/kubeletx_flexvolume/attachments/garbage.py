@@ -52,7 +52,7 @@ Items = tuple[GarbageItem, ...]
 
 
 class _List(msgspec.Struct, frozen=True, kw_only=True):
-    attachments: Items = ()
+    attachments: Items
 
 
 def item_of(name: str, entry: AttachmentEntry, *, why: str, now: datetime) -> GarbageItem:

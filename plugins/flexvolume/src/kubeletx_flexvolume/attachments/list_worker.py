@@ -26,6 +26,7 @@ from ..agent.local import LocalVolumes
 from ..values import StorageVolume
 from .deadlines import within
 from .editing import RecordEditor
+from .events import LOGGED, NOT_DETACHED, AttachmentEvents
 from .garbage import GarbageItem, GarbageLists, Items, is_outdated
 from .guard import VolumeGuard
 from .record import AttachmentEntry
@@ -65,6 +66,37 @@ def action_for(
     return ItemAction.DROP
 
 
+class Dropper:
+    """Removes volumes from this node that it must not have any more, by force."""
+
+    def __init__(
+        self, node: str, local: Callable[[], LocalVolumes], events: AttachmentEvents, seconds: float
+    ) -> None:
+        """`seconds`: deadline for one volume."""
+        self._node = node
+        self._local = local
+        self._events = events
+        self._seconds = seconds
+        self._reported: set[str] = set()
+
+    async def drop(self, volume: StorageVolume, why: str) -> None:
+        """Remove the volume. A failure, such as a device that is in use, is an event once, and raised."""
+        name = volume.name
+        try:
+            async with within(self._seconds, f"volume {name} was not removed from this node"):
+                await self._local().drop(volume, why=why, force=True)
+        except KubeletxError as error:
+            if name not in self._reported:
+                self._reported.add(name)
+                message = (
+                    f"Node {self._node} cannot remove volume {name} yet, and tries again: {error} ({why})"
+                )
+                await self._events.of_volume(name, reason=NOT_DETACHED, message=message)
+            raise
+        self._reported.discard(name)
+        log.warning("Removed a volume from this node", volume=name, why=why)
+
+
 class ListWorker:
     """Reads and works off the garbage list of this node."""
 
@@ -77,6 +109,7 @@ class ListWorker:
         local: Callable[[], LocalVolumes],
         guard: VolumeGuard,
         clock: Clock,
+        events: AttachmentEvents = LOGGED,
         drop_seconds: float = DROP_SECONDS,
     ) -> None:
         """`drop_seconds`: deadline for one volume."""
@@ -86,7 +119,7 @@ class ListWorker:
         self._local = local
         self._guard = guard
         self._clock = clock
-        self._drop_seconds = drop_seconds
+        self._dropper = Dropper(own.name, local, events, drop_seconds)
         self._pending: dict[str, frozenset[str]] | None = None
         """Names of the volumes to drop, with those of the records of their images; None: the list has not been read."""
 
@@ -135,16 +168,11 @@ class ListWorker:
             }
             if ItemAction.DROP in actions.values():
                 self._pending = {**(self._pending or {}), name: _images(items)}
-                await self._drop(known_volume(self._local(), items[0].storage_volume), why)
+                await self._dropper.drop(known_volume(self._local(), items[0].storage_volume), why)
             done = [one for one in items if actions[one.item_key] is not ItemAction.WAIT]
             await self._lists.remove(self._own.name, done)
         if self._pending is not None:
             self._pending.pop(name, None)
-
-    async def _drop(self, volume: StorageVolume, why: str) -> None:
-        async with within(self._drop_seconds, f"volume {volume.name} was not removed from this node"):
-            await self._local().drop(volume, why=why, force=True)
-        log.warning("Removed a volume from this node", volume=volume.name, why=why)
 
 
 def _images(items: Sequence[GarbageItem]) -> frozenset[str]:

@@ -28,15 +28,21 @@ class BriefEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Brief(msgspec.Struct, frozen=True, gc=False):
-    attachments: tuple[BriefEntry, ...] = ()
+    attachments: tuple[BriefEntry, ...]
 
 
-def origins_of(record: Record) -> tuple[BriefEntry, ...]:
-    """Return the origins of the entries of a record; none, with a log line, if it cannot be read."""
+def origins_of(record: Record, problems: list[str] | None = None) -> tuple[BriefEntry, ...]:
+    """Return the origins of the entries of a record; none if it cannot be read.
+
+    That is added to `problems`; without them, it is logged.
+    """
     try:
         return msgspec.convert(record.value, _Brief).attachments
     except msgspec.ValidationError as error:
-        log.warning("Failed to read an attachment record", volume=record.name, err=str(error))
+        if problems is not None:
+            problems.append(f"attachment record {record.name} cannot be read: {error}")
+        else:
+            log.warning("Failed to read an attachment record", volume=record.name, err=str(error))
         return ()
 
 

@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import msgspec
+import structlog
 
 from kubeletx.api import AlreadyExists, Clock, Conflict, Internal, NotFound, Record, Records, Unavailable
 
 from .garbage import rfc3339
 from .proofs import StorageNode
+
+log = structlog.get_logger(__name__)
 
 ANNOUNCE_SECONDS: Final = 60.0
 SILENT_SECONDS: Final = 180.0
@@ -86,7 +89,11 @@ class RecordedNodes:
         token, is_first = "", True
         while token or is_first:
             page = await self._records.list_page(token=token)
-            found |= {one.name: self._facts(one) for one in page.records}
+            for one in page.records:
+                try:
+                    found[one.name] = self._facts(one)
+                except Internal as error:  # `facts` of this node raises it
+                    log.warning("Failed to read the record of a node", node=one.name, err=str(error))
             token, is_first = page.next_token, False
         return found
 

@@ -67,7 +67,7 @@ class AttachmentEntry(Holder, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True):
-    attachments: Entries = ()
+    attachments: Entries
 
 
 def image_record(identity: str) -> str:

@@ -124,7 +124,8 @@ class RecordBook:
         """`node`, `boot_id`: of this node; entries of others are refused."""
         self._tools = tools
         self._editor = tools.editor
-        self._node = node
+        self.node = node
+        """Name of this node."""
         self._boot_id = boot_id
         self._policy = policy
         self._clock = clock
@@ -139,7 +140,7 @@ class RecordBook:
             request = await self._request(volume, holder, make=True)
             if any(name in pending for name in (volume.name, *request.wanted.images)):
                 raise Unavailable(
-                    f"volume {volume.name} is still to be removed from node {self._node}: its lock was broken"
+                    f"volume {volume.name} is still to be removed from node {self.node}: its lock was broken"
                 )
             return await self._enter(request)
 
@@ -216,12 +217,12 @@ class RecordBook:
 
         `make`: see `Backend.images`.
         """
-        if (holder.node, holder.boot_id) != (self._node, self._boot_id):
+        if (holder.node, holder.boot_id) != (self.node, self._boot_id):
             raise Conflict(
-                f"entry for {holder}, boot {holder.boot_id}, is not of this node: this is node {self._node}, boot "
+                f"entry for {holder}, boot {holder.boot_id}, is not of this node: this is node {self.node}, boot "
                 f"{self._boot_id}"
             )
-        facts, modes = await _both(self._tools.nodes.facts(self._node), self._tools.volumes.modes(volume))
+        facts, modes = await _both(self._tools.nodes.facts(self.node), self._tools.volumes.modes(volume))
         wanted = entry_of(volume, holder, node_uid=facts.uid)
         if why := proof_from_facts(wanted, facts) or self._boot_problem(facts):
             raise Unavailable(
@@ -325,7 +326,7 @@ class RecordBook:
         """Add entries that are gone to the garbage lists of their nodes, and remove them from records of other volumes."""
         now = self._clock.now()
         await self._tools.garbage.add(
-            item_of(one.volume_name, one, why=reason, now=now) for one in gone if one.node != self._node
+            item_of(one.volume_name, one, why=reason, now=now) for one in gone if one.node != self.node
         )
         for one in gone:
             for other in {*one.images, one.volume_name} - found.records.keys():

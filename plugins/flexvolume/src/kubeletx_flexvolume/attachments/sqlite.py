@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
 
 from kubeletx.api import (
     AlreadyExists,
@@ -33,6 +34,8 @@ from .sqlite_file import SqliteFile
 
 T = TypeVar("T")
 
+log = structlog.get_logger(__name__)
+
 POLL_SECONDS: Final = 0.5
 _VERSION_BYTES: Final = 12
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
@@ -41,9 +44,9 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 class SqliteStore:
     """Gives access to the records of every kind in one file. Its method `of` is a `kubeletx.api.RecordKinds`."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        """`path`: see `SqliteFile`. `clock`: for the intervals of watches."""
-        self._file = SqliteFile(path)
+    def __init__(self, path: Path, clock: Clock, *, sets_aside: bool = False) -> None:
+        """`path`, `sets_aside`: see `SqliteFile`. `clock`: for the intervals of watches."""
+        self._file = SqliteFile(path, sets_aside=sets_aside)
         self._clock = clock
         self._kinds: dict[str, SqliteRecords] = {}
 
@@ -197,7 +200,12 @@ def _counter(connection: sqlite3.Connection) -> int:
 
 
 def _record(name: str, version: str, text: str) -> Record:
-    return Record(name=name, version=version, value=_DECODER.decode(text))
+    """Return the record of a row. A row that cannot be decoded is an empty object, which no reader of records accepts."""
+    try:
+        return Record(name=str(name), version=str(version), value=_DECODER.decode(text))
+    except (msgspec.DecodeError, UnicodeError, TypeError) as error:
+        log.warning("Failed to decode a record", record=str(name), err=str(error))
+        return Record(name=str(name), version=str(version), value={})
 
 
 def _new_version() -> str:

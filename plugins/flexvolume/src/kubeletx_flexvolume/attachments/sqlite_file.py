@@ -4,11 +4,16 @@ The file is in WAL mode with full synchronization: a committed write survives a 
 write lock at the begin of their transaction, so that a read and a write in one function are atomic among all processes.
 WAL needs shared memory: the file must be on a local file system. Source: sqlite.org, wal.html.
 
+The storage agent sets a damaged file aside, as ``NAME.damaged``, and begins a new one, in which the agents of the machine
+enter their volumes again: each notices the new file at its next call. Commands only report the damage.
+
 The file has mode 0600, in a directory that only its owner can write. SQLite gives its other files the same mode.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import secrets
 import sqlite3
@@ -17,16 +22,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+import structlog
+
 from kubeletx.api import BoundedThreadPool, InvalidConfig, KubeletxError, TimedOut, Unavailable, WhenFull
 
 from .deadlines import within
 
 T = TypeVar("T")
 
+log = structlog.get_logger(__name__)
+
 BUSY_SECONDS: Final = 5.0
 CALL_SECONDS: Final = 15.0
 """Deadline of one read or write, above `BUSY_SECONDS`."""
 _FORMAT: Final = 1
+_DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS records (
     kind TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, name)
@@ -38,9 +48,12 @@ CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL);
 class SqliteFile:
     """Runs functions on a connection to the file, on a thread of its own."""
 
-    def __init__(self, path: Path) -> None:
-        """`path`: made at the first use, with its directory."""
+    def __init__(self, path: Path, *, sets_aside: bool = False) -> None:
+        """`path`: made at the first use, with its directory. `sets_aside`: a damaged file is replaced by a new one."""
         self.path = path
+        self._sets_aside = sets_aside
+        self._inode = 0
+        """Of the file that is open, or was tried last."""
         self._pool = BoundedThreadPool("records", threads=1, when_full=WhenFull.WAIT, owner="store of")
         self._connection: sqlite3.Connection | None = None
 
@@ -73,22 +86,29 @@ class SqliteFile:
     # --- on the thread ---
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._with_new_file(lambda: work(self._open()))
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._with_new_file(lambda: self._written(work))
+
+    def _with_new_file(self, call: Callable[[], T]) -> T:
+        """Return the result of a call; if the file is damaged, set it aside and repeat the call once."""
         try:
-            return work(self._open())
+            try:
+                return call()
+            except sqlite3.DatabaseError as error:
+                if not self._sets_aside or getattr(error, "sqlite_errorcode", None) not in _DAMAGED:
+                    raise
+                self._set_aside(error)
+                return call()
         except sqlite3.Error as error:
             raise self._translated(error) from error
 
-    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            connection = self._open()
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise self._translated(error) from error
+    def _written(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
         try:
             result = work(connection)
-        except sqlite3.Error as error:
-            _undo(connection)
-            raise self._translated(error) from error
         except BaseException:
             _undo(connection)
             raise
@@ -99,7 +119,31 @@ class SqliteFile:
             raise TimedOut(f"{self.path}: it is unknown whether a write was done: {error}") from error
         return result
 
+    def _set_aside(self, error: sqlite3.Error) -> None:
+        """Rename the file, unless another agent has done so: then the path has another inode."""
+        self._close()
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            if _inode(self.path) != self._inode:
+                return
+            self.path.replace(aside)
+            for ending in ("-wal", "-shm"):  # after a crash here, SQLite removes them beside its new file
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.with_name(self.path.name + ending).replace(f"{aside}{ending}")
+            os.fsync(directory)
+        except OSError as problem:
+            raise self._bad(
+                f"is damaged ({error}), and cannot be renamed: {problem.strerror}", "rename it"
+            ) from problem
+        finally:
+            os.close(directory)
+        log.error("Set damaged records aside", path=str(aside), err=str(error))
+
     def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and _inode(self.path) != self._inode:
+            self._close()  # another agent has set it aside
         if self._connection is None:
             try:
                 self._connection = self._opened()
@@ -109,6 +153,7 @@ class SqliteFile:
 
     def _opened(self) -> sqlite3.Connection:
         _make_private(self.path)
+        self._inode = _inode(self.path)
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -141,13 +186,20 @@ class SqliteFile:
             connection.close()
 
     def _translated(self, error: sqlite3.Error) -> KubeletxError:
-        if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            fix = "restore it, or remove it once no volume of the storage agent is mounted on this machine any more"
+        if getattr(error, "sqlite_errorcode", None) in _DAMAGED:
+            fix = "start the storage agent, which sets it aside and enters its volumes again"
             return self._bad(f"is damaged ({error})", fix)
         return Unavailable(f"{self.path}: {error}")
 
     def _bad(self, problem: str, fix: str) -> InvalidConfig:
         return InvalidConfig(obj="records", field=str(self.path), problem=problem, fix=fix)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def _undo(connection: sqlite3.Connection) -> None:

@@ -81,16 +81,17 @@ class Scanner:
         candidates: dict[str, Record] = {}
         sizes: dict[str, int] = {}
         suspects = set[str]()
+        problems: list[str] = []
         async for page in all_pages(self._editor.records):
             for record in page:
-                origins = origins_of(record)
+                origins = origins_of(record, problems)
                 if not is_image_record(record.name):
                     sizes[record.name] = len(origins)
                 gone = {one.node for one in origins if _is_suspect(one, known)}
                 if gone:
                     candidates[record.name] = record
                     suspects |= gone
-        facts, problems = await self._facts(suspects)
+        facts = await self._facts(suspects, problems)
         stale = [found for record in candidates.values() for found in _stale_in(record, facts, problems)]
         if not dry_run:
             await self._move(stale, facts, problems)
@@ -107,15 +108,14 @@ class Scanner:
 
     # --- inside ---
 
-    async def _facts(self, names: set[str]) -> tuple[dict[str, StorageNode], list[str]]:
+    async def _facts(self, names: set[str], problems: list[str]) -> dict[str, StorageNode]:
         found: dict[str, StorageNode] = {}
-        problems: list[str] = []
         for name in sorted(names):
             try:
                 found[name] = await self._nodes.facts(name)
             except KubeletxError as error:
                 problems.append(f"node {name}: {error}")
-        return found, problems
+        return found
 
     async def _move(
         self, stale: Sequence[StaleEntry], facts: Mapping[str, StorageNode], problems: list[str]

@@ -48,16 +48,17 @@ def open_stores(
     node: str,
     clock: Clock,
     silent_seconds: float = SILENT_SECONDS,
+    sets_aside: bool = False,
 ) -> Stores:
     """Open the records of a cluster (`kubeconfig`) or of this machine (`records`, an SQLite file).
 
-    `node`: name of this node, the reporter of events. `silent_seconds`: see `RecordedNodes`. Call it in the event loop
+    `node`: name of this node, the reporter of events. `sets_aside`: see `SqliteFile`. `silent_seconds`: see `RecordedNodes`. Call it in the event loop
     that uses the stores. Raises InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
     """
     if kubeconfig is not None and records is None:
         return _cluster_stores(kubeconfig, node, clock)
     if records is not None and kubeconfig is None:
-        return _machine_stores(records, clock, silent_seconds)
+        return _machine_stores(records, clock, silent_seconds, sets_aside=sets_aside)
     raise InvalidConfig(
         field="--storage-kubeconfig, --records",
         problem="both are given" if kubeconfig is not None else "none is given",
@@ -65,10 +66,10 @@ def open_stores(
     )
 
 
-def _machine_stores(path: Path, clock: Clock, silent_seconds: float) -> Stores:
+def _machine_stores(path: Path, clock: Clock, silent_seconds: float, *, sets_aside: bool) -> Stores:
     from .sqlite import SqliteStore
 
-    store = SqliteStore(path, clock)
+    store = SqliteStore(path, clock, sets_aside=sets_aside)
     nodes = RecordedNodes(store.of("nodes"), clock, silent_seconds=silent_seconds)
     return Stores(
         attachments=store.of("volumeattachments"),

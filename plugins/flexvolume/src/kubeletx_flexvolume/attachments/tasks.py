@@ -106,7 +106,13 @@ def make_attachments(
     parts = _parts(settings, local, clock, draw)
     stores = parts.stores
     worker = ListWorker(
-        parts.own, lists=parts.lists, editor=parts.editor, local=local, guard=parts.guard, clock=clock
+        parts.own,
+        lists=parts.lists,
+        editor=parts.editor,
+        local=local,
+        guard=parts.guard,
+        clock=clock,
+        events=stores.events,
     )
     cleanup = make_cleanup(
         settings.node,
@@ -126,6 +132,7 @@ def make_attachments(
         guard=parts.guard,
         identity=stores.identity,
         memory=memory,
+        events=stores.events,
     )
 
     async def before_serving() -> None:
@@ -155,6 +162,7 @@ def _parts(
         node=settings.node,
         clock=clock,
         silent_seconds=settings.silent_seconds,
+        sets_aside=True,
     )
     return _Parts(
         own=OwnNode(name=settings.node, boot_id=settings.boot_id),

@@ -9,7 +9,7 @@ import click
 import msgspec
 import structlog
 
-from kubeletx.api import NotFound, Record, Records
+from kubeletx.api import Internal, NotFound, Record, Records
 
 from .clock import LoopClock
 from .editing import record_editor
@@ -38,10 +38,12 @@ def scanner_of(stores: Stores) -> Scanner:
     )
 
 
-async def entry_rows(records: Records, volumes: Sequence[str]) -> list[Row]:
+async def entry_rows(
+    records: Records, volumes: Sequence[str], problems: list[str] | None = None
+) -> list[Row]:
     """Return a row for each entry of these volumes; no volumes: of all.
 
-    Raises NotFound for a volume without a record.
+    `problems`: gets the errors of records that cannot be read. Raises NotFound for a volume without a record.
     """
     if volumes:
         found = [await _record(records, name) for name in volumes]
@@ -53,7 +55,15 @@ async def entry_rows(records: Records, volumes: Sequence[str]) -> list[Row]:
             if not is_image_record(one.name)
         }
         found = [by_name[name] for name in sorted(by_name)]
-    return [_row(record.name, entry) for record in found for entry in entries_of(record)]
+    rows = []
+    for record in found:
+        try:
+            rows += [_row(record.name, entry) for entry in entries_of(record)]
+        except Internal as error:
+            if problems is None:
+                raise
+            problems.append(str(error))
+    return rows
 
 
 def print_rows(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, as_json: bool) -> None:
@@ -89,7 +99,10 @@ async def release_volume(stores: Stores, volume: str, node: str) -> int:
         raise NotFound(f"volume {volume} has no entry of node {node}; nodes with entries: {others}")
     why = f"an administrator has released it on {os.uname().nodename}"
     now = clock.now()
-    await GarbageLists(stores.stale, clock).add(item_of(volume, one, why=why, now=now) for one in gone)
+    try:
+        await GarbageLists(stores.stale, clock).add(item_of(volume, one, why=why, now=now) for one in gone)
+    except Internal as error:  # the node also notices that its entry is gone
+        click.echo(f"Warning: {error}", err=True)
 
     keys = {one.key for one in gone}
     for name in (*sorted({image for one in gone for image in one.images}), volume):

@@ -32,12 +32,25 @@ def pid_of(pid_file: Path) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def end_daemon(pid_file: Path, word: str, *, grace_seconds: float, kill_seconds: float = 3.0) -> bool:
+def daemons_of(program: str, directory: Path) -> dict[int, Path]:
+    """Return the PIDs of the processes of a program with an argument that is a path in `directory`, with that path.
+
+    A process that has another directory at this path, such as one in a container, is not among them. Blocks.
+    """
+    found = {}
+    for pid in (int(one.name) for one in _PROC.iterdir() if one.name.isdigit()):
+        name, *words = os.fsdecode(_command_line(pid)).split("\0")
+        path = next((word for word in words if word.startswith(f"{directory}/")), "")
+        if path and Path(name).name == program and _is_same(pid, directory):
+            found[pid] = Path(path)
+    return found
+
+
+def end_daemon(pid: int, word: str, *, grace_seconds: float, kill_seconds: float = 3.0) -> bool:
     """End the process with SIGTERM, and after `grace_seconds` with SIGKILL; 0: at once. Blocks.
 
-    Returns True if it has ended, or did not run.
+    Returns True if it has ended, or did not run; also if its command line does not contain `word`.
     """
-    pid = pid_of(pid_file)  # the daemon removes the file
     with _process(pid, word) as descriptor:
         if descriptor is None:
             return True
@@ -63,13 +76,23 @@ def _process(pid: int, word: str) -> Iterator[int | None]:
         yield None
         return
     try:
-        try:
-            line = (_PROC / str(pid) / "cmdline").read_bytes()
-        except OSError:
-            line = b""
-        yield descriptor if os.fsencode(word) in line else None
+        yield descriptor if os.fsencode(word) in _command_line(pid) else None
     finally:
         os.close(descriptor)
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_same(pid: int, directory: Path) -> bool:
+    try:
+        return Path(f"{_PROC}/{pid}/root{directory}").samefile(directory)
+    except OSError:
+        return False
 
 
 def _has_ended(descriptor: int, seconds: float) -> bool:

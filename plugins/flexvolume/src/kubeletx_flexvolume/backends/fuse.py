@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kubeletx.api import Blocking, Unavailable
+import structlog
+
+from kubeletx.api import Blocking, KubeletxError, Unavailable
 
 from ..agent.commands import Commands
 from ..agent.files import file_stem, private_directory, replace_file
@@ -24,14 +26,18 @@ from ..attachments.holder import Holder
 from ..mount_table import MountEntry, find_topmost
 from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
-from .daemons import end_daemon, is_running, pid_of
+from .daemons import daemons_of, end_daemon, is_running, pid_of
 from .file_locks import is_locked
 from .loop_devices import LoopDevices
 from .pools import Pools
 from .sharing import check_one_writer
 
+log = structlog.get_logger(__name__)
+
 NAME: Final = "fuse"
 PARAMETERS: Final[frozenset[str]] = frozenset()
+_PROGRAM: Final = "qemu-storage-daemon"
+_PID_FILE: Final = "daemon.pid"
 _START_SECONDS: Final = 15.0
 _GRACE_SECONDS: Final = 5.0
 _UNMOUNT_SECONDS: Final = 15.0
@@ -115,6 +121,24 @@ class FuseBackend:
         await self._unmount_export(volume.name)
         await self._blocking(_remove_files, export)
 
+    async def end_orphans(self, names: Collection[str]) -> None:
+        """End the daemons of volumes that are not among `names`, and remove their exports: their journals are lost.
+
+        A failure is logged: the next start repeats it.
+        """
+        known = {file_stem(name) for name in names}
+        for stem in sorted(await self._blocking(self._stems) - known):
+            log.warning("Began to end an orphaned storage daemon", volume=stem)
+            try:
+                await self.detach(StorageVolume(name=stem, backend=NAME, image=stem))
+            except KubeletxError as error:
+                log.error("Failed to end an orphaned storage daemon", volume=stem, err=str(error))
+
+    def _stems(self) -> set[str]:
+        """Return the names of the directories of all exports, and of daemons that run."""
+        daemons = daemons_of(_PROGRAM, self._directory).values()
+        return {one.name for one in (*self._directory.glob("*"), *(one.parent for one in daemons))}
+
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         if self._pools.get(volume).is_shared:
             return FenceResult(fenced=False, why=f"other machines reach pool {volume.pool}, too")
@@ -149,12 +173,9 @@ class FuseBackend:
             raise result.problem(f"volume {volume.name}")
 
     async def _end(self, name: str, *, grace_seconds: float) -> None:
-        pid_file = self._pid_file(name)
-        has_ended = await self._blocking(_end_daemon, pid_file, str(self._export(name)), grace_seconds)
-        if not has_ended:
-            raise Unavailable(
-                f"volume {name}: qemu-storage-daemon, PID {pid_of(pid_file)}, does not end after SIGKILL"
-            )
+        pid = await self._blocking(_end_daemons, self._export(name), grace_seconds)
+        if pid:
+            raise Unavailable(f"volume {name}: qemu-storage-daemon, PID {pid}, does not end after SIGKILL")
 
     async def _unmount_export(self, name: str) -> None:
         """Unmount the export of a daemon that was killed; the mount fails every call until then."""
@@ -171,7 +192,7 @@ class FuseBackend:
         )  # no image has this name, so that no search asks a hanging export
 
     def _pid_file(self, name: str) -> Path:
-        return self._export(name).with_name("daemon.pid")
+        return self._export(name).with_name(_PID_FILE)
 
     def _is_served(self, name: str) -> bool:
         return is_running(self._pid_file(name), str(self._export(name)))
@@ -194,9 +215,9 @@ def _daemon_command(path: str, export: Path, *, read_only: bool) -> list[str]:
         "writable": not read_only,
     }
     options = [word for part in (file, disk) for word in ("--blockdev", json.dumps(part))]
-    pid_file = str(export.with_name("daemon.pid"))
+    pid_file = str(export.with_name(_PID_FILE))
     return [
-        "qemu-storage-daemon",
+        _PROGRAM,
         "--daemonize",
         "--pidfile",
         pid_file,
@@ -215,11 +236,19 @@ def _make_files(export: Path, path: str) -> None:
 
 def _remove_files(export: Path) -> None:
     directory = export.parent
-    for name in ("daemon.pid", "source", export.name):
+    for name in (_PID_FILE, "source", export.name):
         (directory / name).unlink(missing_ok=True)
     if directory.exists():
         directory.rmdir()
 
 
-def _end_daemon(pid_file: Path, word: str, grace_seconds: float) -> bool:
-    return end_daemon(pid_file, word, grace_seconds=grace_seconds)
+def _end_daemons(export: Path, grace_seconds: float) -> int:
+    """End all daemons of an export; return the PID of one that does not end, or 0.
+
+    A daemon has no PID file if the agent was killed while it started.
+    """
+    noted = pid_of(export.with_name(_PID_FILE))  # the daemon removes the file
+    for pid in {noted, *daemons_of(_PROGRAM, export.parent)}:
+        if not end_daemon(pid, str(export), grace_seconds=grace_seconds):
+            return pid
+    return 0
