@@ -200,7 +200,13 @@ def test_every_event_is_named_and_no_other(page: str) -> None:
     text = (DOCS / page).read_text()
     if page == "reference.md":
         text = text.partition("\n### Events of the storage agent\n")[2].partition("\n## ")[0]
-    known = {events.LOCK_BROKEN, events.ENTRY_REMOVED, finalizers.WAITING, cleaner.BLOCKED}
+    known = {
+        events.LOCK_BROKEN,
+        events.ENTRY_REMOVED,
+        events.NOT_REMOVED,
+        finalizers.WAITING,
+        cleaner.BLOCKED,
+    }
     known |= {reason for reason, _ in cleaner._WORDS.values()}
     for reason in known:
         assert f"`{reason}`" in text, reason

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 COMPONENT: Final = "kubeletx-flexvolume"
 LOCK_BROKEN: Final = "AttachmentLockBroken"
 ENTRY_REMOVED: Final = "AttachmentEntryRemoved"
-NOT_DETACHED: Final = "AttachmentNotRemoved"
+NOT_REMOVED: Final = "AttachmentNotRemoved"
 
 
 class EventSubject(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from ..agent.local import LocalVolumes
 from ..values import StorageVolume
 from .deadlines import within
 from .editing import RecordEditor
-from .events import LOGGED, NOT_DETACHED, AttachmentEvents
+from .events import LOGGED, NOT_REMOVED, AttachmentEvents
 from .garbage import GarbageItem, GarbageLists, Items, is_outdated
 from .guard import VolumeGuard
 from .record import AttachmentEntry
@@ -91,7 +91,7 @@ class Dropper:
                 message = (
                     f"Node {self._node} cannot remove volume {name} yet, and tries again: {error} ({why})"
                 )
-                await self._events.of_volume(name, reason=NOT_DETACHED, message=message)
+                await self._events.of_volume(name, reason=NOT_REMOVED, message=message)
             raise
         self._reported.discard(name)
         log.warning("Removed a volume from this node", volume=name, why=why)
