@@ -1,7 +1,7 @@
 """Allowed mount options of each file system.
 
 They become one argument of mount(8), so each is matched as a whole; commas cannot appear. An option is allowed if it
-concerns this mount only: ``errors=panic``, for example, lets whoever can damage a volume stop the node. Sources: mount(8),
+concerns this mount only: with ``errors=panic``, for example, a damaged volume stops the node. Sources: mount(8),
 ext4(5), xfs(5), nfs(5).
 """
 
