@@ -28,7 +28,8 @@ from .host.process import apply_process_settings
 from .host.slow_calls import SlowCalls
 from .lifecycle import Assembly
 from .parts.root import DATABASE
-from .plugins import Plugins, load_plugins, log_plugins
+from .plugins import Plugins, load_agent_plugins, log_plugins
+from .plugins.loading import LOAD_SECONDS
 
 log = structlog.get_logger(__name__)
 
@@ -64,11 +65,13 @@ async def run_agent(
         if not (root / ID_FILE).exists():
             stack.callback(forget_failed_start, root, root / DATABASE, made_directory=not root.exists())
         slow = SlowCalls(config.root_dir, config.plugins.stall_seconds, config.plugins.stall_action)
-        plugins = plugins or load_plugins(
+        plugins = plugins or await load_agent_plugins(
             disabled=config.plugins.disabled,
             markers=CallMarkers(config.root_dir, watch=slow.watch),
             sections=config.runtimes.plugins,
             origin=config.origins.get("runtimes.plugins", ""),
+            seconds=min(LOAD_SECONDS, config.plugins.stall_seconds or LOAD_SECONDS),
+            variables=config.plugins.variables,
         )
         parts = await _built(stack, config, plugins)
         try:

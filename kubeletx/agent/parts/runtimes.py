@@ -94,6 +94,7 @@ def make_runtimes(
         on_settings=registry.put_settings,
         sections=config.runtimes.plugins,
         disabled=config.plugins.disabled,
+        variables=config.plugins.variables,
         markers=CallMarkers(
             root, watch=SlowCalls(root, config.plugins.stall_seconds, config.plugins.stall_action).watch
         ),

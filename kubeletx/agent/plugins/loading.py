@@ -34,6 +34,9 @@ from .versions import missing_name_problem, range_problem
 
 log = structlog.get_logger(__name__)
 
+LOAD_SECONDS = 30.0
+"""Deadline of one plugin's import and hooks."""
+
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):
     """All plugins that were found, sorted by name, and what they registered.
@@ -57,26 +60,28 @@ class Plugins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_plugins(
-    found: Iterable[EntryPoint] | None = None,
+    found: Iterable[EntryPoint | LoadedPlugin] | None = None,
     *,
+    reported: Iterable[Candidate] = (),
     disabled: Collection[str] = (),
     markers: CallMarkers | None = None,
     sections: Mapping[str, Any] | None = None,
     origin: str = "",
 ) -> Plugins:
-    """Load every plugin, in the order of names. `found`: the entry points to load; None: all installed ones.
+    """Load every plugin, in the order of names. `found`: the plugins to load; None: all installed ones.
 
-    `disabled`: names of plugins or distributions that are not imported. `markers`: remember an import that ends the
+    `reported`: those of them that child processes have imported; all others are imported in this process. `disabled`: names of plugins or distributions that are not imported. `markers`: remember an import that ends the
     process; None: no files are read or written. `sections`: the plugins' sections of the configuration, and `origin`
     the file that contains them; a plugin of others for which they are wrong is failed. None: they are not checked.
     """
-    plugins = (
-        installed_plugins() if found is None else sorted(map(described, found), key=lambda one: one.name)
-    )
+    plugins = installed_plugins() if found is None else _sorted(found)
+    elsewhere = {one.about.identity: one for one in reported}
     markers = markers or CallMarkers(None)
     kinds, registrations = KindTable([PROGRAMS]), Registrations()
     candidates = [
-        disabled_candidate(one) if is_disabled(one, disabled) else load_candidate(one, markers)
+        disabled_candidate(one)
+        if is_disabled(one, disabled)
+        else elsewhere.get(one.identity) or load_candidate(one, markers)
         for one in plugins
     ]
     settled = settle_claims(candidates)
@@ -85,6 +90,39 @@ def load_plugins(
     loaded = [take_over(one, kinds, registrations) for one in settled]
     unknown = tuple(word for word in disabled if not any(is_disabled(one, [word]) for one in plugins))
     return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations, not_installed=unknown)
+
+
+async def load_agent_plugins(
+    *,
+    disabled: Collection[str] = (),
+    markers: CallMarkers | None = None,
+    sections: Mapping[str, Any] | None = None,
+    origin: str = "",
+    seconds: float = LOAD_SECONDS,
+    variables: Collection[str] = (),
+) -> Plugins:
+    """Load the installed plugins: those of this repository in this process, all others in child processes.
+
+    The arguments are those of `load_plugins`. `seconds`: deadline of one import in a child process. `variables`: names of
+    further environment variables of child processes.
+    """
+    found = installed_plugins()
+    others = [one for one in found if is_foreign(one) and not is_disabled(one, disabled)]
+    reported: list[Candidate] = []
+    if others:
+        from .isolated.registering import registered_by  # here: most agents have no such plugins
+
+        reported = await registered_by(
+            others, seconds=seconds, sections=sections, origin=origin, variables=variables
+        )
+    return load_plugins(
+        found, reported=reported, disabled=disabled, markers=markers, sections=sections, origin=origin
+    )
+
+
+def is_foreign(plugin: LoadedPlugin) -> bool:
+    """Return True if only child processes import the plugin: it belongs to another project, and can be imported."""
+    return not plugin.identity.is_own and not plugin.reason
 
 
 def check_settings(candidate: Candidate, sections: Mapping[str, Any], origin: str = "") -> Candidate:
@@ -176,6 +214,11 @@ def load_candidate(about: LoadedPlugin, markers: CallMarkers | None = None) -> C
             reason = f"{words} ({place})" if place else words
     _forget_modules(point, before)
     return Candidate(about=msgspec.structs.replace(about, reason=reason, traceback=trace))
+
+
+def _sorted(found: Iterable[EntryPoint | LoadedPlugin]) -> list[LoadedPlugin]:
+    plugins = [described(one) if isinstance(one, EntryPoint) else one for one in found]
+    return sorted(plugins, key=lambda one: one.name)
 
 
 def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:

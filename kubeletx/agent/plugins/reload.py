@@ -1,8 +1,8 @@
 """`RunningPlugins`: the plugins of a running agent; loads new ones for `kubeletx runtime reload`.
 
 Only plugins of distributions that are not loaded yet are loaded; running code is never replaced. A plugin that failed
-is tried again, since a missing dependency may have been installed. A new plugin is imported on a thread, with a
-deadline, and its registrations are added to the agent's tables only after that succeeded. A plugin that fails or hangs
+is tried again, since a missing dependency may have been installed. A new plugin is imported in a child process, one of
+this repository on a thread, with a deadline. Its registrations are added to the agent's tables only after that succeeded. A plugin that fails or hangs
 therefore changes nothing.
 
 Only the runtimes of a new plugin can be used at once. Its other registrations take effect at the next start of the
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -25,18 +25,24 @@ import structlog
 from kubeletx.api import BoundedThreadPool, KubeletxError, Unavailable
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
-from kubeletx.runtimes.plugins.identity import normal_name
+from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
 from .installed import installed_plugins
-from .loading import Plugins, disabled_candidate, is_disabled, load_candidate, log_plugin, take_over
+from .loading import (
+    LOAD_SECONDS,
+    Plugins,
+    disabled_candidate,
+    is_disabled,
+    is_foreign,
+    load_candidate,
+    log_plugin,
+    take_over,
+)
 from .registrations import Registrations
 
 log = structlog.get_logger(__name__)
-
-LOAD_SECONDS = 30.0
-"""Deadline of one plugin's import and hooks."""
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +67,16 @@ class RunningPlugins:
         sections: Mapping[str, Any] = MappingProxyType({}),
         disabled: Collection[str] = (),
         markers: CallMarkers | None = None,
+        variables: Collection[str] = (),
+        load_seconds: float = LOAD_SECONDS,
     ) -> None:
         """`on_settings`: called with the name and the settings of each new runtime kind.
 
         `find`: returns the installed plugins. `sections`: the plugins' sections of the configuration. `disabled`,
-        `markers`: as for `load_plugins`.
+        `markers`: as for `load_plugins`. `variables`: as for `load_agent_plugins`. `load_seconds`: deadline of one import.
         """
+        self._variables = variables
+        self._load_seconds = load_seconds
         self._sections = sections
         self._disabled = tuple(disabled)
         self._markers = markers or CallMarkers(None)
@@ -95,7 +105,7 @@ class RunningPlugins:
             installed = await self._threads.run(self._scan)
             running = {normal_name(one.distribution) for one in self._loaded.values() if one.state != FAILED}
             new = [one for one in installed if normal_name(one.distribution) not in running]
-            candidates = [await self._load(one) for one in new]
+            candidates = await self._load(new)
             found = tuple(self._enter(one) for one in settle_claims(candidates))
             return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(installed)))
 
@@ -103,14 +113,27 @@ class RunningPlugins:
         importlib.invalidate_caches()
         return list(self._find())
 
-    async def _load(self, plugin: LoadedPlugin) -> Candidate:
+    async def _load(self, plugins: Sequence[LoadedPlugin]) -> list[Candidate]:
+        """Import the plugins, those of other projects in child processes; return them in their order."""
+        foreign = [one for one in plugins if is_foreign(one) and not is_disabled(one, self._disabled)]
+        reported: dict[PluginIdentity, Candidate] = {}
+        if foreign:
+            from .isolated.registering import registered_by  # here: most agents have no such plugins
+
+            found = await registered_by(
+                foreign, seconds=self._load_seconds, sections=self._sections, variables=self._variables
+            )
+            reported = {one.about.identity: one for one in found}
+        return [reported.get(one.identity) or await self._load_here(one) for one in plugins]
+
+    async def _load_here(self, plugin: LoadedPlugin) -> Candidate:
         if is_disabled(plugin, self._disabled):
             return disabled_candidate(plugin)
         try:
-            async with asyncio.timeout(LOAD_SECONDS):
+            async with asyncio.timeout(self._load_seconds):
                 return await self._threads.run(load_candidate, plugin, self._markers)
         except TimeoutError:
-            reason = f"was not imported within {LOAD_SECONDS:g} s; reload again once it is repaired"
+            reason = f"was not imported within {self._load_seconds:g} s; reload again once it is repaired"
             return Candidate(about=msgspec.structs.replace(plugin, reason=reason))
         except Unavailable as error:
             return Candidate(about=msgspec.structs.replace(plugin, reason=str(error)))

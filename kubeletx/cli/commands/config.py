@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,16 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
     from kubeletx.agent.config.endpoints import check_plugins_part
     from kubeletx.agent.config.view import effective_values
     from kubeletx.agent.parts.settings import provider_plan
-    from kubeletx.agent.plugins import load_plugins
+    from kubeletx.agent.plugins import load_agent_plugins
     from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
     config = invocation.load()
     markers = CallMarkers(config.root_dir, writes=False)
-    plugins = load_plugins(disabled=config.plugins.disabled, markers=markers)
+    plugins = asyncio.run(
+        load_agent_plugins(
+            disabled=config.plugins.disabled, markers=markers, variables=config.plugins.variables
+        )
+    )
     check_plugins_part(config, plugins.kinds, plugins.registrations.settings())
     provider_plan(config)
     return effective_values(config)

@@ -28,24 +28,25 @@ class _Items(msgspec.Struct, frozen=True):
 
 
 def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
-    """Load the installed plugins in a process of their own, as an agent with this configuration would.
+    """Load the installed plugins as an agent with this configuration would. `config` None: no configuration is known."""
+    import asyncio
 
-    `config` None: no configuration is known. Plugins whose import ended the process of the agent on `root_dir` are not
-    imported.
-    """
-    from ..plugin_scan.request import ScanRequest
-    from ..plugin_scan.scan import scan_plugins
+    from kubeletx.agent.backend.about import plugin_views
+    from kubeletx.agent.plugins import load_agent_plugins
+    from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
     if config is None:
-        return _Items(items=scan_plugins(ScanRequest(root_dir=str(root_dir))))
-    request = ScanRequest(
-        root_dir=str(config.root_dir),
-        disabled=config.plugins.disabled,
-        isolation=dict(config.runtimes.plugin_isolation),
-        sections=dict(config.runtimes.plugins),
-        origin=config.origins.get("runtimes.plugins", ""),
-    )
-    return _Items(items=scan_plugins(request))
+        loading, isolation = load_agent_plugins(markers=CallMarkers(root_dir, writes=False)), {}
+    else:
+        loading = load_agent_plugins(
+            disabled=config.plugins.disabled,
+            markers=CallMarkers(config.root_dir, writes=False),
+            sections=config.runtimes.plugins,
+            origin=config.origins.get("runtimes.plugins", ""),
+            variables=config.plugins.variables,
+        )
+        isolation = dict(config.runtimes.plugin_isolation)
+    return _Items(items=tuple(plugin_views(asyncio.run(loading).loaded, isolation=isolation)))
 
 
 def _found(agent: AgentClient, invocation: Invocation) -> _Items:

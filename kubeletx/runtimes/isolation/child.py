@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 
 
 class ChildEvents:
@@ -194,7 +194,7 @@ def main() -> None:
 def run_child(serving: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `serving` in this child process, which ends with the agent."""
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getppid() == parent:  # otherwise the agent ended before the death signal was set
         with contextlib.suppress(KeyboardInterrupt):

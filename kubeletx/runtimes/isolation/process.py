@@ -33,8 +33,11 @@ class ChildProcess:
     time by the event loop's clock.
     """
 
-    def __init__(self, owner: str, process: asyncio.subprocess.Process, peer: Peer) -> None:
+    def __init__(
+        self, owner: str, process: asyncio.subprocess.Process, peer: Peer, *, ends_group: bool
+    ) -> None:
         self._process = process
+        self._ends_group = ends_group
         self._reading = asyncio.create_task(peer.run(), name=f"{owner} child")
         self.peer = peer
         self.control = cast("Control", remote_class(Control)(lambda: peer, CONTROL))
@@ -50,13 +53,15 @@ class ChildProcess:
         module: str = MODULE,
         descriptors: Sequence[int] = (),
         variables: Collection[str] = (),
+        ends_group: bool = False,
     ) -> ChildProcess:
         """Start a child process, and do the handshake with it.
 
         `owner`: for messages, such as ``runtime edge``. `server`: handles the child's calls to the agent. `program`:
         command of a program whose standard input and output are the socket; empty: the child is Python and runs
         `module`, whose arguments are the descriptors of the socket and of further `descriptors`. `variables`: names of
-        environment variables beside those of `child_environment`. Raises Unavailable if the process cannot be started,
+        environment variables beside those of `child_environment`. `ends_group`: the processes that it started end with
+        it; not for runtimes, whose containers may be such processes. Raises Unavailable if the process cannot be started,
         and the errors of `greet`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -77,10 +82,10 @@ class ChildProcess:
             agreement = await greet(who, reader, writer)
         except BaseException:
             writer.close()
-            await _kill(process)
+            await _kill(process, ends_group)
             raise
         peer = Peer(who, reader, writer, server, codec=agreement.codec, cancels=agreement.cancels)
-        return cls(owner, process, peer)
+        return cls(owner, process, peer, ends_group=ends_group)
 
     @property
     def pid(self) -> int:
@@ -92,18 +97,21 @@ class ChildProcess:
         """True while the process runs and its connection is open."""
         return self._process.returncode is None and not self.peer.is_closed
 
-    async def stop(self, grace_seconds: float) -> None:
+    async def stop(self, grace_seconds: float) -> int | None:
         """Close the connection, wait up to `grace_seconds` for the child's end, then kill it.
 
-        Processes of the runtime itself, such as containers, keep running.
+        Returns the exit code of a child that ended by itself, negative for a signal; None if it was killed. Processes of
+        a runtime itself, such as containers, keep running.
         """
         self.peer.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self._process.wait()
-        await _kill(self._process)
+        code = self._process.returncode
+        await _kill(self._process, self._ends_group)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
+        return code
 
 
 async def _spawn(
@@ -125,8 +133,14 @@ async def _spawn(
     )
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):  # it ended between the check and the signal
+async def _kill(process: asyncio.subprocess.Process, group: bool) -> None:
+    """Kill the process if it runs; with `group`, all processes of its group too, also if it has ended itself."""
+    with contextlib.suppress(ProcessLookupError):  # it has ended, or the group is empty
+        if group:
+            os.killpg(
+                process.pid, signal.SIGKILL
+            )  # the number is not reused while a process of the group exists
+        elif process.returncode is None:
             os.kill(process.pid, signal.SIGKILL)
+    if process.returncode is None:
         await process.wait()

@@ -35,9 +35,11 @@ from kubeletx.api import (
     UnitSummary,
 )
 
+from ..plugins.elsewhere import FactoryElsewhere
 from .codec import Encoded
-from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init, LogNote
+from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init
 from .kept import KeptChild
+from .notes import write_log
 from .peer import Emit, Peer
 from .process import ChildProcess
 from .remote import Served, remote_class
@@ -48,7 +50,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 CLOSE_SECONDS = 3.0
-_LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
 class IsolatedRuntime:
@@ -196,17 +197,23 @@ class HostServer:
             (event,) = args.decode(tuple[EventNote])
             self._host.events.record(event.ref, type=event.type, reason=event.reason, message=event.message)
         elif target == LOG:
-            (line,) = args.decode(tuple[LogNote])
-            fields = {k: v for k, v in line.fields.items() if k != "event"} | {"runtime": self._name}
-            level = line.level if line.level in _LEVELS else "info"
-            getattr(log, level)(line.event, **fields)
+            write_log(args, runtime=self._name)
+
+
+def _names_of(factory: RuntimeFactory | None, settings: Any) -> tuple[str, str]:
+    """Return the names of factory and settings type, for `Init`. Raises LookupError if they cannot be imported by name."""
+    if factory is None:
+        return "", ""  # a program gets plain values
+    if isinstance(factory, FactoryElsewhere):
+        if not factory.name or (settings is not None and not factory.settings):
+            raise LookupError("its factory or the class of its settings cannot be imported by name")
+        return factory.name, factory.settings if settings is not None else ""
+    return name_of(factory), name_of(type(settings)) if settings is not None else ""
 
 
 def _init_of(factory: RuntimeFactory | None, endpoint: Endpoint, settings: Any, host: Host) -> Init:
     try:
-        factory_name = name_of(factory) if factory is not None else ""
-        has_type = settings is not None and factory is not None  # a program gets plain values
-        settings_type = name_of(type(settings)) if has_type else ""
+        factory_name, settings_type = _names_of(factory, settings)
     except LookupError as error:
         raise InvalidConfig(
             obj=endpoint.origin,

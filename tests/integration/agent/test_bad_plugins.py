@@ -172,19 +172,22 @@ def kubeletx_register_health_checks(register):
 """
 
 
-@pytest.mark.parametrize("call", ["import", "factory"])
-def test_an_import_or_factory_that_blocks_the_start_is_logged_and_left_out_after_a_restart(
-    make: Callable[..., BadAgent], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
-) -> None:
-    monkeypatch.setenv("KUBELETX_TEST_SLOW", call)
-    agent = make("lacks-methods", pluginStallTimeout="2s", pluginIsolation={"slow": "none"})
-    info = tmp_path / "site" / "slow_plugin-1.0.dist-info"
+def install_slow(site: Path) -> None:
+    info = site / "slow_plugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-plugin\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[kubeletx]\nslow = site_slow\n")
-    (tmp_path / "site" / "site_slow.py").write_text(IMPORT)
+    (site / "site_slow.py").write_text(IMPORT)
+
+
+def test_a_factory_that_blocks_the_start_is_logged_and_left_out_after_a_restart(
+    make: Callable[..., BadAgent], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBELETX_TEST_SLOW", "factory")
+    agent = make("lacks-methods", pluginStallTimeout="8s", pluginIsolation={"slow": "none"})
+    install_slow(tmp_path / "site")
     first = agent.start()
-    agent.wait_line("Waiting for a plugin", f"call={call}", "plugin=slow", "slow-plugin 1.0")
+    agent.wait_line("Waiting for a plugin", "call=factory", "plugin=slow", "slow-plugin 1.0")
     assert first.wait(GUARD_SECONDS) == 3, agent.log.read_text()
     assert "Plugin held up the start for too long" in agent.log.read_text()
     (dump,) = (agent.root / "dumps").iterdir()
@@ -194,3 +197,16 @@ def test_an_import_or_factory_that_blocks_the_start_is_logged_and_left_out_after
     agent.wait_line("the agent's process ended while plugin slow (slow-plugin 1.0) was called", "rm ")
     second.send_signal(signal.SIGTERM)
     assert second.wait(GUARD_SECONDS) == 0, agent.log.read_text()
+
+
+def test_an_import_that_blocks_costs_the_start_its_deadline_alone(
+    make: Callable[..., BadAgent], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBELETX_TEST_SLOW", "import")
+    agent = make("lacks-methods", pluginStallTimeout="8s")
+    install_slow(tmp_path / "site")
+    process = agent.start()
+    agent.wait_line("Loaded plugin", "plugin=slow", "state=failed", "did not return within 8 s")
+    agent.wait_line("Started ", "runtimes=bad")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(GUARD_SECONDS) == 0, agent.log.read_text()

@@ -1,7 +1,8 @@
-"""The child process of a distribution: ``python -m kubeletx.agent.plugins.isolated.child FD SINK_FD``.
+"""The child process of a distribution: ``python -m kubeletx.agent.plugins.isolated.child FD [SINK_FD]``.
 
-It imports the distribution's plugins, makes what they registered, and handles the agent's calls to it until the agent
-closes the socket or dies.
+It imports the distribution's plugins, and handles the agent's calls until the agent closes the socket or dies. At its
+start, the agent asks such a process what each plugin registers, without SINK_FD. Later it asks one to make what was
+registered, and calls that.
 """
 
 from __future__ import annotations
@@ -34,8 +35,19 @@ from ..host import RegistrationHost
 from ..host_parts import PluginHostParts
 from ..loading import load_candidate
 from ..registrations import Hook, Registration
-from .control import CLUSTER, RECORDS, SINK, PluginEntry, RunningSource, ServicesControl, ServicesInit
+from .control import (
+    CLUSTER,
+    RECORDS,
+    SINK,
+    Imports,
+    PluginEntry,
+    Registered,
+    RunningSource,
+    ServicesControl,
+    ServicesInit,
+)
 from .guarded import Broken, Guarded
+from .importing import Importer
 from .sink_calls import BlockingSink, SinkConnection
 
 PROTOCOLS = {
@@ -50,16 +62,26 @@ PROTOCOLS = {
 class ChildServices:
     """Imports the plugins and makes what they registered; implements `ServicesControl`."""
 
-    def __init__(self, served: Served, sinks: SinkConnection) -> None:
-        """`served`: gets the objects that the agent may call. `sinks`: connection to the agent for pod sources."""
+    def __init__(self, served: Served, sinks: SinkConnection | None) -> None:
+        """`served`: gets the objects that the agent may call. `sinks`: connection to the agent for pod sources.
+
+        `sinks` None: `init` is not called.
+        """
         self._served = served
         self._sinks = sinks
         self.peer: Peer | None = None
 
+    async def register(self, imports: Imports) -> tuple[Registered, ...]:
+        """Import the plugins of one distribution in a fork, and return what each registered."""
+        _extend_path(imports.sys_path)
+        importer = Importer(imports.seconds, imports.sections, imports.origin)
+        return tuple(await importer.registered([_about(one) for one in imports.plugins]))
+
     async def init(self, init: ServicesInit) -> None:
         """Import the plugins and call the factories. A failure of one is the answer to each call of it."""
         assert self.peer is not None
-        sys.path[:] = [*sys.path, *(path for path in init.sys_path if path not in sys.path)]
+        assert self._sinks is not None
+        _extend_path(init.sys_path)
         parts = _host_parts(init, self.peer)
         found, problems = _registrations(init.plugins)
         for name, hook in init.hooks.items():
@@ -82,19 +104,26 @@ def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registrati
     found: dict[str, Registration] = {}
     problems = []
     for one in plugins:
-        candidate = load_candidate(
-            LoadedPlugin(
-                name=one.name,
-                distribution=one.distribution,
-                version=one.version,
-                state=FAILED,
-                source=one.value,
-            )
-        )
+        candidate = load_candidate(_about(one))
         found.update({item.name: item for item in candidate.registrations})
         if candidate.about.reason:
             problems.append(candidate.about.reason)
     return found, problems
+
+
+def _extend_path(more: Iterable[str]) -> None:
+    sys.path[:] = [*sys.path, *(path for path in more if path not in sys.path)]
+
+
+def _about(plugin: PluginEntry) -> LoadedPlugin:
+    return LoadedPlugin(
+        name=plugin.name,
+        distribution=plugin.distribution,
+        version=plugin.version,
+        state=FAILED,
+        source=plugin.value,
+        made_for=plugin.made_for,
+    )
 
 
 def _settings(registration: Registration, init: ServicesInit) -> Any:
@@ -135,11 +164,11 @@ def _remote_cluster(peer: Peer) -> ClusterObjects:
 
 
 def main() -> None:
-    """Run the child process; its arguments are the descriptors of its two sockets."""
-    descriptor, sink_descriptor = map(int, sys.argv[1:3])
+    """Run the child process; its arguments are the descriptors of its sockets."""
+    descriptor, *more = map(int, sys.argv[1:])
 
     async def serving() -> None:
-        sinks = SinkConnection(sink_descriptor)
+        sinks = SinkConnection(more[0]) if more else None
         await serve(descriptor, lambda served: ChildServices(served, sinks), ServicesControl)
 
     run_child(serving)

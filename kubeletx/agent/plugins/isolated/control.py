@@ -14,12 +14,62 @@ SINK = "sink:"
 
 
 class PluginEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin of the distribution. `value`: its entry point, as ``module`` or ``module:object``."""
+    """One plugin of the distribution. `value`: its entry point, as ``module`` or ``module:object``.
+
+    `made_for`: as of `LoadedPlugin`.
+    """
 
     name: str
     value: str
     distribution: str
     version: str
+    made_for: str = ""
+
+
+class RegisteredItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a plugin registered, as plain values. `hook`: that of a registration, or ``runtime``.
+
+    `factory`, `settings`: names of the objects, as ``module:name``; empty if they cannot be imported by name.
+    `has_settings`: the plugin registered a class of settings. The other fields are those of `RuntimeKind` and
+    `Registration`.
+    """
+
+    hook: str
+    name: str
+    factory: str = ""
+    settings: str = ""
+    has_settings: bool = False
+    workload_types: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+    default_claim: bool = False
+    parameters: tuple[str, ...] = ()
+    period_seconds: float = 0.0
+    fails_open: bool = False
+    title: str = ""
+    sources: tuple[str, ...] = ()
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plugin registered, and its state, as of `LoadedPlugin` and `Candidate`."""
+
+    state: str
+    reason: str = ""
+    traceback: str = ""
+    is_known: bool = False
+    items: tuple[RegisteredItem, ...] = ()
+
+
+class Imports(msgspec.Struct, frozen=True, kw_only=True):
+    """Argument of `ServicesControl.register`.
+
+    `seconds`: deadline of one import. `sections`, `origin`: as for `load_plugins`. `sys_path`: import path of the agent.
+    """
+
+    plugins: tuple[PluginEntry, ...]
+    seconds: float
+    sections: dict[str, Any] | None
+    origin: str
+    sys_path: list[str]
 
 
 class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +93,12 @@ class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
 class ServicesControl(Protocol):
     """Calls of the agent that control the child process itself."""
 
+    async def register(self, imports: Imports) -> tuple[Registered, ...]:
+        """Import the plugins of one distribution in a fork, call their hooks, and return what each registered."""
+        ...
+
     async def init(self, init: ServicesInit) -> None:
-        """Import the plugins and call the factories; this is the agent's first call to a new child."""
+        """Import the plugins and call the factories; the agent calls it before it calls what they make."""
         ...
 
     async def ping(self) -> None:

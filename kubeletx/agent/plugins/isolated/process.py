@@ -13,8 +13,9 @@ import structlog
 
 from kubeletx.api import ClusterObjects, KubeletxError, ObjectUser, PodUid, Records, TimedOut, Unavailable
 from kubeletx.runtimes.isolation.codec import Encoded
-from kubeletx.runtimes.isolation.control import CONTROL, EVENTS, LOG, EventNote, LogNote
+from kubeletx.runtimes.isolation.control import CONTROL, EVENTS, LOG, EventNote
 from kubeletx.runtimes.isolation.kept import KeptChild
+from kubeletx.runtimes.isolation.notes import write_log
 from kubeletx.runtimes.isolation.peer import Emit, Peer
 from kubeletx.runtimes.isolation.process import ChildProcess
 from kubeletx.runtimes.isolation.remote import Served, remote_class
@@ -29,7 +30,6 @@ MODULE = "kubeletx.agent.plugins.isolated.child"
 START_SECONDS = 30.0
 """Deadline of a child's start, with the import of its plugins and their factories."""
 CLOSE_SECONDS = 1.0
-_LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
 class PluginProcess:
@@ -129,6 +129,7 @@ class PluginProcess:
                 module=MODULE,
                 descriptors=(theirs.fileno(),),
                 variables=self._variables,
+                ends_group=True,
             )
         except BaseException:
             ours.close()
@@ -163,6 +164,18 @@ class SinkCalls:
 
     def note(self, target: str, method: str, args: Encoded) -> None:
         """Do nothing: the child sends no one-way messages here."""
+
+
+class Notes:
+    """Handles the log lines of a child that only imports plugins; implements `peer.CallHandler`."""
+
+    def __init__(self) -> None:
+        self.serve = Served().serve
+
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Write a log line."""
+        if target == LOG:
+            write_log(args, process="imports of plugins")
 
 
 class AgentObjects:
@@ -202,10 +215,7 @@ class AgentObjects:
                     event.ref, type=event.type, reason=event.reason, message=event.message
                 )
             case (name, "write") if name == LOG:
-                (line,) = args.decode(tuple[LogNote])
-                fields = {k: v for k, v in line.fields.items() if k != "event"}
-                level = line.level if line.level in _LEVELS else "info"
-                getattr(log, level)(line.event, **fields | {"distribution": self._distribution})
+                write_log(args, distribution=self._distribution)
             case (name, "follow") if name == CLUSTER and self._parts.cluster is not None:
                 (user,) = args.decode(tuple[ObjectUser])
                 self._parts.cluster.follow(user)

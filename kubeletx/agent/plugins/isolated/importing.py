@@ -1,0 +1,183 @@
+"""`Importer`: imports the plugins of one distribution in a fork of this child process, which imports none itself.
+
+    child ─ fork ─▶ imports a, b, c, one after another ═ pipe ═▶ what each registered
+                    ended or hangs in b: b is failed; the next fork imports c
+
+A fork has the modules of kubeletx already, which take most of the time of a start, and one distribution cannot change the
+modules of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kubeletx.runtimes.isolation.child import PR_SET_PDEATHSIG
+from kubeletx.runtimes.isolation.handshake import framed
+from kubeletx.runtimes.plugins.process_state import HIGH_DESCRIPTOR
+
+from ..candidates import FAILED, Candidate, LoadedPlugin
+from ..loading import check_settings, load_candidate
+from .control import Registered
+from .registered import registered
+
+LARGEST: Final = 1024 * 1024
+"""Largest size in bytes of what one plugin registers."""
+_END_SECONDS: Final = 0.5
+
+
+class Importer:
+    """Imports plugins of one distribution. `seconds`: deadline of one import. `sections`, `origin`: as for `load_plugins`."""
+
+    def __init__(self, seconds: float, sections: Mapping[str, Any] | None, origin: str) -> None:
+        self._seconds = seconds
+        self._sections = sections
+        self._origin = origin
+
+    async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[Registered]:
+        """Return what each plugin registered; a failed plugin has the reason."""
+        found: list[Registered] = []
+        while len(found) < len(plugins):
+            rest = plugins[len(found) :]
+            try:
+                async with _Fork(partial(self._import, rest)) as fork:
+                    for _ in rest:
+                        async with asyncio.timeout(self._seconds):
+                            found.append(await fork.read())
+                continue
+            except TimeoutError:
+                words = f"did not return within {self._seconds:g} s"
+            except _Ended as end:
+                words = str(end)
+            plugin = plugins[len(found)]
+            found.append(
+                Registered(
+                    state=FAILED,
+                    reason=f"the import of {plugin.identity} {words}; repair or uninstall the plugin, or leave it out "
+                    f"with --disable-plugin={plugin.name}",
+                )
+            )
+        return found
+
+    def _import(self, plugins: Sequence[LoadedPlugin], writer: int) -> None:
+        # Its number is out of the reach of an import that closes all low ones, as it would close the agent's connection.
+        high = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+
+        def write(data: bytes) -> None:
+            left = memoryview(framed(data))
+            while left:
+                left = left[os.write(high, left) :]
+
+        for plugin in plugins:
+            candidate = load_candidate(plugin)
+            if self._sections is not None:
+                own = {name: value for name, value in self._sections.items() if name in candidate.names}
+                checked = check_settings(candidate, own, self._origin)
+                candidate = msgspec.structs.replace(candidate, about=checked.about)
+            if _is_closed(writer):
+                reason = "its import closes descriptors that it has not opened; repair the plugin"
+                candidate = Candidate(about=msgspec.structs.replace(plugin, state=FAILED, reason=reason))
+            write(msgspec.msgpack.encode(registered(candidate)))
+
+
+class _Ended(Exception):
+    """The fork has ended; the message says how, as words after "the import of PLUGIN"."""
+
+
+class _Fork:
+    """Context of a fork, which runs `work` with the descriptor of its pipe; afterwards it is killed, with all processes that it started."""
+
+    def __init__(self, work: Callable[[int], None]) -> None:
+        self._work = work
+
+    async def __aenter__(self) -> _Fork:
+        reader, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _run(self._work, writer)
+        os.close(writer)
+        loop = asyncio.get_running_loop()
+        self._frames = asyncio.StreamReader(limit=LARGEST)
+        self._pipe, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._frames), os.fdopen(reader, "rb")
+        )
+        self._exit = loop.create_future()
+        self._pidfd = os.pidfd_open(self._pid)
+        loop.add_reader(self._pidfd, self._exited)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # no process of its session is left
+            os.killpg(self._pid, signal.SIGKILL)
+        if not self._exit.done():
+            os.kill(
+                self._pid, signal.SIGKILL
+            )  # it may not have a session yet; it is not reaped, so the number is its own
+            await self._exit
+        os.close(self._pidfd)
+        self._pipe.close()
+
+    async def read(self) -> Registered:
+        """Return the next plugin's report. Raises `_Ended` if the process ends before."""
+        frame = asyncio.create_task(self._frame(), name="import of a plugin")
+        # A process that the plugin has forked may keep the pipe open.
+        await asyncio.wait((frame, self._exit), return_when=asyncio.FIRST_COMPLETED)
+        if not frame.done():
+            await asyncio.wait((frame,), timeout=_END_SECONDS)  # what it wrote before its end
+        frame.cancel()
+        (result,) = await asyncio.gather(frame, return_exceptions=True)
+        if isinstance(result, Registered):
+            return result
+        if isinstance(result, _Ended):
+            raise result
+        await asyncio.wait((self._exit,), timeout=_END_SECONDS)
+        raise _Ended(_words(self._exit.result()) if self._exit.done() else "closed the files of its process")
+
+    async def _frame(self) -> Registered:
+        size = int.from_bytes(await self._frames.readexactly(4), "big")
+        if size > LARGEST:
+            raise _Ended(f"registered more than {LARGEST} bytes")
+        return msgspec.msgpack.decode(await self._frames.readexactly(size), type=Registered)
+
+    def _exited(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self._exit.set_result(os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1]))
+
+
+def _run(work: Callable[[int], None], writer: int) -> None:
+    """Run `work` in the fork, and end it without any of the exit functions that plugins or the child registered."""
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        structlog.reset_defaults()  # the connection to the agent belongs to the child
+        work(writer)
+    finally:
+        os._exit(0)
+
+
+def _is_closed(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return True
+    return False
+
+
+def _words(code: int) -> str:
+    if code >= 0:
+        return f"ended its process with exit code {code}"
+    try:
+        return f"ended its process with {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended its process with signal {-code}"

@@ -1,0 +1,106 @@
+"""Converts what a plugin registered to plain values in the child, and to the agent's tables of registrations there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import msgspec
+
+from kubeletx.api import Unavailable
+from kubeletx.runtimes.endpoints.kinds import RuntimeKind
+from kubeletx.runtimes.isolation.wire import name_of
+from kubeletx.runtimes.plugins.elsewhere import FactoryElsewhere
+from kubeletx.runtimes.plugins.process_state import restored_process
+
+from ..candidates import FAILED, Candidate, LoadedPlugin
+from ..loading import load_candidate
+from ..registrations import Hook, Registration
+from .control import Registered, RegisteredItem
+
+_RUNTIME: Final = "runtime"
+_KIND_FIELDS: Final = ("name", "workload_types", "schemes", "default_claim", "parameters")
+_FIELDS: Final = ("name", "period_seconds", "fails_open", "title", "sources")
+_SECTION: Final = cast("type[Any]", dict[str, Any])
+"""Settings in the agent: the section of the configuration. The child decodes it with the plugin's class."""
+
+
+def registered(candidate: Candidate) -> Registered:
+    """Return what the plugin registered as plain values."""
+    kinds = [_plain(_RUNTIME, kind, _KIND_FIELDS) for kind in candidate.kinds]
+    others = [_plain(one.hook.value, one, _FIELDS) for one in candidate.registrations]
+    return Registered(
+        state=candidate.about.state,
+        reason=candidate.about.reason,
+        traceback=candidate.about.traceback,
+        is_known=candidate.is_known,
+        items=(*kinds, *others),
+    )
+
+
+def candidate_of(plugin: LoadedPlugin, found: Registered) -> Candidate:
+    """Return the plugin with what it registered in a child process. Its factories import it there, see `FactoryElsewhere`."""
+    about = msgspec.structs.replace(plugin, state=found.state, reason=found.reason, traceback=found.traceback)
+
+    def common(item: RegisteredItem, fields: tuple[str, ...]) -> dict[str, Any]:
+        module = plugin.source.partition(":")[0].strip()
+        return {
+            **{name: getattr(item, name) for name in fields},
+            "factory": FactoryElsewhere(module, item.factory, item.settings, _importing(plugin, item)),
+            "settings": _SECTION if item.has_settings else None,
+            "plugin": plugin.name,
+            "distribution": plugin.distribution,
+            "version": plugin.version,
+        }
+
+    return Candidate(
+        about=about,
+        kinds=tuple(RuntimeKind(**common(one, _KIND_FIELDS)) for one in found.items if one.hook == _RUNTIME),
+        registrations=tuple(
+            Registration(hook=Hook(one.hook), source=plugin.source, **common(one, _FIELDS))
+            for one in found.items
+            if one.hook != _RUNTIME
+        ),
+        is_known=found.is_known,
+    )
+
+
+def _plain(hook: str, item: RuntimeKind | Registration, fields: tuple[str, ...]) -> RegisteredItem:
+    return RegisteredItem(
+        hook=hook,
+        factory=_name_or_empty(item.factory),
+        settings=_name_or_empty(item.settings) if item.settings is not None else "",
+        has_settings=item.settings is not None,
+        **{name: getattr(item, name) for name in fields},
+    )
+
+
+def _name_or_empty(thing: object) -> str:
+    try:
+        return name_of(thing)
+    except LookupError:
+        return ""
+
+
+def _importing(plugin: LoadedPlugin, item: RegisteredItem) -> Callable[..., Any]:
+    """Return the function that makes `item` in this process, as ``isolation=none`` wants."""
+
+    def make(*args: Any) -> Any:
+        with restored_process(plugin.identity):
+            candidate = load_candidate(plugin)
+        if candidate.about.state == FAILED:
+            raise Unavailable(candidate.about.reason)
+        found: list[RuntimeKind | Registration] = [
+            *(candidate.kinds if item.hook == _RUNTIME else ()),
+            *(one for one in candidate.registrations if one.hook.value == item.hook),
+        ]
+        own = next((one for one in found if one.name == item.name), None)
+        if own is None:
+            raise Unavailable(
+                f"{plugin.identity} registers no {item.hook} {item.name!r} any more; restart the agent"
+            )
+        *first, section, host = args
+        settings = None if own.settings is None else msgspec.convert(section or {}, own.settings)
+        return cast("Callable[..., Any]", own.factory)(*first, settings, host)
+
+    return make

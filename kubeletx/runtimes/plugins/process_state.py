@@ -1,0 +1,176 @@
+"""`restored_process`: undoes what the import of a plugin in the agent's process changed in that process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Unavailable
+
+from .identity import PluginIdentity
+
+log = structlog.get_logger(__name__)
+
+HIGH_DESCRIPTOR: Final = 400
+"""Copies of descriptors have this number or a higher one. The usual soft limit, which systemd sets too, is 1024."""
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+@contextlib.contextmanager
+def restored_process(plugin: PluginIdentity) -> Iterator[None]:
+    """Context of an import, after which the process is as before.
+
+    That are signals, umask, working directory, environment, open descriptors, and the configuration of log lines. A
+    change is undone and logged with the plugin. Raises Unavailable, which names the plugin, if it cannot be undone.
+    Descriptors that the import opened stay open.
+    """
+    state = _State()
+    try:
+        yield
+    finally:
+        changed = state.restore()
+        left = state.restore() if changed else []
+        state.close()
+    if left:
+        raise Unavailable(
+            f"{plugin}: its import changed the agent's process ({', '.join(left)}), and that cannot be undone; repair "
+            "the plugin, or run it in a process of its own (without isolation=none)"
+        )
+    if changed:
+        log.warning(
+            "Undid what the import of a plugin changed", plugin=str(plugin), changed=", ".join(changed)
+        )
+
+
+class _State:
+    def __init__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self._descriptors = {number: _copy(number) for number in _open_descriptors()}
+        low = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        self._directory, _ = _copy(low)
+        os.close(low)
+        self._umask = _umask()
+        self._environment = dict(os.environb)
+        self._signals = (
+            {number: signal.getsignal(number) for number in signal.valid_signals()} if is_main else {}
+        )
+        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._wakeup = _wakeup_descriptor() if is_main else None
+        self._hooks = (sys.excepthook, threading.excepthook, sys.stdout, sys.stderr)
+        self._structlog = structlog.get_config()
+        root = logging.getLogger()
+        self._logging = (list(root.handlers), root.level, logging.root.manager.disable)
+
+    def restore(self) -> list[str]:
+        """Undo every change; return words for what was changed."""
+        # Descriptors first: with its pipes and sockets closed, nothing else of the agent works.
+        parts = {
+            "open descriptors": self._restore_descriptors,
+            "working directory": self._restore_directory,
+            "umask": self._restore_umask,
+            "environment": self._restore_environment,
+            "signal handlers": self._restore_signals,
+            "configuration of log lines": self._restore_logs,
+        }
+        return [word for word, restore in parts.items() if restore()]
+
+    def close(self) -> None:
+        for number in (self._directory, *(copy for copy, _ in self._descriptors.values())):
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+    def _restore_descriptors(self) -> bool:
+        changed = False
+        for number, (copy, inheritable) in self._descriptors.items():
+            try:
+                if os.path.sameopenfile(number, copy):
+                    continue
+            except OSError:  # EBADF: it is closed
+                pass
+            # An epoll instance has the number and the open file, so this also restores what it waits for.
+            with contextlib.suppress(OSError):  # as below: EBADF if the copy is closed too
+                os.dup2(copy, number, inheritable=inheritable)
+            changed = True
+        return changed
+
+    def _restore_directory(self) -> bool:
+        try:
+            if os.path.samestat(Path.cwd().stat(), os.fstat(self._directory)):
+                return False
+        except OSError:  # the directory that the plugin changed to is gone
+            pass
+        with contextlib.suppress(OSError):  # the second look of `restored_process` finds it
+            os.fchdir(self._directory)
+        return True
+
+    def _restore_umask(self) -> bool:
+        return os.umask(self._umask) != self._umask
+
+    def _restore_environment(self) -> bool:
+        if dict(os.environb) == self._environment:
+            return False
+        os.environb.clear()
+        os.environb.update(self._environment)
+        return True
+
+    def _restore_signals(self) -> bool:
+        changed = signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked) != self._blocked
+        for number, handler in self._signals.items():
+            if signal.getsignal(number) is not handler:
+                changed = True
+                # None: a handler that is not from Python, which cannot be set again
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if self._wakeup is not None and _wakeup_descriptor() != self._wakeup:
+            changed = True
+            signal.set_wakeup_fd(self._wakeup)
+        return changed
+
+    def _restore_logs(self) -> bool:
+        now = structlog.get_config()
+        root = logging.getLogger()
+        hooks = (sys.excepthook, threading.excepthook, sys.stdout, sys.stderr)
+        own = (list(root.handlers), root.level, logging.root.manager.disable)
+        if now == self._structlog and own == self._logging and hooks == self._hooks:
+            return False
+        structlog.configure(**self._structlog)
+        root.handlers[:], level, disable = self._logging
+        root.setLevel(level)
+        logging.disable(disable)
+        sys.excepthook, threading.excepthook, sys.stdout, sys.stderr = self._hooks
+        return True
+
+
+def _open_descriptors() -> list[int]:
+    found = []
+    for name in os.listdir(_DESCRIPTORS):
+        with contextlib.suppress(OSError):  # the descriptor of this list itself
+            os.fstat(int(name))
+            found.append(int(name))
+    return found
+
+
+def _copy(number: int) -> tuple[int, bool]:
+    """Return a copy with a high number, out of the reach of code that closes all low ones, and whether it is inherited."""
+    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR), os.get_inheritable(number)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)  # the only way to read it that every kernel has
+    os.umask(mask)
+    return mask
+
+
+def _wakeup_descriptor() -> int:
+    number = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(number)
+    return number
