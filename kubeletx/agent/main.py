@@ -29,7 +29,7 @@ from .host.slow_calls import SlowCalls
 from .lifecycle import Assembly
 from .parts.root import DATABASE
 from .plugins import Plugins, load_agent_plugins, log_plugins
-from .plugins.loading import LOAD_SECONDS
+from .plugins.foreign import LOAD_SECONDS
 
 log = structlog.get_logger(__name__)
 

@@ -102,6 +102,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "How long the plugin of a runtime may block the agent before pluginStallAction is taken."),
     Setting("plugins.stall_action", "kubeletx.pluginStallAction", "", Choice(("restart", "log")),
             "restart: end the agent; its next start runs that plugin in a process of its own. log: only log and dump."),
+    Setting("plugins.memory_limit_bytes", "kubeletx.pluginMemoryLimit", "", Size(),
+            "Memory of the process of one distribution's plugins, except runtimes, with everything that it starts."),
+    Setting("plugins.process_limit", "kubeletx.pluginProcessLimit", "", Integer(low=16),
+            "Most processes and threads of the process of one distribution's plugins, with everything that it starts."),
+    Setting("plugins.cpu_weight", "kubeletx.pluginCPUWeight", "", Integer(low=1, high=10_000),
+            "CPU weight of the process of one distribution's plugins, as in cgroup v2; 100 is the weight of other services."),
     # sources
     Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
             "Directory of static pod manifests, or one file."),

@@ -76,7 +76,8 @@ class PluginSettings(Section, frozen=True, kw_only=True):
     source that has not delivered all its pods within this time is reported as degraded. `volume_seconds`: deadline of
     a volume driver's preparation, release or expansion of one volume. `stall_seconds`: time for which
     the plugin of a runtime may block the agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its
-    next start isolates the runtime) or ``log``.
+    next start isolates the runtime) or ``log``. `memory_limit_bytes`, `process_limit`, `cpu_weight`: of the child process
+    of one distribution, with all processes that it starts; the weight is that of cgroup v2, 100 the kernel's default.
     """
 
     disabled: tuple[str, ...] = ()
@@ -88,6 +89,9 @@ class PluginSettings(Section, frozen=True, kw_only=True):
     volume_seconds: float = 120.0
     stall_seconds: float = 30.0
     stall_action: str = "restart"
+    memory_limit_bytes: int = 512 * 1024 * 1024
+    process_limit: int = 512
+    cpu_weight: int = 100
 
 
 class SourceSettings(Section, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from typing import Any, TextIO, cast
 import structlog
 
 DEBUG_VERBOSITY = 4
+_LONGEST = 65_536
 _LOUD = structlog.make_filtering_bound_logger(logging.DEBUG)
 _QUIET = structlog.make_filtering_bound_logger(logging.INFO)
 
@@ -28,6 +29,7 @@ def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
         _drop_empty,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _shorten,
     ]
     if format == "json":
         renderer: Any = structlog.processors.JSONRenderer(sort_keys=False)
@@ -84,6 +86,14 @@ class _Bridge(logging.Handler):
         log = structlog.get_logger(record.name)
         error = record.exc_info[1] if record.exc_info else None
         log.log(record.levelno, record.getMessage(), library=record.name, err=str(error) if error else None)
+
+
+def _shorten(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Keep the end of texts that are very long, such as the traceback of an exception with such a message."""
+    return {
+        key: value[-_LONGEST:] if isinstance(value, str) and len(value) > _LONGEST else value
+        for key, value in event.items()
+    }
 
 
 def _drop_empty(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:

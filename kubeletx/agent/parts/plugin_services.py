@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +14,7 @@ from kubeletx.pods.model.sources import API, SourceTraits
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.static.manifest import ManifestReader
 
+from ..host.pod_cgroups import may_make_cgroups
 from ..plugins.host_parts import PluginHostParts
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
@@ -23,6 +24,8 @@ from .views import ViewsAssembly
 from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
+    from kubeletx.runtimes.isolation.limits import ChildCgroup
+
     from ..plugins.services import PluginServices
 
 
@@ -81,6 +84,7 @@ def make_plugins(
             events=node.events,
             records=StoreRecords(ctx.store).of,
             cluster=objects.get(API),
+            child_cgroup=_child_cgroup(ctx),
             volume_plugin_directory=ctx.config.volumes.plugin_dir,
         ),
         own_settings=ctx.plugins.decode_settings(ctx.config.runtimes.plugins),
@@ -93,6 +97,17 @@ def make_plugins(
     return PluginsAssembly(
         part=Part(name="plugins", close=(services.close,), health=(services.health,)), services=services
     )
+
+
+def _child_cgroup(ctx: PartContext) -> Callable[[str], ChildCgroup] | None:
+    """Return the function that returns the cgroup of a distribution's child; None if the agent makes no cgroups."""
+    if all(one.origin.is_own for one in ctx.plugins.registrations):
+        return None
+    if not may_make_cgroups(ctx.config.cgroups, ctx.host.trees):
+        return None
+    from ..plugins.isolated.cgroups import child_cgroups
+
+    return child_cgroups(ctx.host.trees, ctx.config.cgroups.root, ctx.config.plugins)
 
 
 def make_plugin_feeds(

@@ -5,7 +5,8 @@ implement these registrations. They are imported only if there are any (see `ser
 """
 
 from .candidates import LoadedPlugin
-from .loading import Plugins, load_agent_plugins, load_plugins, log_plugins
+from .foreign import load_agent_plugins
+from .loading import Plugins, load_plugins, log_plugins
 from .reload import RunningPlugins
 
 __all__ = ["LoadedPlugin", "Plugins", "RunningPlugins", "load_agent_plugins", "load_plugins", "log_plugins"]

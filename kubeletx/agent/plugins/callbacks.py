@@ -23,7 +23,7 @@ import structlog
 from kubeletx.api import Clock, Internal, KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.api.names import PLUGIN_ERROR
-from kubeletx.runtimes.plugins.failures import is_no_answer, package_of, place_of, words_of
+from kubeletx.runtimes.plugins.failures import is_no_answer, limited, package_of, place_of, words_of
 
 from .registrations import Registration
 
@@ -251,7 +251,7 @@ class Callbacks:
 def translated(registration: Registration, callback: str, error: BaseException) -> KubeletxError:
     """Return an exception of plugin code as a KubeletxError, with the registration and the plugin's line."""
     if isinstance(error, KubeletxError):
-        return error
+        return limited(error)
     text = problem_text(registration, callback, words_of(error))
     if isinstance(error, TimeoutError):
         return TimedOut(text)

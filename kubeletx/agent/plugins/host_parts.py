@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,9 @@ import msgspec
 
 from kubeletx.api import Clock, ClusterObjects, EventSink
 
-if TYPE_CHECKING:
-    from kubeletx.api import RecordKinds  # an agent without plugins does not load records
+if TYPE_CHECKING:  # an agent without plugins does not load these
+    from kubeletx.api import RecordKinds
+    from kubeletx.runtimes.isolation.limits import ChildCgroup
 
 
 class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,5 +28,7 @@ class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
     events: EventSink
     records: RecordKinds
     cluster: ClusterObjects | None = None
+    child_cgroup: Callable[[str], ChildCgroup] | None = None
+    """Returns the cgroup for the child process of a distribution; None: children have no cgroups of their own."""
     volume_plugin_directory: Path = Path()
     """Directory of executable volume drivers (``--volume-plugin-dir``)."""

@@ -34,9 +34,6 @@ from .versions import missing_name_problem, range_problem
 
 log = structlog.get_logger(__name__)
 
-LOAD_SECONDS = 30.0
-"""Deadline of one plugin's import and hooks."""
-
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):
     """All plugins that were found, sorted by name, and what they registered.
@@ -90,39 +87,6 @@ def load_plugins(
     loaded = [take_over(one, kinds, registrations) for one in settled]
     unknown = tuple(word for word in disabled if not any(is_disabled(one, [word]) for one in plugins))
     return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations, not_installed=unknown)
-
-
-async def load_agent_plugins(
-    *,
-    disabled: Collection[str] = (),
-    markers: CallMarkers | None = None,
-    sections: Mapping[str, Any] | None = None,
-    origin: str = "",
-    seconds: float = LOAD_SECONDS,
-    variables: Collection[str] = (),
-) -> Plugins:
-    """Load the installed plugins: those of this repository in this process, all others in child processes.
-
-    The arguments are those of `load_plugins`. `seconds`: deadline of one import in a child process. `variables`: names of
-    further environment variables of child processes.
-    """
-    found = installed_plugins()
-    others = [one for one in found if is_foreign(one) and not is_disabled(one, disabled)]
-    reported: list[Candidate] = []
-    if others:
-        from .isolated.registering import registered_by  # here: most agents have no such plugins
-
-        reported = await registered_by(
-            others, seconds=seconds, sections=sections, origin=origin, variables=variables
-        )
-    return load_plugins(
-        found, reported=reported, disabled=disabled, markers=markers, sections=sections, origin=origin
-    )
-
-
-def is_foreign(plugin: LoadedPlugin) -> bool:
-    """Return True if only child processes import the plugin: it belongs to another project, and can be imported."""
-    return not plugin.identity.is_own and not plugin.reason
 
 
 def check_settings(candidate: Candidate, sections: Mapping[str, Any], origin: str = "") -> Candidate:

@@ -29,13 +29,12 @@ from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
+from .foreign import LOAD_SECONDS, is_foreign
 from .installed import installed_plugins
 from .loading import (
-    LOAD_SECONDS,
     Plugins,
     disabled_candidate,
     is_disabled,
-    is_foreign,
     load_candidate,
     log_plugin,
     take_over,

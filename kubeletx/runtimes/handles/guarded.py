@@ -19,13 +19,13 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from types import CoroutineType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import structlog
 
 from kubeletx.api import Internal, KubeletxError, Session, TimedOut, Unavailable, names
 
-from ..plugins.failures import is_no_answer, place_of, words_of
+from ..plugins.failures import is_no_answer, limited, message_of, place_of, words_of
 from .checked import CHECKS, BrokenAnswer
 from .shapes import describe
 
@@ -74,22 +74,20 @@ class GuardedCalls:
                     method, f"returned {describe(awaitable)} and not a coroutine; define it with async def"
                 )
             result = await awaitable
-        except (KubeletxError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             raise
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not _is_running(task):
                 raise  # not from the plugin: the coroutine of this call is being closed
-            raise self.failed(method, error) from error
+            self.reraise(method, error)
         return self.checked(method, result, asked)
 
     def run(self, method: str, function: Callable[[], T]) -> T:
         """Call a plain function of the plugin, check its result by the rule for `method`, and return it."""
         try:
             result = function()
-        except KubeletxError:
-            raise
-        except BaseException as error:
-            raise self.failed(method, error) from error
+        except BaseException as error:  # noqa: BLE001 - `reraise` raises it
+            self.reraise(method, error)
         return self.checked(method, result)
 
     def stream(
@@ -101,10 +99,8 @@ class GuardedCalls:
         """
         try:
             items: Any = start()
-        except KubeletxError:
-            raise
-        except BaseException as error:
-            raise self.failed(method, error) from error
+        except BaseException as error:  # noqa: BLE001 - as above
+            self.reraise(method, error)
         if not hasattr(items, "__anext__"):
             if inspect.iscoroutine(items):
                 items.close()
@@ -114,10 +110,10 @@ class GuardedCalls:
     def failed(self, method: str, error: BaseException) -> KubeletxError:
         """Return the error for an exception that `method` raised; log the exception if it is a fault of the plugin."""
         if isinstance(error, KubeletxError):
-            return error
+            return limited(error)
         words = words_of(error)
         if isinstance(error, TimeoutError):
-            return TimedOut(f"{self.label}: {method}: {words if str(error) else 'timed out'}")
+            return TimedOut(f"{self.label}: {method}: {words if message_of(error) else 'timed out'}")
         if is_no_answer(error):
             return Unavailable(f"{self.label}: {method}: {words}")
         place = place_of(error, self._package)
@@ -160,6 +156,13 @@ class GuardedCalls:
             return cast("T", GuardedSession(self, found))
         return cast("T", found)
 
+    def reraise(self, method: str, error: BaseException) -> NoReturn:
+        """Raise the error for an exception that `method` raised, as `failed` returns it."""
+        found = self.failed(method, error)
+        if found is error:
+            raise found
+        raise found from error
+
     # --- private ---
 
     def _broken(self, method: str, problem: str) -> Internal:
@@ -196,12 +199,12 @@ class GuardedStream(Generic[T]):
         while True:
             try:
                 item = await self._items.__anext__()
-            except (StopAsyncIteration, KubeletxError, asyncio.CancelledError):
+            except (StopAsyncIteration, asyncio.CancelledError):
                 raise
             except BaseException as error:
                 if isinstance(error, GeneratorExit) and not _is_running(task):
                     raise
-                raise self._calls.failed(self._method, error) from error
+                self._calls.reraise(self._method, error)
             problem = self._wrong(item)
             if not problem:
                 return item

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, MutableMapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -38,6 +39,7 @@ from ..plugins.required_methods import capability_problem
 from .codec import CODECS, Encoded
 from .control import CONTROL, EVENTS, LOG, NETWORK, RUNTIME, Control, EventNote, Init, LogNote, Opened
 from .handshake import framed, read_hello, reply_to
+from .notes import MOST_FIELDS, text_of
 from .peer import Peer
 from .remote import Served, remote_class
 from .wire import find_object
@@ -58,7 +60,9 @@ class ChildEvents:
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
         """Send the event to the agent."""
-        self._peer.note(EVENTS, "record", (EventNote(ref=ref, type=type, reason=reason, message=message),))
+        self._peer.note(
+            EVENTS, "record", (EventNote(ref=ref, type=type, reason=reason, message=text_of(message)),)
+        )
 
 
 class ChildHost:
@@ -176,8 +180,8 @@ async def serve(
 
 def _forward_logs(peer: Peer) -> None:
     def forward(_logger: Any, level: str, entry: MutableMapping[str, Any]) -> str:
-        event = str(entry.pop("event", ""))
-        fields = {name: str(value) for name, value in entry.items()}
+        event = text_of(entry.pop("event", ""))
+        fields = {text_of(name): text_of(value) for name, value in islice(entry.items(), MOST_FIELDS)}
         peer.note(LOG, "write", (LogNote(level=level, event=event, fields=fields),))
         raise structlog.DropEvent
 

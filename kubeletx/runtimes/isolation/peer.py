@@ -20,6 +20,7 @@ import structlog
 
 from kubeletx.api import Internal, KubeletxError, Unavailable
 
+from ..plugins.failures import words_of
 from .codec import MSGPACK, Codec, Encoded
 from .wire import (
     LARGEST_FRAME,
@@ -246,7 +247,12 @@ class Peer:
             answer = failure_of(call.id, Unavailable(f"{call.method} was cancelled"))
         except Exception as error:  # noqa: BLE001 - the root of a served call
             answer = failure_of(call.id, _foreign(error, call.method))
-        self._send(answer)
+        try:
+            self._send(answer)
+        except Exception as error:  # noqa: BLE001 - a value of the plugin that cannot be encoded
+            self._send(
+                failure_of(call.id, Internal(f"{call.method}: its answer cannot be sent: {words_of(error)}"))
+            )
 
     def _forget(self, call_id: int, _done: asyncio.Task[None]) -> None:
         self._serving.pop(call_id, None)
@@ -271,5 +277,5 @@ def _answer(frame: Any) -> Answer:
 
 def _foreign(error: Exception, method: str) -> KubeletxError:
     """Convert an exception to a KubeletxError, as `calls.translate` does for a runtime in the agent's process."""
-    text = f"{method}: {type(error).__name__}: {error}"
+    text = f"{method}: {words_of(error)}"
     return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)

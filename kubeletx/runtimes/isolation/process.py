@@ -8,16 +8,19 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import cast
 
 import structlog
 
-from kubeletx.api import Unavailable
+from kubeletx.api import KubeletxError, Unavailable
 
 from .control import CONTROL, Control
 from .environment import child_environment
 from .handshake import greet
+from .limits import ChildCgroup, protect_agent
+from .output import ChildOutput
 from .peer import CallHandler, Peer
 from .remote import remote_class
 
@@ -34,10 +37,20 @@ class ChildProcess:
     """
 
     def __init__(
-        self, owner: str, process: asyncio.subprocess.Process, peer: Peer, *, ends_group: bool
+        self,
+        owner: str,
+        process: asyncio.subprocess.Process,
+        peer: Peer,
+        output: asyncio.ReadTransport,
+        *,
+        ends_group: bool,
+        cgroup: ChildCgroup | None = None,
     ) -> None:
+        self._owner = owner
         self._process = process
+        self._output = output
         self._ends_group = ends_group
+        self._cgroup = cgroup
         self._reading = asyncio.create_task(peer.run(), name=f"{owner} child")
         self.peer = peer
         self.control = cast("Control", remote_class(Control)(lambda: peer, CONTROL))
@@ -54,6 +67,7 @@ class ChildProcess:
         descriptors: Sequence[int] = (),
         variables: Collection[str] = (),
         ends_group: bool = False,
+        cgroup: ChildCgroup | None = None,
     ) -> ChildProcess:
         """Start a child process, and do the handshake with it.
 
@@ -61,31 +75,44 @@ class ChildProcess:
         command of a program whose standard input and output are the socket; empty: the child is Python and runs
         `module`, whose arguments are the descriptors of the socket and of further `descriptors`. `variables`: names of
         environment variables beside those of `child_environment`. `ends_group`: the processes that it started end with
-        it; not for runtimes, whose containers may be such processes. Raises Unavailable if the process cannot be started,
+        it; not for runtimes, whose containers may be such processes. `cgroup`: of the child, with its limits; None: it
+        stays in the agent's. Raises Unavailable if the process cannot be started,
         and the errors of `greet`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        writer_end, output = await ChildOutput.open(owner)
         try:
             process = await _spawn(
-                theirs.fileno(), program, module, descriptors, child_environment(os.environ, variables)
+                theirs.fileno(),
+                writer_end,
+                program,
+                module,
+                descriptors,
+                child_environment(os.environ, variables),
             )
         except OSError as error:
             ours.close()
+            output.close()
             what = program[0] if program else "its process"
             raise Unavailable(f"{owner}: cannot start {what}: {error.strerror}") from error
         finally:
             theirs.close()
+            os.close(writer_end)
+        protect_agent(process.pid)
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours)
         who = f"the process of {owner}"
         try:
+            if cgroup is not None:  # before the handshake: until then no code of a plugin runs
+                await _in_cgroup(owner, partial(cgroup.join, process.pid))
             agreement = await greet(who, reader, writer)
         except BaseException:
             writer.close()
             await _kill(process, ends_group)
+            output.close()
             raise
         peer = Peer(who, reader, writer, server, codec=agreement.codec, cancels=agreement.cancels)
-        return cls(owner, process, peer, ends_group=ends_group)
+        return cls(owner, process, peer, output, ends_group=ends_group, cgroup=cgroup)
 
     @property
     def pid(self) -> int:
@@ -109,17 +136,30 @@ class ChildProcess:
                 await self._process.wait()
         code = self._process.returncode
         await _kill(self._process, self._ends_group)
+        if self._cgroup is not None:
+            await _in_cgroup(self._owner, self._cgroup.remove)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
+        self._output.close()
         return code
 
 
 async def _spawn(
-    descriptor: int, program: Sequence[str], module: str, more: Sequence[int], environment: dict[str, str]
+    descriptor: int,
+    output: int,
+    program: Sequence[str],
+    module: str,
+    more: Sequence[int],
+    environment: dict[str, str],
 ) -> asyncio.subprocess.Process:
     if program:
         return await asyncio.create_subprocess_exec(
-            *program, stdin=descriptor, stdout=descriptor, start_new_session=True, env=environment
+            *program,
+            stdin=descriptor,
+            stdout=descriptor,
+            stderr=output,
+            start_new_session=True,
+            env=environment,
         )
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -128,9 +168,19 @@ async def _spawn(
         *map(str, (descriptor, *more)),
         pass_fds=(descriptor, *more),
         stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
         env=environment,
     )
+
+
+async def _in_cgroup(owner: str, change: Callable[[], None]) -> None:
+    """Change the cgroup of a child; a failure is logged, since the plugin works without limits too."""
+    try:
+        await asyncio.to_thread(change)
+    except (KubeletxError, OSError) as error:
+        log.warning("Failed to change the cgroup of a plugin's process", owner=owner, err=str(error))
 
 
 async def _kill(process: asyncio.subprocess.Process, group: bool) -> None:

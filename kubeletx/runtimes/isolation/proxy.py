@@ -39,7 +39,7 @@ from ..plugins.elsewhere import FactoryElsewhere
 from .codec import Encoded
 from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init
 from .kept import KeptChild
-from .notes import write_log
+from .notes import text_of, write_log
 from .peer import Emit, Peer
 from .process import ChildProcess
 from .remote import Served, remote_class
@@ -195,7 +195,9 @@ class HostServer:
         """Record an event, or write a log line, that the child sent."""
         if target == EVENTS:
             (event,) = args.decode(tuple[EventNote])
-            self._host.events.record(event.ref, type=event.type, reason=event.reason, message=event.message)
+            self._host.events.record(
+                event.ref, type=event.type, reason=event.reason, message=text_of(event.message)
+            )
         elif target == LOG:
             write_log(args, runtime=self._name)
 

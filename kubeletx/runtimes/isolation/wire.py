@@ -18,6 +18,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from kubeletx.api import Internal, KubeletxError, Session, StreamUrl
+from kubeletx.api.text import printable
+
+from ..plugins.failures import LONGEST_TEXT, shortened
 
 LARGEST_FRAME = 256 * 1024 * 1024
 MOST_CALLS = 1000
@@ -159,8 +162,8 @@ def failure_of(call_id: int, error: KubeletxError) -> Failure:
         for cls in type(error).__mro__
         if issubclass(cls, KubeletxError)
     )
-    state = {k: v for k, v in vars(error).items() if isinstance(v, str | int | float | bool | bytes | None)}
-    return Failure(call_id, classes, state)
+    plain = {k: v for k, v in vars(error).items() if isinstance(v, str | int | float | bool | bytes | None)}
+    return Failure(call_id, classes, {name: _limited(value) for name, value in plain.items()})
 
 
 def error_of(failure: Failure) -> KubeletxError:
@@ -168,14 +171,22 @@ def error_of(failure: Failure) -> KubeletxError:
 
     Its class is the original one or, if this process has not imported that, the nearest base class that it has.
     """
+    state = {name: _limited(value) for name, value in failure.state.items()}
     for name in failure.classes:
         cls = _known_class(name)
         if cls is not None:
             error = cls.__new__(cls)
-            Exception.__init__(error, failure.state.get("message", ""))
-            error.__dict__.update({"reason": None, "message": "", **failure.state})
+            Exception.__init__(error, state.get("message", ""))
+            error.__dict__.update({"reason": None, "message": "", **state})
             return error
-    return Internal(str(failure.state.get("message", "an error without a class")))
+    return Internal(str(state.get("message", "an error without a class")))
+
+
+def _limited(value: Any) -> Any:
+    """Return an attribute of an error, cut if it is a text or bytes: the other process may have made it."""
+    if isinstance(value, str):
+        return shortened(printable(value))
+    return value[:LONGEST_TEXT] if isinstance(value, bytes) else value
 
 
 def find_object(name: str) -> Any:

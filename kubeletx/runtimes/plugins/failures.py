@@ -11,8 +11,12 @@ import asyncio
 import errno
 import socket
 from types import TracebackType
+from typing import Final
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import Internal, KubeletxError
+
+LONGEST_TEXT: Final = 8192
+"""Most characters of a text of a plugin, such as an error or a log line, that the agent keeps."""
 
 _UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN})
 _AGENT = frozenset({"kubeletx", "pluggy", "importlib", "contextlib"})
@@ -32,12 +36,39 @@ def is_no_answer(error: BaseException) -> bool:
 
 def words_of(error: BaseException) -> str:
     """Return type and message of an exception; only the type if it has no message, or if its `__str__` fails."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001 - __str__ is code of the plugin too
-        return name
+    name = shortened(type(error).__name__)
+    text = shortened(message_of(error) or "")
     return f"{name}: {text}" if text else name
+
+
+def message_of(error: BaseException) -> str | None:
+    """Return the message of an exception; None if its `__str__` fails."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - __str__ is code of the plugin too
+        return None
+
+
+def shortened(text: str) -> str:
+    """Return a text of a plugin, cut after `LONGEST_TEXT` characters."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}… ({len(text) - LONGEST_TEXT} characters left out)"
+
+
+def limited(error: KubeletxError) -> KubeletxError:
+    """Return an error of a plugin whose texts are cut; another error if it cannot be shown at all."""
+    message = message_of(error)
+    if message is None:
+        return Internal(f"{words_of(error)}: its message cannot be read")
+    if len(message) > LONGEST_TEXT:
+        for name, value in vars(error).items():
+            if isinstance(value, str):
+                vars(error)[name] = shortened(value)
+        error.args = (shortened(message),)
+        if len(message_of(error) or "") > len(error.args[0]):  # the plugin's class has a `__str__` of its own
+            return Internal(error.args[0])
+    return error
 
 
 def failure_text(error: BaseException, package: str = "") -> str:

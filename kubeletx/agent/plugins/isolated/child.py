@@ -41,7 +41,7 @@ from .control import (
     SINK,
     Imports,
     PluginEntry,
-    Registered,
+    ReportedPlugin,
     RunningSource,
     ServicesControl,
     ServicesInit,
@@ -71,7 +71,7 @@ class ChildServices:
         self._sinks = sinks
         self.peer: Peer | None = None
 
-    async def register(self, imports: Imports) -> tuple[Registered, ...]:
+    async def register(self, imports: Imports) -> tuple[ReportedPlugin, ...]:
         """Import the plugins of one distribution in a fork, and return what each registered."""
         _extend_path(imports.sys_path)
         importer = Importer(imports.seconds, imports.sections, imports.origin)

@@ -26,7 +26,7 @@ class PluginEntry(msgspec.Struct, frozen=True, kw_only=True):
     made_for: str = ""
 
 
-class RegisteredItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReportedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that a plugin registered, as plain values. `hook`: that of a registration, or ``runtime``.
 
     `factory`, `settings`: names of the objects, as ``module:name``; empty if they cannot be imported by name.
@@ -49,14 +49,14 @@ class RegisteredItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     sources: tuple[str, ...] = ()
 
 
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plugin registered, and its state, as of `LoadedPlugin` and `Candidate`."""
+class ReportedPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a plugin, as of `LoadedPlugin` and `Candidate`, with what it registered."""
 
     state: str
     reason: str = ""
     traceback: str = ""
     is_known: bool = False
-    items: tuple[RegisteredItem, ...] = ()
+    items: tuple[ReportedItem, ...] = ()
 
 
 class Imports(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
 class ServicesControl(Protocol):
     """Calls of the agent that control the child process itself."""
 
-    async def register(self, imports: Imports) -> tuple[Registered, ...]:
+    async def register(self, imports: Imports) -> tuple[ReportedPlugin, ...]:
         """Import the plugins of one distribution in a fork, call their hooks, and return what each registered."""
         ...
 

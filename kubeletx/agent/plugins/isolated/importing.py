@@ -28,7 +28,7 @@ from kubeletx.runtimes.plugins.process_state import HIGH_DESCRIPTOR
 
 from ..candidates import FAILED, Candidate, LoadedPlugin
 from ..loading import check_settings, load_candidate
-from .control import Registered
+from .control import ReportedPlugin
 from .registered import registered
 
 LARGEST: Final = 1024 * 1024
@@ -44,9 +44,9 @@ class Importer:
         self._sections = sections
         self._origin = origin
 
-    async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[Registered]:
+    async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[ReportedPlugin]:
         """Return what each plugin registered; a failed plugin has the reason."""
-        found: list[Registered] = []
+        found: list[ReportedPlugin] = []
         while len(found) < len(plugins):
             rest = plugins[len(found) :]
             try:
@@ -61,7 +61,7 @@ class Importer:
                 words = str(end)
             plugin = plugins[len(found)]
             found.append(
-                Registered(
+                ReportedPlugin(
                     state=FAILED,
                     reason=f"the import of {plugin.identity} {words}; repair or uninstall the plugin, or leave it out "
                     f"with --disable-plugin={plugin.name}",
@@ -87,7 +87,11 @@ class Importer:
             if _is_closed(writer):
                 reason = "its import closes descriptors that it has not opened; repair the plugin"
                 candidate = Candidate(about=msgspec.structs.replace(plugin, state=FAILED, reason=reason))
-            write(msgspec.msgpack.encode(registered(candidate)))
+            data = msgspec.msgpack.encode(registered(candidate))
+            if len(data) > LARGEST:
+                reason = f"it registers more than {LARGEST} bytes; repair the plugin"
+                data = msgspec.msgpack.encode(ReportedPlugin(state=FAILED, reason=reason))
+            write(data)
 
 
 class _Ended(Exception):
@@ -127,7 +131,7 @@ class _Fork:
         os.close(self._pidfd)
         self._pipe.close()
 
-    async def read(self) -> Registered:
+    async def read(self) -> ReportedPlugin:
         """Return the next plugin's report. Raises `_Ended` if the process ends before."""
         frame = asyncio.create_task(self._frame(), name="import of a plugin")
         # A process that the plugin has forked may keep the pipe open.
@@ -136,18 +140,14 @@ class _Fork:
             await asyncio.wait((frame,), timeout=_END_SECONDS)  # what it wrote before its end
         frame.cancel()
         (result,) = await asyncio.gather(frame, return_exceptions=True)
-        if isinstance(result, Registered):
+        if isinstance(result, ReportedPlugin):
             return result
-        if isinstance(result, _Ended):
-            raise result
         await asyncio.wait((self._exit,), timeout=_END_SECONDS)
         raise _Ended(_words(self._exit.result()) if self._exit.done() else "closed the files of its process")
 
-    async def _frame(self) -> Registered:
+    async def _frame(self) -> ReportedPlugin:
         size = int.from_bytes(await self._frames.readexactly(4), "big")
-        if size > LARGEST:
-            raise _Ended(f"registered more than {LARGEST} bytes")
-        return msgspec.msgpack.decode(await self._frames.readexactly(size), type=Registered)
+        return msgspec.msgpack.decode(await self._frames.readexactly(size), type=ReportedPlugin)
 
     def _exited(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)

@@ -15,7 +15,7 @@ from kubeletx.api import ClusterObjects, KubeletxError, ObjectUser, PodUid, Reco
 from kubeletx.runtimes.isolation.codec import Encoded
 from kubeletx.runtimes.isolation.control import CONTROL, EVENTS, LOG, EventNote
 from kubeletx.runtimes.isolation.kept import KeptChild
-from kubeletx.runtimes.isolation.notes import write_log
+from kubeletx.runtimes.isolation.notes import text_of, write_log
 from kubeletx.runtimes.isolation.peer import Emit, Peer
 from kubeletx.runtimes.isolation.process import ChildProcess
 from kubeletx.runtimes.isolation.remote import Served, remote_class
@@ -43,6 +43,7 @@ class PluginProcess:
         `variables`: as for `ChildProcess.start`.
         """
         self._variables = variables
+        self._cgroup = parts.child_cgroup(distribution) if parts.child_cgroup is not None else None
         self._owner = f"plugin distribution {distribution}"
         self._init = init
         self._server = AgentObjects(distribution, init.hooks, parts)
@@ -130,6 +131,7 @@ class PluginProcess:
                 descriptors=(theirs.fileno(),),
                 variables=self._variables,
                 ends_group=True,
+                cgroup=self._cgroup,
             )
         except BaseException:
             ours.close()
@@ -212,7 +214,7 @@ class AgentObjects:
             case (name, "record") if name == EVENTS:
                 (event,) = args.decode(tuple[EventNote])
                 self._parts.events.record(
-                    event.ref, type=event.type, reason=event.reason, message=event.message
+                    event.ref, type=event.type, reason=event.reason, message=text_of(event.message)
                 )
             case (name, "write") if name == LOG:
                 write_log(args, distribution=self._distribution)

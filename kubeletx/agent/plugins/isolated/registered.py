@@ -11,12 +11,13 @@ from kubeletx.api import Unavailable
 from kubeletx.runtimes.endpoints.kinds import RuntimeKind
 from kubeletx.runtimes.isolation.wire import name_of
 from kubeletx.runtimes.plugins.elsewhere import FactoryElsewhere
+from kubeletx.runtimes.plugins.failures import shortened
 from kubeletx.runtimes.plugins.process_state import restored_process
 
 from ..candidates import FAILED, Candidate, LoadedPlugin
 from ..loading import load_candidate
 from ..registrations import Hook, Registration
-from .control import Registered, RegisteredItem
+from .control import ReportedItem, ReportedPlugin
 
 _RUNTIME: Final = "runtime"
 _KIND_FIELDS: Final = ("name", "workload_types", "schemes", "default_claim", "parameters")
@@ -25,24 +26,24 @@ _SECTION: Final = cast("type[Any]", dict[str, Any])
 """Settings in the agent: the section of the configuration. The child decodes it with the plugin's class."""
 
 
-def registered(candidate: Candidate) -> Registered:
+def registered(candidate: Candidate) -> ReportedPlugin:
     """Return what the plugin registered as plain values."""
     kinds = [_plain(_RUNTIME, kind, _KIND_FIELDS) for kind in candidate.kinds]
     others = [_plain(one.hook.value, one, _FIELDS) for one in candidate.registrations]
-    return Registered(
+    return ReportedPlugin(
         state=candidate.about.state,
-        reason=candidate.about.reason,
+        reason=shortened(candidate.about.reason),
         traceback=candidate.about.traceback,
         is_known=candidate.is_known,
         items=(*kinds, *others),
     )
 
 
-def candidate_of(plugin: LoadedPlugin, found: Registered) -> Candidate:
+def candidate_of(plugin: LoadedPlugin, found: ReportedPlugin) -> Candidate:
     """Return the plugin with what it registered in a child process. Its factories import it there, see `FactoryElsewhere`."""
     about = msgspec.structs.replace(plugin, state=found.state, reason=found.reason, traceback=found.traceback)
 
-    def common(item: RegisteredItem, fields: tuple[str, ...]) -> dict[str, Any]:
+    def common(item: ReportedItem, fields: tuple[str, ...]) -> dict[str, Any]:
         module = plugin.source.partition(":")[0].strip()
         return {
             **{name: getattr(item, name) for name in fields},
@@ -65,8 +66,8 @@ def candidate_of(plugin: LoadedPlugin, found: Registered) -> Candidate:
     )
 
 
-def _plain(hook: str, item: RuntimeKind | Registration, fields: tuple[str, ...]) -> RegisteredItem:
-    return RegisteredItem(
+def _plain(hook: str, item: RuntimeKind | Registration, fields: tuple[str, ...]) -> ReportedItem:
+    return ReportedItem(
         hook=hook,
         factory=_name_or_empty(item.factory),
         settings=_name_or_empty(item.settings) if item.settings is not None else "",
@@ -82,7 +83,7 @@ def _name_or_empty(thing: object) -> str:
         return ""
 
 
-def _importing(plugin: LoadedPlugin, item: RegisteredItem) -> Callable[..., Any]:
+def _importing(plugin: LoadedPlugin, item: ReportedItem) -> Callable[..., Any]:
     """Return the function that makes `item` in this process, as ``isolation=none`` wants."""
 
     def make(*args: Any) -> Any:
