@@ -10,6 +10,7 @@ plugin does not end. It also limits the end of an agent that failed (`begin`).
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
@@ -51,6 +52,7 @@ class ExitGuard:
         self._end = end
         self.code = UNCLEAN_EXIT_CODE
         self._main = threading.get_ident()
+        self._exit_functions = atexit._ncallbacks()
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._loop_fd = self._loop_socket = -1
@@ -71,11 +73,11 @@ class ExitGuard:
         self._writer.send(bytes([_BEGIN]))
 
     def finish(self) -> None:
-        """Close the guard, unless threads are left that the interpreter would wait for; their end has the limit too."""
+        """Close the guard, unless the interpreter will wait for threads or exit functions; their end has the limit too."""
         waited_for = [
             one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()
         ]
-        if not waited_for:
+        if not waited_for and atexit._ncallbacks() <= self._exit_functions:
             self.close()
 
     def close(self) -> None:

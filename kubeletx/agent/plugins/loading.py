@@ -22,12 +22,12 @@ from kubeletx.runtimes.endpoints.programs import PROGRAMS
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.plugins.failures import words_for_users
 from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
+from kubeletx.runtimes.plugins.interrupts import own_interrupts
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
 from .hook_names import check_hook_names, no_hooks
 from .installed import described, installed_plugins
-from .interrupts import own_interrupts
 from .load_failures import place_of_failure, traceback_of
 from .registrations import Registrations, check_kind_names, registrars
 from .versions import missing_name_problem, range_problem

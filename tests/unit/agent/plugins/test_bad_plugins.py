@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kubeletx.agent.plugins import Plugins, load_plugins
-from kubeletx.agent.plugins.interrupts import own_interrupts
 from kubeletx.api import InvalidConfig
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
+from kubeletx.runtimes.plugins.interrupts import own_interrupts
 from tests.unit.agent.plugin_sites import Site
 
 HEAD = "from kubeletx.api import hookimpl\nfrom kubeletx.testing import FakeRuntime\n\n"
