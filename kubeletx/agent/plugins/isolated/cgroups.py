@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -23,8 +24,10 @@ def child_cgroups(trees: CgroupTrees, root: str, settings: PluginSettings) -> Ca
         cpu_shares=cpu_shares(settings.cpu_weight),
     )
 
+    parent = f"{root.strip('/')}/{PARENT}".strip("/")
+
     def cgroup_of(distribution: str) -> ChildCgroup:
-        path = f"{root.strip('/')}/{PARENT}/{normal_name(distribution)}".strip("/")
+        path = f"{parent}/{normal_name(distribution)}"
 
         def join(pid: int) -> None:
             trees.remove(path)  # what an agent left that was killed
@@ -33,6 +36,12 @@ def child_cgroups(trees: CgroupTrees, root: str, settings: PluginSettings) -> Ca
             for tree in trees.roots:
                 (tree / path / "cgroup.procs").write_text(str(pid))
 
-        return ChildCgroup(join, lambda: trees.remove(path))
+        def remove() -> None:
+            trees.remove(path)
+            for tree in trees.roots:
+                with contextlib.suppress(OSError):  # it has the cgroups of other distributions
+                    (tree / parent).rmdir()
+
+        return ChildCgroup(join, remove)
 
     return cgroup_of
