@@ -22,6 +22,7 @@ def child_cgroups(trees: CgroupTrees, root: str, settings: PluginSettings) -> Ca
         memory_limit_bytes=settings.memory_limit_bytes,
         pids_limit=settings.process_limit,
         cpu_shares=cpu_shares(settings.cpu_weight),
+        unified={"cpu.weight": str(settings.cpu_weight)},  # exact, which the way over shares is not
     )
 
     parent = f"{root.strip('/')}/{PARENT}".strip("/")
