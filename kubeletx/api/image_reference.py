@@ -121,7 +121,9 @@ def _read(text: str) -> ImageReference | tuple[str, str]:
         registry, path = "", name
     path, colon, tag = path.partition(":")
     wrong = _name_problem(registry, path)
-    if wrong is None and colon and not re.fullmatch(_TAG, tag):
+    if wrong is None and colon and not tag:
+        wrong = "its tag is empty", "write a tag after the colon, or leave the colon out"
+    elif wrong is None and colon and not re.fullmatch(_TAG, tag):
         problem = "its tag has more than 128 letters, digits, dots, dashes and underscores, or others"
         wrong = problem, "write [REGISTRY/]NAME:TAG"
     if wrong is None and at:

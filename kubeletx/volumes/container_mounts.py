@@ -90,7 +90,7 @@ def build_mounts(request: MountRequest) -> ContainerMounts:
 def _volume_mount(request: MountRequest, index: int, wanted: VolumeMount) -> Mount:
     field = f"container {request.container.name!r} volumeMounts[{index}]"
     volume = _volume(request, wanted.name, field)
-    target = wanted.mount_path if wanted.mount_path.startswith("/") else f"/{wanted.mount_path}"
+    target = _absolute(wanted.mount_path)
     read_only = wanted.read_only or volume.read_only
     sub_path = _sub_path(request, wanted, field)
     if volume.image:
@@ -223,8 +223,12 @@ def _hosts_file(request: MountRequest, mounts: list[Mount]) -> list[Mount]:
 def _termination_message(request: MountRequest, container: Container) -> list[Mount]:
     path = layout.termination_message_path(request.root_dir, request.pod.uid, container.name, request.attempt)
     _write(path, "", MESSAGE_MODE)
-    target = container.termination_message_path or DEFAULT_MESSAGE_TARGET
+    target = _absolute(container.termination_message_path or DEFAULT_MESSAGE_TARGET)
     return [Mount(source=str(path), target=target, selinux_relabel=True)]
+
+
+def _absolute(path: str) -> str:
+    return path if path.startswith("/") else f"/{path}"
 
 
 def _holds(path: Path, data: bytes) -> bool:

@@ -55,7 +55,7 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
         spec,
         restart_policy=spec.restart_policy or "Always",
         dns_policy=spec.dns_policy or "ClusterFirst",
-        termination_grace_period_seconds=_or(spec.termination_grace_period_seconds, DEFAULT_GRACE_SECONDS),
+        termination_grace_period_seconds=_grace_seconds(spec.termination_grace_period_seconds),
         enable_service_links=_or(spec.enable_service_links, True),
         security_context=spec.security_context or PodSecurityContext(),
         scheduler_name=spec.scheduler_name or "default-scheduler",
@@ -175,6 +175,13 @@ def _nic_defaults(nic: Nic, index: int) -> Nic:
 
 def _each(function: Callable[[T], T], items: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(function(item) for item in items)
+
+
+def _grace_seconds(value: int | None) -> int:
+    """Return the grace period of a pod; a negative one becomes 1."""
+    if value is None:
+        return DEFAULT_GRACE_SECONDS
+    return 1 if value < 0 else value
 
 
 def _or(value: V | None, default: V) -> V:

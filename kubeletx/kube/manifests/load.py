@@ -2,7 +2,7 @@
 
 A manifest may contain a Pod, a PodList or List of Pods, or several YAML documents of these. Unknown fields are
 ignored and reported in `LoadedPod.unknown`. `status` is ignored, since only the node writes it. null means "not
-given". Duplicate keys, wrong types, other kinds and manifests over 10 MiB are refused. One mistake refuses the whole
+given"; in a list, or as the value of a map, it is an empty value (zero, for a quantity). Duplicate keys, wrong types, other kinds and manifests over 10 MiB are refused. One mistake refuses the whole
 manifest, so that a partly read file does not look as if pods had been removed.
 
 The returned pods have no defaults yet (see `defaults`) and are not validated (see `kubeletx.kube.validation`).
@@ -10,8 +10,12 @@ The returned pods have no defaults yet (see `defaults`) and are not validated (s
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import types
+import typing
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -30,7 +34,6 @@ _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "resourcesA
 _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """Matches an escape that may be half of a surrogate pair."""
-_STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 
 
 class LoadedPod(NamedTuple):
@@ -210,7 +213,7 @@ def _load(document: dict[str, Any], origin: str, prefix: str, name: str) -> Load
 def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:
     obj = describe(origin, name)
     try:
-        raw = _tidy({key: value for key, value in document.items() if key != "status"})
+        raw = _tidy({key: value for key, value in document.items() if key != "status"}, Pod)
         raw["apiVersion"], raw["kind"] = "v1", "Pod"
         return msgspec.convert(raw, Pod)
     except RecursionError as err:
@@ -226,33 +229,70 @@ def describe(origin: str, name: str) -> str:
     return f"{origin} (pod {name})" if name else origin
 
 
-def _tidy(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a decoded object without nulls (null means "not given").
+Tidy = Callable[[Any], Any]
 
-    Quantities that are written as numbers become text, as `Pod` expects them.
+
+def _tidy(mapping: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return a copy of a decoded object of this API type without nulls and unknown fields.
+
+    null in a list or as the value of a map becomes an empty value. Quantities become text without space around it,
+    as the API type expects them.
     """
-    tidied: dict[str, Any] = {}
-    for key, value in mapping.items():
-        if value is None:
-            continue
-        if isinstance(value, dict):
-            tidied[key] = _tidy_map(key, value)
-        elif isinstance(value, list):
-            tidied[key] = [_tidy(item) if isinstance(item, dict) else item for item in value]
-        else:
-            tidied[key] = _quantity(value) if key in _QUANTITIES else value
-    return tidied
+    fields = _fields(kind)
+    return {key: fields[key](value) for key, value in mapping.items() if value is not None and key in fields}
 
 
-def _tidy_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
-    if key in _STRING_MAPS:
-        return {inner: "" if text is None else text for inner, text in value.items()}
-    if key in _QUANTITY_MAPS:
-        return {inner: _quantity(text) for inner, text in value.items() if text is not None}
-    return _tidy(value)
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, Tidy]:
+    return {
+        field.encode_name: _tidy_field(field.encode_name, field.type)
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def _tidy_field(name: str, annotation: Any) -> Tidy:
+    """Return the function that tidies the values of a field."""
+    if name in _QUANTITIES:
+        return _quantity
+    given = [one for one in typing.get_args(annotation) if one is not type(None)]
+    if typing.get_origin(annotation) is tuple:
+        return functools.partial(_tidy_list, _tidy_field("", given[0]), _empty(given[0]))
+    if isinstance(annotation, types.UnionType):
+        return _tidy_field("", given[0]) if len(given) == 1 else _same
+    if typing.get_origin(annotation) is dict:
+        if given[1] is not str:
+            return _same
+        return functools.partial(_tidy_map, *((_quantity, "0") if name in _QUANTITY_MAPS else (_same, "")))
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return functools.partial(_tidy_struct, annotation)
+    return _same
+
+
+def _empty(kind: Any) -> Any:
+    return {} if issubclass(kind, msgspec.Struct) else kind()
+
+
+def _tidy_list(tidy: Tidy, empty: Any, value: Any) -> Any:
+    return [empty if one is None else tidy(one) for one in value] if isinstance(value, list) else value
+
+
+def _tidy_map(tidy: Tidy, empty: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: empty if one is None else tidy(one) for key, one in value.items()}
+
+
+def _tidy_struct(kind: type[msgspec.Struct], value: Any) -> Any:
+    return _tidy(value, kind) if isinstance(value, dict) else value
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _quantity(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.strip()
     return repr(value) if type(value) in (int, float) else value
 
 

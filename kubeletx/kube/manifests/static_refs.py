@@ -40,7 +40,8 @@ _PROJECTIONS: Final = {
 def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
     """Return one problem for each reference to an object of the API server; empty if the pod has none.
 
-    Scheduling gates are a problem, too, since only an API server can remove them. `origin`: file or URL of
+    Scheduling gates are a problem, too, since only an API server can remove them, and ephemeral containers, since only
+    an API server can add them. `origin`: file or URL of
     the pod, named in each problem.
     """
     obj = describe(origin, pod.metadata.name)
@@ -48,6 +49,11 @@ def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
         InvalidPod(obj=obj, field=field, problem=f"refers to {what}", fix=_FIX)
         for field, what in _references(pod)
     ]
+    if pod.spec.ephemeral_containers:
+        problem = "can only be added to a pod that exists"
+        found.append(
+            InvalidPod(obj=obj, field="spec.ephemeralContainers", problem=problem, fix="remove them")
+        )
     if pod.spec.scheduling_gates:
         problem = "hold the pod back until somebody removes them in the API server"
         found.append(InvalidPod(obj=obj, field="spec.schedulingGates", problem=problem, fix="remove them"))

@@ -2,8 +2,9 @@
 
 Documents are built from the parser's events, not through PyYAML's constructors: no Python objects can be created,
 duplicate keys are refused, and aliases cannot exhaust memory (each alias counts as many values as it expands to).
-Scalars follow the rules of Kubernetes' own YAML library: ``0644`` is octal, ``yes`` and ``on`` are true, but ``12:30``
-and ``2024-01-01`` are strings. Merge keys (``<<``) work. Keys are always strings.
+Scalars follow the rules of Kubernetes' own YAML library: ``0644`` is octal, ``yes``, ``on`` and ``y`` are true, ``1.0``
+is the integer 1, but ``12:30`` and ``2024-01-01`` are strings. Merge keys (``<<``) work. Keys become strings after that,
+so that the keys ``0644`` and ``yes`` are ``"420"`` and ``"true"``.
 
 PyYAML is imported at the first use, so that commands that read no manifest start faster.
 """
@@ -26,16 +27,16 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
     for word, value in (
         ("true", True),
         ("yes", True),
+        ("y", True),
         ("on", True),
         ("false", False),
         ("no", False),
+        ("n", False),
         ("off", False),
         ("null", None),
     )
     for spelled in (word, word.capitalize(), word.upper())
 } | {"": None, "~": None}
-_SHORT: Final = frozenset({"y", "Y", "n", "N"})
-"""Texts that some YAML readers, though not this one, parse as booleans."""
 _NUMBER_STARTS: Final = frozenset("+-.0123456789")
 _INTEGER: Final = re.compile(
     r"(?P<sign>[-+]?)(?:0b(?P<bin>[01_]+)|0x(?P<hex>[0-9a-fA-F_]+)|0o?(?P<oct>[0-7_]+)|(?P<dec>0|[1-9][0-9_]*))",
@@ -96,7 +97,7 @@ def _dumper() -> Any:
         pass
 
     def represent(dumper: Any, text: str) -> Any:
-        style = "'" if text in _SHORT or not isinstance(_plain(text), str) else None
+        style = None if isinstance(_plain(text), str) else "'"
         return dumper.represent_scalar(_TAG + "str", text, style=style)
 
     Dumper.add_representer(str, represent)
@@ -194,7 +195,7 @@ class _Builder:
         while not isinstance(event := self._next(), self._ends):
             if type(event) is not self._scalar_event:
                 raise YamlError("has a key that is not a string", line=_line(event))
-            key: str = event.value
+            key = _key(event)
             value = self._value(self._next(), depth)
             if key == "<<" and event.implicit[0]:
                 merged.extend(value if isinstance(value, list) else (value,))
@@ -207,6 +208,14 @@ class _Builder:
                 raise YamlError("merges (<<) something that is not a mapping", line=_line(start))
             mapping = {**other, **mapping}
         return mapping
+
+
+def _key(event: Any) -> str:
+    text: str = event.value
+    value = _plain(text) if event.tag is None and event.implicit[0] else text
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return text if value is None else str(value)
 
 
 def _line(event: Any) -> int:
@@ -228,7 +237,7 @@ def _scalar(event: Any) -> Any:
     value = _plain(text)
     expected = {"int": int, "float": float, "bool": bool, "null": type(None)}.get(tag.removeprefix(_TAG))
     if expected is float and type(value) is int:
-        return float(value)
+        return value
     if expected is None or type(value) is not expected:
         raise YamlError(f"has the tag {tag!r} before {text!r}", line=_line(event), fix="remove the tag")
     return value
@@ -259,5 +268,7 @@ def _number(text: str) -> Any:
         return integer(match["sign"], match[match.lastgroup].replace("_", ""), _BASES[match.lastgroup], text)
     if _FLOAT.fullmatch(text):
         value = float(text)
-        return value if value - value == 0 else text  # an overflow to infinity stays text
+        if value - value != 0:
+            return text  # an overflow to infinity stays text
+        return int(value) if value.is_integer() and abs(value) < 2**63 else value
     return text

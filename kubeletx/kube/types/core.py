@@ -6,7 +6,7 @@ that an ordinary API server does not have.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kubeletx.api.identity import PodUid
 
@@ -61,6 +61,18 @@ from .meta import (
     ObjectReference,
     OwnerReference,
     constant,
+)
+from .scheduling import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
 from .security import (
     AppArmorProfile,
@@ -227,7 +239,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     image_pull_secrets: tuple[LocalObjectReference, ...] = ()
     hostname: str | None = None
     subdomain: str | None = None
-    affinity: dict[str, Any] | None = None
+    affinity: Affinity | None = None
     scheduler_name: str | None = None
     tolerations: tuple[Toleration, ...] = ()
     host_aliases: tuple[HostAlias, ...] = ()
@@ -239,7 +251,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     enable_service_links: bool | None = None
     preemption_policy: str | None = None
     overhead: dict[str, str] = {}
-    topology_spread_constraints: tuple[dict[str, Any], ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     set_hostname_as_fqdn: bool | None = None
     os: PodOS | None = None
     host_users: bool | None = None
@@ -300,6 +312,7 @@ AnyUnit: TypeAlias = PodUnit | EphemeralContainer
 
 __all__ = [
     "AWSElasticBlockStoreVolumeSource",
+    "Affinity",
     "AnyUnit",
     "ApiStruct",
     "AppArmorProfile",
@@ -362,6 +375,10 @@ __all__ = [
     "LocalObjectReference",
     "NFSVolumeSource",
     "Nic",
+    "NodeAffinity",
+    "NodeSelector",
+    "NodeSelectorRequirement",
+    "NodeSelectorTerm",
     "ObjectFieldSelector",
     "ObjectMeta",
     "ObjectReference",
@@ -369,6 +386,8 @@ __all__ = [
     "PersistentVolumeClaimVolumeSource",
     "PhotonPersistentDiskVolumeSource",
     "Pod",
+    "PodAffinity",
+    "PodAffinityTerm",
     "PodCertificateProjection",
     "PodCondition",
     "PodDNSConfig",
@@ -386,6 +405,7 @@ __all__ = [
     "PodStatus",
     "PodUnit",
     "PortworxVolumeSource",
+    "PreferredSchedulingTerm",
     "Probe",
     "ProbeHandler",
     "ProjectedVolumeSource",
@@ -410,6 +430,7 @@ __all__ = [
     "Sysctl",
     "TCPSocketAction",
     "Toleration",
+    "TopologySpreadConstraint",
     "VirtualMachine",
     "VirtualMachineResizePolicy",
     "VirtualMachineStatus",
@@ -421,5 +442,6 @@ __all__ = [
     "VolumeSource",
     "VolumeStatus",
     "VsphereVirtualDiskVolumeSource",
+    "WeightedPodAffinityTerm",
     "WindowsSecurityContextOptions",
 ]

@@ -12,6 +12,7 @@ from msgspec import field
 
 from .core import Toleration
 from .meta import ApiStruct, ObjectMeta, constant
+from .scheduling import NodeSelector
 from .volumes import HostPathVolumeSource, NFSVolumeSource
 
 
@@ -113,9 +114,9 @@ class LocalVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Nodes that can reach the volume; `required` is a core/v1 NodeSelector."""
+    """Nodes that can reach the volume."""
 
-    required: dict[str, Any] | None = None
+    required: NodeSelector | None = None
 
 
 class ClaimReference(ApiStruct, frozen=True, kw_only=True):

@@ -76,11 +76,17 @@ def _check_container(
         container.termination_message_policy,
         ("File", "FallbackToLogsOnError"),
     )
-    problems.word(f"{field}.terminationMessagePath", container.termination_message_path, words.no_backsteps)
+    problems.word(f"{field}.terminationMessagePath", container.termination_message_path, words.no_nul)
     _check_restart(field, container, problems)
+    _check_resizing(field, container, spec, problems)
     _check_ports(field, container.ports, spec.host_network, problems)
-    check_environment(field, container, problems)
+    check_environment(field, container, volumes, problems)
     check_resources(f"{field}.resources", container.resources, problems)
+    claims = {claim.name for claim in spec.resource_claims}
+    for index, claim in enumerate(container.resources.claims):
+        if claim.name not in claims:
+            where = f"{field}.resources.claims[{index}].name"
+            problems.add(where, f"{show(claim.name)} is not in spec.resourceClaims", "name one of them")
     security = container.security_context
     check_mounts(
         field,
@@ -98,7 +104,9 @@ def _check_container(
             check_probe(f"{field}.{kind}", kind, probe, problems)
     if container.lifecycle is not None:
         grace = spec.termination_grace_period_seconds
-        check_lifecycle(f"{field}.lifecycle", container.lifecycle, 30 if grace is None else grace, problems)
+        system = spec.os.name if spec.os is not None else None
+        grace = 30 if grace is None else grace
+        check_lifecycle(f"{field}.lifecycle", container.lifecycle, grace, system, problems)
 
 
 def _check_restart(field: str, container: Container, problems: Problems) -> None:
@@ -115,12 +123,23 @@ def _check_restart(field: str, container: Container, problems: Problems) -> None
             problems.add(f"{where}.exitCodes", "is missing", "name the exit codes")
             continue
         problems.one_of(f"{where}.exitCodes.operator", rule.exit_codes.operator, ("In", "NotIn"))
-        if not 1 <= len(rule.exit_codes.values) <= 255:
+        if len(rule.exit_codes.values) > 255:
             problems.add(
-                f"{where}.exitCodes.values", f"has {len(rule.exit_codes.values)} values", "use 1 to 255"
+                f"{where}.exitCodes.values", f"has {len(rule.exit_codes.values)} values", "use at most 255"
             )
         for code in rule.exit_codes.values:
-            problems.between(f"{where}.exitCodes.values", code, 0, 255)
+            problems.between(f"{where}.exitCodes.values", code, -(2**31))
+
+
+def _check_resizing(field: str, container: Container, spec: PodSpec, problems: Problems) -> None:
+    seen: set[str] = set()
+    for index, policy in enumerate(container.resize_policy):
+        where = f"{field}.resizePolicy[{index}]"
+        problems.one_of(f"{where}.resourceName", policy.resource_name, ("cpu", "memory"))
+        problems.unique(f"{where}.resourceName", policy.resource_name, seen, "policy")
+        never = spec.restart_policy == "Never"
+        allowed = ("NotRequired",) if never else ("NotRequired", "RestartContainer")
+        problems.one_of(f"{where}.restartPolicy", policy.restart_policy, allowed)
 
 
 def _check_ports(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from ..text.expansion import (
@@ -13,11 +14,10 @@ from ..text.expansion import (
     least_size,
     size_of,
 )
-from ..text.quantity import parse
 from ..types.container import Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector
 from ..types.core import PodSpec
 from . import words
-from .problems import Problems, show
+from .problems import Problems, alternatives, show
 
 ENV_FIELDS: Final = (
     "metadata.name",
@@ -39,6 +39,8 @@ VOLUME_FIELDS: Final = (
 )
 _ENTRY: Final = re.compile(r"metadata\.(labels|annotations)\['(?P<key>.+)'\]")
 _RESOURCE: Final = re.compile(r"(?:limits|requests)\.(?:cpu|memory|ephemeral-storage|hugepages-.+)")
+_CPU_DIVISORS: Final = ("1m", "1")
+_SIZE_DIVISORS: Final = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 _SOURCES: Final = {
     "field_ref": "fieldRef",
     "resource_field_ref": "resourceFieldRef",
@@ -48,15 +50,15 @@ _SOURCES: Final = {
 }
 
 
-def check_environment(field: str, container: Container, problems: Problems) -> None:
+def check_environment(field: str, container: Container, volumes: Collection[str], problems: Problems) -> None:
     """Check the environment variables of a container (envFrom and env), and sizes after expansion.
 
-    `field`: path of the container.
+    `field`: path of the container. `volumes`: names of the pod's volumes.
     """
     for index, source in enumerate(container.env_from):
         _check_set(f"{field}.envFrom[{index}]", source, problems)
     for index, variable in enumerate(container.env):
-        _check_variable(f"{field}.env[{index}]", variable, problems)
+        _check_variable(f"{field}.env[{index}]", variable, volumes, problems)
     _check_sizes(field, container, problems)
 
 
@@ -131,15 +133,9 @@ def check_resource_ref(field: str, ref: ResourceFieldSelector, problems: Problem
             "use limits. or requests. with cpu, memory, ephemeral-storage or hugepages-SIZE",
         )
     divisor = problems.quantity(f"{field}.divisor", ref.divisor)
-    cpu = ref.resource.endswith(".cpu")
-    if divisor is None or divisor.nanos == 0:
-        return
-    if (cpu and str(divisor) not in ("1m", "1")) or (not cpu and divisor.nanos < parse("1").nanos):
-        problems.add(
-            f"{field}.divisor",
-            f"{show(ref.divisor)} is not known",
-            f"use {'1m or 1' if cpu else '1, 1Ki, 1Mi, 1Gi'}",
-        )
+    allowed = _CPU_DIVISORS if ref.resource.endswith(".cpu") else _SIZE_DIVISORS
+    if divisor is not None and divisor.nanos != 0 and str(divisor) not in allowed:
+        problems.add(f"{field}.divisor", f"{show(ref.divisor)} is not known", f"use {alternatives(allowed)}")
 
 
 def _check_set(field: str, source: EnvFromSource, problems: Problems) -> None:
@@ -152,7 +148,7 @@ def _check_set(field: str, source: EnvFromSource, problems: Problems) -> None:
         problems.name(f"{field}.{word}.name", ref.name, words.dns_subdomain)
 
 
-def _check_variable(field: str, variable: EnvVar, problems: Problems) -> None:
+def _check_variable(field: str, variable: EnvVar, volumes: Collection[str], problems: Problems) -> None:
     problems.name(f"{field}.name", variable.name, words.env_name)
     if variable.value is not None and "\0" in variable.value:
         problems.add(f"{field}.value", "holds a NUL character", "remove it")
@@ -176,6 +172,10 @@ def _check_variable(field: str, variable: EnvVar, problems: Problems) -> None:
             problems.name(f"{field}.valueFrom.{word}.key", ref.key, words.config_key)
     if source.file_key_ref is not None:
         ref_field = f"{field}.valueFrom.fileKeyRef"
-        problems.name(f"{ref_field}.volumeName", source.file_key_ref.volume_name, words.dns_label)
+        volume = source.file_key_ref.volume_name
+        if problems.required(f"{ref_field}.volumeName", volume) and volume not in volumes:
+            problems.add(
+                f"{ref_field}.volumeName", f"{show(volume)} is not a volume of this pod", "correct it"
+            )
         problems.name(f"{ref_field}.path", source.file_key_ref.path, words.relative_path)
         problems.name(f"{ref_field}.key", source.file_key_ref.key, words.env_name)

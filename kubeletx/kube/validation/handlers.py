@@ -13,7 +13,7 @@ from ..types.handlers import (
     Probe,
 )
 from . import words
-from .problems import Problems, show
+from .problems import INT64_MAX, Problems, show
 
 _PROBES: Final = {"exec": "exec", "http_get": "httpGet", "tcp_socket": "tcpSocket", "grpc": "grpc"}
 _HOOKS: Final = {"exec": "exec", "http_get": "httpGet", "tcp_socket": "tcpSocket", "sleep": "sleep"}
@@ -37,7 +37,7 @@ def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None
         problems.add(
             f"{field}.terminationGracePeriodSeconds", f"{grace} is set on a readinessProbe", "remove it"
         )
-    problems.between(f"{field}.terminationGracePeriodSeconds", grace, 1)
+    problems.between(f"{field}.terminationGracePeriodSeconds", grace, 1, INT64_MAX)
     _check_actions(field, probe.exec, probe.http_get, problems)
     if probe.tcp_socket is not None:
         _check_port(f"{field}.tcpSocket.port", probe.tcp_socket.port, problems)
@@ -45,13 +45,26 @@ def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None
         problems.between(f"{field}.grpc.port", probe.grpc.port, 1, 65535)
 
 
-def check_lifecycle(field: str, lifecycle: Lifecycle, grace_seconds: int, problems: Problems) -> None:
-    """Check a container's lifecycle hooks. `grace_seconds`: the pod's grace period, the maximum of a sleep action."""
+def check_lifecycle(
+    field: str, lifecycle: Lifecycle, grace_seconds: int, system: str | None, problems: Problems
+) -> None:
+    """Check a container's lifecycle hooks and stop signal.
+
+    `grace_seconds`: the pod's grace period, the maximum of a sleep action. `system`: spec.os.name.
+    """
     if lifecycle.post_start is not None:
         _check_hook(f"{field}.postStart", lifecycle.post_start, grace_seconds, problems)
     if lifecycle.pre_stop is not None:
         _check_hook(f"{field}.preStop", lifecycle.pre_stop, grace_seconds, problems)
-    problems.word(f"{field}.stopSignal", lifecycle.stop_signal, words.signal_name)
+    if lifecycle.stop_signal is None:
+        return
+    if system is None:
+        problem = f"{show(lifecycle.stop_signal)} without spec.os.name"
+        problems.add(f"{field}.stopSignal", problem, "set spec.os.name to linux")
+    elif system == "windows":
+        problems.one_of(f"{field}.stopSignal", lifecycle.stop_signal, ("SIGKILL", "SIGTERM"))
+    else:
+        problems.name(f"{field}.stopSignal", lifecycle.stop_signal, words.signal_name)
 
 
 def _check_hook(field: str, hook: LifecycleHandler, grace_seconds: int, problems: Problems) -> None:

@@ -6,17 +6,21 @@ from typing import Final
 
 from ..types.meta import ObjectMeta
 from . import words
-from .problems import Problems, show
+from .problems import INT64_MAX, Problems, show
 
 MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def check_metadata(metadata: ObjectMeta, problems: Problems) -> None:
-    """Check a pod's name, namespace, UID, grace period of deletion, labels and annotations."""
+    """Check a pod's metadata except for what only an API server writes."""
     problems.name("metadata.name", metadata.name, words.dns_subdomain)
     problems.name("metadata.namespace", metadata.namespace, words.dns_label)
     problems.word("metadata.uid", metadata.uid, words.uid)
-    problems.between("metadata.deletionGracePeriodSeconds", metadata.deletion_grace_period_seconds, 0)
+    problems.word("metadata.generateName", metadata.generate_name, words.name_prefix)
+    problems.between("metadata.generation", metadata.generation, 0, INT64_MAX)
+    _check_owners(metadata, problems)
+    for index, finalizer in enumerate(metadata.finalizers):
+        problems.name(f"metadata.finalizers[{index}]", finalizer, words.finalizer)
     check_labels("metadata.labels", metadata.labels, problems)
     size = 0
     for key, value in metadata.annotations.items():
@@ -26,6 +30,24 @@ def check_metadata(metadata: ObjectMeta, problems: Problems) -> None:
         problems.add(
             "metadata.annotations", f"hold {size} bytes", f"use at most {MAX_ANNOTATIONS_BYTES} bytes in all"
         )
+
+
+def _check_owners(metadata: ObjectMeta, problems: Problems) -> None:
+    for index, owner in enumerate(metadata.owner_references):
+        field = f"metadata.ownerReferences[{index}]"
+        for word, value in (
+            ("apiVersion", owner.api_version),
+            ("kind", owner.kind),
+            ("name", owner.name),
+            ("uid", owner.uid),
+        ):
+            problems.required(f"{field}.{word}", value)
+        if owner.api_version.count("/") > 1:
+            problems.add(
+                f"{field}.apiVersion", f"{show(owner.api_version)} is not GROUP/VERSION", "correct it"
+            )
+    if sum(bool(owner.controller) for owner in metadata.owner_references) > 1:
+        problems.add("metadata.ownerReferences", "has more than one controller", "keep one of them")
 
 
 def check_labels(field: str, labels: dict[str, str], problems: Problems) -> None:

@@ -31,9 +31,7 @@ def check_mounts(
     for index, mount in enumerate(mounts):
         where = f"{field}.volumeMounts[{index}]"
         _check_volume(f"{where}.name", mount.name, volumes, problems)
-        problems.name(f"{where}.mountPath", mount.mount_path, words.absolute_path)
-        if ":" in mount.mount_path:
-            problems.add(f"{where}.mountPath", f"{show(mount.mount_path)} holds ':'", "choose another path")
+        problems.name(f"{where}.mountPath", mount.mount_path, words.no_nul)
         _check_target(f"{where}.mountPath", mount.mount_path, targets, problems)
         _check_options(where, mount, privileged, problems)
     for index, device in enumerate(devices):
@@ -51,10 +49,9 @@ def _check_volume(field: str, name: str, volumes: Collection[str], problems: Pro
 
 
 def _check_target(field: str, path: str, targets: set[str], problems: Problems) -> None:
-    target = path.rstrip("/") or path
-    if target and target in targets:
+    if path and path in targets:
         problems.add(field, f"{show(path)} is mounted twice", "choose another path")
-    targets.add(target)
+    targets.add(path)
 
 
 def _check_options(field: str, mount: VolumeMount, privileged: bool, problems: Problems) -> None:

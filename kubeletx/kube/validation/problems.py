@@ -10,6 +10,7 @@ from ..text.quantity import Quantity, parse
 from .words import Check
 
 INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 
 
 class Problems:
@@ -47,7 +48,9 @@ class Problems:
     def between(self, field: str, value: int | None, low: int, high: int = INT32_MAX) -> None:
         """Add a problem if the number is set and is not within the bounds."""
         if value is not None and not low <= value <= high:
-            wanted = f"{low} or more" if high == INT32_MAX and value < low else f"{low} to {high}"
+            wanted = (
+                f"{low} or more" if high in (INT32_MAX, INT64_MAX) and value < low else f"{low} to {high}"
+            )
             self.add(field, f"{value} is out of range", f"use {wanted}")
 
     def unique(self, field: str, value: str, seen: set[str], what: str) -> None:

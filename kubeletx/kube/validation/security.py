@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ..types.core import PodSpec
-from ..types.security import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext, Sysctl
+from ..types.security import (
+    AppArmorProfile,
+    PodSecurityContext,
+    SeccompProfile,
+    SecurityContext,
+    Sysctl,
+    WindowsSecurityContextOptions,
+)
 from . import words
 from .problems import Problems, show
 
@@ -42,6 +49,8 @@ def check_pod_security(field: str, spec: PodSpec, problems: Problems) -> None:
     problems.one_of(
         f"{field}.fsGroupChangePolicy", context.fs_group_change_policy, ("OnRootMismatch", "Always")
     )
+    problems.one_of(f"{field}.seLinuxChangePolicy", context.se_linux_change_policy, ("Recursive",))
+    _check_windows(f"{field}.windowsOptions", context.windows_options, spec, problems)
     _check_profiles(field, context.seccomp_profile, context.app_armor_profile, problems)
     _check_sysctls(f"{field}.sysctls", context.sysctls, spec, problems)
 
@@ -49,6 +58,7 @@ def check_pod_security(field: str, spec: PodSpec, problems: Problems) -> None:
 def check_container_security(field: str, context: SecurityContext, spec: PodSpec, problems: Problems) -> None:
     """Check a container's security context. `field`: path of the security context; `spec`: the pod's spec."""
     _check_ids(field, context, problems)
+    _check_windows(f"{field}.windowsOptions", context.windows_options, spec, problems)
     problems.one_of(f"{field}.procMount", context.proc_mount, ("Default", "Unmasked"))
     if context.proc_mount == "Unmasked" and spec.host_users is not False:
         problems.add(
@@ -72,6 +82,25 @@ def _check_ids(field: str, context: PodSecurityContext | SecurityContext, proble
     problems.between(f"{field}.runAsGroup", context.run_as_group, 0)
 
 
+def _check_windows(
+    field: str, options: WindowsSecurityContextOptions | None, spec: PodSpec, problems: Problems
+) -> None:
+    if options is None:
+        return
+    if spec.os is not None and spec.os.name == "linux":
+        problems.add(field, "is set with spec.os.name linux", "remove it")
+    if options.gmsa_credential_spec_name is not None:
+        problems.name(
+            f"{field}.gmsaCredentialSpecName", options.gmsa_credential_spec_name, words.dns_subdomain
+        )
+    if options.gmsa_credential_spec is not None:
+        problems.required(f"{field}.gmsaCredentialSpec", options.gmsa_credential_spec)
+    if options.run_as_user_name is not None:
+        problems.name(f"{field}.runAsUserName", options.run_as_user_name, words.windows_user)
+    if options.host_process and not spec.host_network:
+        problems.add(f"{field}.hostProcess", "true without hostNetwork", "set spec.hostNetwork")
+
+
 def _check_profiles(
     field: str, seccomp: SeccompProfile | None, apparmor: AppArmorProfile | None, problems: Problems
 ) -> None:
@@ -83,8 +112,8 @@ def _check_profiles(
         problems.one_of(f"{field}.{word}.type", profile.type, _PROFILES)
         localhost = f"{field}.{word}.localhostProfile"
         if profile.type == "Localhost":
-            if problems.required(localhost, profile.localhost_profile) and word == "seccompProfile":
-                problems.word(localhost, profile.localhost_profile, words.relative_path)
+            check = words.relative_path if word == "seccompProfile" else words.unpadded
+            problems.name(localhost, profile.localhost_profile, check)
         elif profile.localhost_profile is not None:
             problems.add(
                 localhost, f"{show(profile.localhost_profile)} with type {profile.type}", "remove it"

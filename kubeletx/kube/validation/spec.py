@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..types.core import PodDNSConfig, PodSpec, Toleration
+from ..types.core import PodDNSConfig, PodSpec
 from . import words
 from .containers import check_containers
 from .machine import check_machine, check_nics
-from .metadata import check_labels
 from .problems import Problems, show
-from .resources import check_amounts, check_resources
+from .resources import check_overhead, check_pod_resources
+from .scheduling import check_scheduling
 from .security import check_pod_security
 from .volumes import check_volumes
 
@@ -18,19 +18,22 @@ MAX_SEARCHES: Final = 32
 MAX_SEARCH_CHARACTERS: Final = 2048
 MAX_NAMESERVERS: Final = 3
 _DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def check_spec(spec: PodSpec, problems: Problems) -> None:
     """Check all fields of a pod's spec."""
     _check_workload(spec, problems)
     problems.one_of("spec.restartPolicy", spec.restart_policy, ("Always", "OnFailure", "Never"))
-    problems.between("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)
     problems.between("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1)
     problems.between("spec.priority", spec.priority, -(2**31))
-    problems.word("spec.nodeName", spec.node_name, words.dns_subdomain)
     problems.word("spec.serviceAccountName", spec.service_account_name, words.dns_subdomain)
-    problems.word("spec.runtimeClassName", spec.runtime_class_name, words.dns_subdomain)
+    problems.word("spec.priorityClassName", spec.priority_class_name, words.dns_subdomain)
+    problems.one_of("spec.preemptionPolicy", spec.preemption_policy, ("PreemptLowerPriority", "Never"))
+    if spec.runtime_class_name is not None:
+        problems.name("spec.runtimeClassName", spec.runtime_class_name, words.dns_subdomain)
+    if spec.scheduling_group is not None:
+        group = spec.scheduling_group.pod_group_name
+        problems.name("spec.schedulingGroup.podGroupName", group, words.dns_subdomain)
     problems.word("spec.runtimeServiceName", spec.runtime_service_name, words.runtime_name)
     if spec.os is not None:
         problems.one_of("spec.os.name", spec.os.name, ("linux", "windows"))
@@ -40,13 +43,11 @@ def check_spec(spec: PodSpec, problems: Problems) -> None:
         problems.name(
             f"spec.readinessGates[{index}].conditionType", gate.condition_type, words.qualified_name
         )
-    check_labels("spec.nodeSelector", spec.node_selector, problems)
-    for index, toleration in enumerate(spec.tolerations):
-        _check_toleration(f"spec.tolerations[{index}]", toleration, problems)
+    check_scheduling(spec, problems)
     _check_names(spec, problems)
     check_pod_security("spec.securityContext", spec, problems)
-    check_resources("spec.resources", spec.resources, problems)
-    check_amounts("spec.overhead", spec.overhead, problems)
+    check_pod_resources(spec, problems)
+    check_overhead(spec.overhead, problems)
     check_volumes(spec.volumes, problems)
     check_containers(spec, problems)
     check_nics(spec, problems)
@@ -72,7 +73,10 @@ def _check_names(spec: PodSpec, problems: Problems) -> None:
     """Check host name, subdomain, host aliases and DNS settings."""
     problems.word("spec.hostname", spec.hostname, words.dns_label)
     problems.word("spec.subdomain", spec.subdomain, words.dns_label)
-    problems.word("spec.hostnameOverride", spec.hostname_override, words.dns_subdomain)
+    if spec.hostname_override is not None:
+        problems.name("spec.hostnameOverride", spec.hostname_override, words.dns_subdomain)
+        if spec.host_network:
+            problems.add("spec.hostnameOverride", "is set together with hostNetwork", "keep one of them")
     for index, alias in enumerate(spec.host_aliases):
         problems.name(f"spec.hostAliases[{index}].ip", alias.ip, words.ip_address)
         for number, hostname in enumerate(alias.hostnames):
@@ -104,25 +108,6 @@ def _check_dns(config: PodDNSConfig, problems: Problems) -> None:
         problems.name(f"{field}.searches[{index}]", search, words.search_domain)
     for index, option in enumerate(config.options):
         if problems.required(f"{field}.options[{index}].name", option.name) and any(
-            c.isspace() for c in option.name + (option.value or "")
+            c in "\r\n\0" for c in option.name + (option.value or "")
         ):
-            problems.add(f"{field}.options[{index}]", f"{show(option.name)} holds white space", "remove it")
-
-
-def _check_toleration(field: str, toleration: Toleration, problems: Problems) -> None:
-    operator = toleration.operator or "Equal"
-    problems.one_of(f"{field}.operator", operator, ("Exists", "Equal", "Lt", "Gt"))
-    problems.word(f"{field}.key", toleration.key, words.qualified_name)
-    if not toleration.key and operator != "Exists":
-        problems.add(f"{field}.operator", f"{show(operator)} without a key", "use Exists or set key")
-    if operator == "Exists" and toleration.value:
-        problems.add(f"{field}.value", f"{show(toleration.value)} with operator Exists", "remove it")
-    elif operator == "Equal":
-        problems.word(f"{field}.value", toleration.value, words.label_value)
-    problems.one_of(f"{field}.effect", toleration.effect, ("", *_EFFECTS))
-    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-        problems.add(
-            f"{field}.tolerationSeconds",
-            f"{toleration.toleration_seconds} without effect NoExecute",
-            "remove it",
-        )
+            problems.add(f"{field}.options[{index}]", f"{show(option.name)} holds a line break", "remove it")

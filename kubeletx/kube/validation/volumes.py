@@ -16,6 +16,7 @@ from ..types.volumes import (
     VolumeProjection,
 )
 from . import words
+from .disks import check_disk
 from .environment import VOLUME_FIELDS, check_field_ref, check_resource_ref
 from .flex_volume import check_flex_volume
 from .problems import Problems, show
@@ -39,9 +40,24 @@ _REQUIRED: Final = {
     "git_repo": ("repository",),
     "glusterfs": ("endpoints", "path"),
     "azure_file": ("secret_name", "share_name"),
+    "gce_persistent_disk": ("pd_name",),
+    "aws_elastic_block_store": ("volume_id",),
+    "cinder": ("volume_id",),
+    "vsphere_volume": ("volume_path",),
+    "quobyte": ("registry", "volume"),
+    "azure_disk": ("disk_name", "disk_uri"),
+    "photon_persistent_disk": ("pd_id",),
+    "portworx_volume": ("volume_id",),
+    "rbd": ("monitors", "image"),
+    "cephfs": ("monitors",),
+    "scale_io": ("gateway", "system", "volume_name"),
+    "storageos": ("volume_name",),
+    "ephemeral": ("volume_claim_template",),
     "image": ("reference",),
 }
 """Required fields of each volume source."""
+_BYTES: Final = ("partition", "lun")
+"""Fields of sources that are 0 to 255."""
 
 
 def check_volumes(volumes: tuple[Volume, ...], problems: Problems) -> None:
@@ -54,14 +70,18 @@ def check_volumes(volumes: tuple[Volume, ...], problems: Problems) -> None:
         found = source_names(volume)
         names = [json_name(name) for name in found]
         problems.exactly_one(field, names, (json_name(name) for name in SOURCES), "source")
+        check_disk(field, volume, problems)
         for name in found:
             _check_required(f"{field}.{json_name(name)}", volume, name, problems)
         _check_source(field, volume, problems)
 
 
 def _check_required(field: str, volume: Volume, source: str, problems: Problems) -> None:
+    found = getattr(volume, source)
     for attribute in _REQUIRED.get(source, ()):
-        problems.required(f"{field}.{json_name(attribute)}", getattr(getattr(volume, source), attribute))
+        problems.required(f"{field}.{json_name(attribute)}", getattr(found, attribute))
+    for attribute in _BYTES:
+        problems.between(f"{field}.{attribute}", getattr(found, attribute, None), 0, 255)
 
 
 def _check_source(field: str, volume: Volume, problems: Problems) -> None:

@@ -32,7 +32,19 @@ _SEARCH: Final = re.compile(
 )
 _SSH_KEY_TYPE: Final = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[-a-z0-9@.]+")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9](?:[-._A-Za-z0-9]*)")
-_SIGNAL: Final = re.compile(r"SIG(?:[A-Z]+[0-9]?|RTMIN(?:\+[0-9]{1,2})?|RTMAX(?:-[0-9]{1,2})?)")
+_SIGNAL: Final = re.compile(
+    r"SIG(?:ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM"
+    r"|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(?:\+(?:[1-9]|1[0-5]))?|RTMAX(?:-(?:[1-9]|1[0-4]))?)"
+)
+_ISCSI: Final = re.compile(
+    r"iqn\.[0-9]{4}-[0-9]{2}\.[-.0-9A-Za-z]+:[^,;*&$|\s]+|eui.[0-9A-Za-z]{16}|naa.[0-9A-Za-z]{32}", re.ASCII
+)
+_WINDOWS_DOMAIN: Final = re.compile(
+    r"[^\\/:*?\"<>|.\x00-\x1f][^\\/:*?\"<>|\x00-\x1f]{0,14}|[-.A-Za-z0-9]{1,255}"
+)
+_WINDOWS_USER: Final = re.compile(r"[^\"/\\:;|=,+*?<>@\[\]\x00-\x1f]{1,104}")
+_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+_RESOURCES: Final = "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME"
 
 
 def dns_label(text: str) -> str:
@@ -63,6 +75,57 @@ def qualified_name(text: str) -> str:
     if slash and (problem := dns_subdomain(prefix)):
         return f"has a prefix that {problem}" if prefix else "has an empty prefix before '/'"
     return _check(name, _QUALIFIED, 63, "is not a valid key (letters, digits, '-', '_' and '.')")
+
+
+def finalizer(text: str) -> str:
+    """Check the name of a finalizer: ``DOMAIN/NAME``, or one of Kubernetes' own; returns the problem, or an empty text."""
+    if "/" not in text and text not in _FINALIZERS:
+        return "has no domain before its name"
+    return qualified_name(text)
+
+
+def name_prefix(text: str) -> str:
+    """Check a generateName, which may end in '-'; returns the problem, or an empty text."""
+    return dns_subdomain(f"{text[:-1]}a" if text.endswith("-") else text)
+
+
+def container_resource(text: str) -> str:
+    """Check the name of a resource that a container requests; returns the problem, or an empty text."""
+    if "/" not in text:
+        is_known = text in ("cpu", "memory", "ephemeral-storage") or text.startswith("hugepages-")
+        return (
+            ""
+            if is_known and not qualified_name(text)
+            else f"is not a resource of a container ({_RESOURCES})"
+        )
+    if "kubernetes.io/" in text:
+        return qualified_name(text)
+    if text.startswith("requests."):
+        return "starts with 'requests.', as only quotas do"
+    return qualified_name(f"requests.{text}")
+
+
+def pod_resource(text: str) -> str:
+    """Check the name of a resource that the pod as a whole requests; returns the problem, or an empty text."""
+    is_known = text in ("cpu", "memory") or text.startswith("hugepages-")
+    return (
+        ""
+        if is_known and not qualified_name(text)
+        else "is not a resource of a whole pod (cpu, memory, hugepages-SIZE)"
+    )
+
+
+def iscsi_name(text: str) -> str:
+    """Check an iSCSI name: iqn., eui. or naa.; returns the problem, or an empty text."""
+    return "" if _ISCSI.fullmatch(text) else "is not an iSCSI name (iqn.YEAR-MONTH.DOMAIN:NAME, eui. or naa.)"
+
+
+def windows_user(text: str) -> str:
+    """Check a user of Windows, ``USER`` or ``DOMAIN\\USER``; returns the problem, or an empty text."""
+    domain, slash, user = text.rpartition("\\")
+    if slash and not _WINDOWS_DOMAIN.fullmatch(domain):
+        return "has no valid domain before '\\'"
+    return "" if _WINDOWS_USER.fullmatch(user) and user.strip(". ") else "is not the name of a user"
 
 
 def label_value(text: str) -> str:
@@ -106,7 +169,7 @@ def sysctl_name(text: str) -> str:
 
 def header_name(text: str) -> str:
     """Check the name of an HTTP header; returns the problem, or an empty text."""
-    return _check(text, _HEADER, 253, "is not a header name (letters, digits and '-')")
+    return _check(text, _HEADER, len(text), "is not a header name (letters, digits and '-')")
 
 
 def uid(text: str) -> str:
@@ -116,7 +179,7 @@ def uid(text: str) -> str:
 
 def search_domain(text: str) -> str:
     """Check a search domain of the resolver; returns the problem, or an empty text."""
-    return _check(text, _SEARCH, 254, "is not a search domain")
+    return _check(text.removesuffix(".") or text, _SEARCH, 253, "is not a search domain")
 
 
 def ssh_public_keys(text: str) -> str:
@@ -177,7 +240,9 @@ def signal_name(text: str) -> str:
 
 
 def ip_address(text: str) -> str:
-    """Check an IPv4 or IPv6 address; returns the problem, or an empty text."""
+    """Check an IPv4 or IPv6 address without a zone; returns the problem, or an empty text."""
+    if "%" in text:
+        return "is an IP address with a zone"
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -200,11 +265,29 @@ def relative_path(text: str) -> str:
     return "is not a relative path" if text.startswith("/") else no_backsteps(text)
 
 
+def no_slash(text: str) -> str:
+    """Check that a text has no '/'; returns the problem, or an empty text."""
+    return "holds '/'" if "/" in text else ""
+
+
+def host_and_port(text: str) -> str:
+    """Check an address as in ``HOST:PORT``; returns the problem, or an empty text."""
+    return "" if re.fullmatch(r"\[[^\[\]]*\]:[^:]*|[^:\[\]]*:[^:\[\]]*", text) else "is not HOST:PORT"
+
+
+def unpadded(text: str) -> str:
+    """Check that a text has no white space around it; returns the problem, or an empty text."""
+    return "" if text == text.strip() else "has white space around it"
+
+
+def no_nul(text: str) -> str:
+    """Check that a text has no NUL; returns the problem, or an empty text."""
+    return "holds a NUL character" if "\0" in text else ""
+
+
 def no_backsteps(text: str) -> str:
     """Check that a path has no part '..' and no NUL; returns the problem, or an empty text."""
-    if "\0" in text:
-        return "holds a NUL character"
-    return "may not hold '..'" if ".." in text.split("/") else ""
+    return no_nul(text) or ("may not hold '..'" if ".." in text.split("/") else "")
 
 
 def _check(text: str, pattern: re.Pattern[str], longest: int, problem: str) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api.names import RUNTIME_CORDONED, RUNTIME_LABEL_PREFIX, RUNTIME_NOT_READY
 from kubeletx.kube.manifests.units import spec_workload_type
-from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 
 from ..model.facts import Rejection, Waiting
 from .node import AdmissionNode
@@ -18,39 +16,6 @@ from .node import AdmissionNode
 OS_LABEL = "kubernetes.io/os"
 NODE_AFFINITY = "NodeAffinity"
 _NO_MATCH = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
-
-
-class _Requirement(msgspec.Struct, frozen=True):
-    """One matchExpression or matchField. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class _Term(msgspec.Struct, frozen=True, rename="camel"):
-    """One nodeSelectorTerm: all of its requirements must match."""
-
-    match_expressions: tuple[_Requirement, ...] = ()
-    match_fields: tuple[_Requirement, ...] = ()
-
-
-class _Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """A NodeSelector: at least one of its terms must match."""
-
-    node_selector_terms: tuple[_Term, ...] = ()
-
-
-class _NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    """The required part of spec.affinity.nodeAffinity; only the scheduler reads the preferred part."""
-
-    required_during_scheduling_ignored_during_execution: _Selector | None = None
-
-
-class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
-    """The nodeAffinity of spec.affinity; only the scheduler reads pod affinity."""
-
-    node_affinity: _NodeAffinity | None = None
 
 
 CORDONED, READY = "cordoned", "ready"
@@ -115,33 +80,19 @@ def check_placement(pod: Pod, node: AdmissionNode) -> Rejection | None:
         return Rejection(reason=NODE_AFFINITY, message=_NO_MATCH)
     if pod.spec.affinity is None:
         return None
-    try:
-        affinity = msgspec.convert(pod.spec.affinity, _Affinity)
-    except msgspec.ValidationError as error:
-        return Rejection(reason=NODE_AFFINITY, message=f"spec.affinity cannot be read: {error}")
-    required = affinity.node_affinity
-    selector = required.required_during_scheduling_ignored_during_execution if required else None
-    if selector is None or _selects(selector, node.name, node.labels):
+    affinity = pod.spec.affinity.node_affinity
+    selector = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    if selector is None or selects(selector, node.name, node.labels):
         return None
     return Rejection(reason=NODE_AFFINITY, message=_NO_MATCH)
 
 
-def selects(selector: dict[str, Any], name: str, labels: Mapping[str, str]) -> bool:
-    """Return True if a core/v1 NodeSelector matches the node with this name and these labels.
-
-    `selector`: decoded JSON. An invalid selector matches no node.
-    """
-    try:
-        return _selects(msgspec.convert(selector, _Selector), name, labels)
-    except msgspec.ValidationError:
-        return False
-
-
-def _selects(selector: _Selector, name: str, labels: Mapping[str, str]) -> bool:
+def selects(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
+    """Return True if the selector matches the node with this name and these labels."""
     return any(_holds(term, name, labels) for term in selector.node_selector_terms)
 
 
-def _holds(term: _Term, name: str, labels: Mapping[str, str]) -> bool:
+def _holds(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     """Return True if all requirements of the term match; an empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return False
@@ -151,7 +102,7 @@ def _holds(term: _Term, name: str, labels: Mapping[str, str]) -> bool:
     )
 
 
-def _meets(one: _Requirement, labels: Mapping[str, str]) -> bool:
+def _meets(one: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(one.key)
     match one.operator:
         case "In":
@@ -167,7 +118,7 @@ def _meets(one: _Requirement, labels: Mapping[str, str]) -> bool:
     return False
 
 
-def _compares(one: _Requirement, value: str | None) -> bool:
+def _compares(one: NodeSelectorRequirement, value: str | None) -> bool:
     if value is None or len(one.values) != 1:
         return False
     try:

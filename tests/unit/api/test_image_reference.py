@@ -66,7 +66,7 @@ def test_what_is_left_out_is_filled_in(written: str, meant: str) -> None:
         ("a..b/c", "its registry is no HOST"),
         ("[::1]:x/a", "its registry is no HOST"),
         ("r.io:/a", "its registry is no HOST"),
-        ("a:", "its tag has more"),
+        ("a:", "its tag is empty"),
         ("a:b:c", "its tag has more"),
         ("a:" + "x" * 129, "its tag has more"),
         ("a@", "what follows @ is no digest"),

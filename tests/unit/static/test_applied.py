@@ -228,7 +228,7 @@ async def test_annotations_that_the_agent_writes_are_not_taken_from_a_manifest(n
     copied = pod()
     copied = load_pods(
         b"{apiVersion: v1, kind: Pod, metadata: {name: web, uid: theirs, annotations: "
-        b"{kubeletx.io/bound-runtime: x, kubernetes.io/config.hash: y}}, "
+        b"{kubeletx.io/bound-runtime: x, kubernetes.io/config.hash: z}}, "
         b"spec: {containers: [{name: c, image: 'app:1'}]}, status: {phase: Running}}",
         "exported.yaml",
     )[0]

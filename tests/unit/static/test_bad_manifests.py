@@ -50,7 +50,7 @@ EXPECTED = {
     "no-kind.json": "no-kind.json: kind: is missing; write kind: Pod",
     "not-a-mapping.yaml": "not-a-mapping.yaml: 'just some text' is not a mapping; write a v1 Pod",
     "not-utf8.yaml": "not-utf8.yaml: byte 49: b'\\xff' is not UTF-8; save the file as UTF-8",
-    "null-container.yaml": "null-container.yaml (pod web): spec.containers[0]: null is not a mapping; write key: value pairs",
+    "null-container.yaml": "null-container.yaml (pod web): spec.containers[0].name: is missing; set it (and 1 more problem)",
     "number-too-large.yaml": "number-too-large.yaml (pod web): spec.terminationGracePeriodSeconds: '99999999999999999999' is too large; write a smaller number",
     "port-is-a-word.yaml": "port-is-a-word.yaml (pod web): spec.containers[0].ports[0].containerPort: 'http' is not an integer; write a whole number without quotes",
     "python-tag.yaml": "python-tag.yaml: line 5: has the tag 'tag:yaml.org,2002:python/object/apply:os.system'; remove the tag",

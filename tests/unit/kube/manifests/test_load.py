@@ -43,20 +43,21 @@ def test_several_documents_and_lists_are_sets_of_pods() -> None:
     assert load_pods(b'{"apiVersion": "v1", "kind": "List"}', "x") == []
 
 
-def test_null_means_not_given() -> None:
+def test_null_means_not_given_and_in_lists_and_maps_an_empty_value() -> None:
     text = b"""
 apiVersion: v1
 kind: Pod
 metadata: {name: web, creationTimestamp: null, labels: {a: }}
 spec:
   volumes:
-  containers: [{name: c, ports: , resources: {limits: {cpu: , memory: 1Gi}}}]
+  containers: [{name: c, args: [a, null], ports: , resources: {limits: {cpu: , memory: 1Gi}}}]
 """
     (pod,) = load_pods(text, "x")
     assert pod.metadata.creation_timestamp is None
     assert pod.metadata.labels == {"a": ""}
     assert pod.spec.volumes == ()
-    assert pod.spec.containers[0].resources.limits == {"memory": "1Gi"}
+    assert pod.spec.containers[0].args == ("a", "")
+    assert pod.spec.containers[0].resources.limits == {"cpu": "0", "memory": "1Gi"}
 
 
 def test_quantities_may_be_written_as_numbers() -> None:

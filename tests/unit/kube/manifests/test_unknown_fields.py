@@ -23,7 +23,7 @@ POD: dict[str, Any] = {
     },
     "spec": {
         "nodeSelector": {"disk": "ssd"},
-        "affinity": {"nodeAffinity": {"whatever": 1}},
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "containers": [
             {
                 "name": "c",

@@ -17,7 +17,8 @@ from kubeletx.kube.text.yaml import MAX_ALIASED, YamlError, dump_yaml, parse_doc
         ("yes", True),
         ("On", True),
         ("FALSE", False),
-        ("y", "y"),
+        ("y", True),
+        ("N", False),
         ("~", None),
         ("", None),
         ("0644", 0o644),
@@ -27,9 +28,9 @@ from kubeletx.kube.text.yaml import MAX_ALIASED, YamlError, dump_yaml, parse_doc
         ("1_000", 1000),
         ("-5", -5),
         ("+5", 5),
-        ("08", 8.0),
+        ("08", 8),
         (".5", 0.5),
-        ("1e3", 1000.0),
+        ("1e3", 1000),
         ("1.10", 1.1),
         ("12:30", "12:30"),
         ("2024-01-01", "2024-01-01"),
@@ -41,7 +42,7 @@ from kubeletx.kube.text.yaml import MAX_ALIASED, YamlError, dump_yaml, parse_doc
         ("'5'", "5"),
         ("!!str 5", "5"),
         ("!!int '5'", 5),
-        ("!!float 5", 5.0),
+        ("!!float 5", 5),
         ("! 5", 5),
     ],
 )
@@ -56,7 +57,8 @@ def test_documents_that_are_empty_are_left_out() -> None:
 
 
 def test_keys_are_always_strings() -> None:
-    assert parse_documents("{1: a, yes: b, 1.5: c}") == [{"1": "a", "yes": "b", "1.5": "c"}]
+    text = "{1: a, yes: b, 1.5: c, 010: d, 'on': e}"
+    assert parse_documents(text) == [{"1": "a", "true": "b", "1.5": "c", "8": "d", "on": "e"}]
 
 
 def test_merge_keys_fill_in_what_is_missing() -> None:
@@ -122,8 +124,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert isinstance(parse_documents(text), list)
 
 
-_BETWEEN_VERSIONS = re.compile(r"(?<![\w.'\"])[-+]?\d+[eE][-+]?\d+(?![\w'\"])")
-"""A number in YAML 1.2, plain text to a writer of YAML 1.1, which leaves it unquoted."""
+_BETWEEN_VERSIONS = re.compile(r"(?<![\w.'\"])(?:[-+]?\d+[eE][-+]?\d+|[yYnN])(?![\w'\"])")
+"""A number or boolean to Kubernetes, plain text to another writer of YAML, which leaves it unquoted."""
 
 
 @given(st.dictionaries(st.text("abcxyz", min_size=1), plain, min_size=1, max_size=5))

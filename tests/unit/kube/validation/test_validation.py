@@ -33,6 +33,7 @@ metadata:
   labels: {app.kubernetes.io/name: web, empty: ""}
   annotations: {Example.com/Note: "any text\\n", kubeletx.io/workload-type: container}
 spec:
+  os: {name: linux}
   restartPolicy: OnFailure
   activeDeadlineSeconds: 60
   terminationGracePeriodSeconds: 20
@@ -140,12 +141,10 @@ CONTAINER_PROBLEMS = [
     ("image: ' app'", "image", "' app' holds white space"),
     ("imagePullPolicy: Sometimes", "imagePullPolicy", "'Sometimes' is not known"),
     ("terminationMessagePolicy: x", "terminationMessagePolicy", "'x' is not known"),
-    ("terminationMessagePath: /a/../b", "terminationMessagePath", "'/a/../b' may not hold '..'"),
     ("restartPolicy: x", "restartPolicy", "'x' is not known"),
     ("restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}]", "restartPolicyRules", "are set without restartPolicy"),
     ("restartPolicy: Never, restartPolicyRules: [{action: x, exitCodes: {operator: In, values: [1]}}]", "restartPolicyRules[0].action", "'x' is not known"),
     ("restartPolicy: Never, restartPolicyRules: [{action: Restart}]", "restartPolicyRules[0].exitCodes", "is missing"),
-    ("restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [256]}}]", "restartPolicyRules[0].exitCodes.values", "256 is out of range"),
     ("ports: [{containerPort: 65536}]", "ports[0].containerPort", "65536 is out of range"),
     ("ports: [{}]", "ports[0].containerPort", "is missing"),
     ("ports: [{containerPort: 1, hostPort: -1}]", "ports[0].hostPort", "-1 is out of range"),
@@ -167,15 +166,12 @@ CONTAINER_PROBLEMS = [
     ("envFrom: [{configMapRef: {}}]", "envFrom[0].configMapRef.name", "is missing"),
     ("resources: {limits: {cpu: x}}", "resources.limits[cpu]", "'x' is not a quantity"),
     ("resources: {limits: {cpu: -1}}", "resources.limits[cpu]", "'-1' is negative"),
-    ("resources: {limits: {'a b': 1}}", "resources.limits", "'a b' is not a valid key (letters, digits, '-', '_' and '.')"),
+    ("resources: {limits: {'a b': 1}}", "resources.limits[a b]", "'a b' is not a resource of a container (cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME)"),
     ("resources: {limits: {cpu: 1}, requests: {cpu: 1001m}}", "resources.requests[cpu]", "'1001m' is above the limit"),
     ("resources: {limits: {example.com/gpu: 2}, requests: {example.com/gpu: 1}}", "resources.requests[example.com/gpu]", "'1' is below the limit"),
     ("volumeMounts: [{name: x, mountPath: /a}]", "volumeMounts[0].name", "'x' is not a volume of this pod"),
     ("volumeMounts: [{name: v}]", "volumeMounts[0].mountPath", "is missing"),
-    ("volumeMounts: [{name: v, mountPath: a}]", "volumeMounts[0].mountPath", "'a' is not an absolute path"),
-    ("volumeMounts: [{name: v, mountPath: /a/../b}]", "volumeMounts[0].mountPath", "'/a/../b' may not hold '..'"),
-    ("volumeMounts: [{name: v, mountPath: '/a:b'}]", "volumeMounts[0].mountPath", "'/a:b' holds ':'"),
-    ("volumeMounts: [{name: v, mountPath: /a}, {name: w, mountPath: /a/}]", "volumeMounts[1].mountPath", "'/a/' is mounted twice"),
+    ("volumeMounts: [{name: v, mountPath: /a}, {name: w, mountPath: /a}]", "volumeMounts[1].mountPath", "'/a' is mounted twice"),
     ("volumeMounts: [{name: v, mountPath: /a, subPath: /b}]", "volumeMounts[0].subPath", "'/b' is not a relative path"),
     ("volumeMounts: [{name: v, mountPath: /a, subPathExpr: a/../..}]", "volumeMounts[0].subPathExpr", "'a/../..' may not hold '..'"),
     ("volumeMounts: [{name: v, mountPath: /a, subPath: a, subPathExpr: b}]", "volumeMounts[0]", "has subPath and subPathExpr"),
@@ -200,7 +196,7 @@ CONTAINER_PROBLEMS = [
     ('livenessProbe: {httpGet: {port: 1, httpHeaders: [{name: a, value: "a\\nb"}]}}', "livenessProbe.httpGet.httpHeaders[0].value", "'a\\nb' holds a line break"),
     ("lifecycle: {preStop: {}}", "lifecycle.preStop", "has no handler"),
     ("lifecycle: {preStop: {sleep: {seconds: 31}}}", "lifecycle.preStop.sleep.seconds", "31 is out of range"),
-    ("lifecycle: {stopSignal: TERM}", "lifecycle.stopSignal", "'TERM' is not a signal name such as SIGTERM"),
+    ("lifecycle: {stopSignal: SIGTERM}", "lifecycle.stopSignal", "'SIGTERM' without spec.os.name"),
     ("securityContext: {runAsUser: -1}", "securityContext.runAsUser", "-1 is out of range"),
     ("securityContext: {privileged: true, allowPrivilegeEscalation: false}", "securityContext.allowPrivilegeEscalation", "false together with privileged"),
     ("securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [CAP_SYS_ADMIN]}}", "securityContext.allowPrivilegeEscalation", "false together with CAP_SYS_ADMIN"),
@@ -225,7 +221,6 @@ def test_a_wrong_container_is_refused(container: str, field: str, problem: str) 
 SPEC_PROBLEMS = [
     ("containers: []", "spec.containers", "is missing"),
     ("restartPolicy: x", "spec.restartPolicy", "'x' is not known"),
-    ("terminationGracePeriodSeconds: -1", "spec.terminationGracePeriodSeconds", "-1 is out of range"),
     ("activeDeadlineSeconds: 0", "spec.activeDeadlineSeconds", "0 is out of range"),
     ("priority: 2147483648", "spec.priority", "2147483648 is out of range"),
     ("runtimeServiceName: a--b", "spec.runtimeServiceName", "'a--b' holds '--', which no runtime name does"),
