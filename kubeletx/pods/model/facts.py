@@ -191,12 +191,14 @@ class VolumeFacts(Fact, frozen=True, kw_only=True):
     """State of the pod's volumes. `ready`: all are prepared on the node. `released`: none is left on the node.
 
     `stale_at`: monotonic time of the last change of config maps, secrets or pod fields that is not written to the
-    volumes yet; until then containers see the old content. None: the volumes are up to date.
+    volumes yet; until then containers see the old content. None: the volumes are up to date. `failure`: of the last
+    preparation; `release_failure`: of the last release.
     """
 
     ready: bool = False
     stale_at: float | None = None
     failure: ActionFailure | None = None
+    release_failure: ActionFailure | None = None
     released: bool = False
 
 
@@ -289,6 +291,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     sandbox_failure: ActionFailure | None = None
     resize_failure: ActionFailure | None = None
     """Failure of the last resize of the pod-level resources; None if it succeeded."""
+    bind_failure: ActionFailure | None = None
     stop_failure: ActionFailure | None = None
     paces: dict[str, Pace] = {}
     """Repeats of recent actions, by the key of `pacing`, so that none without effect is repeated endlessly."""

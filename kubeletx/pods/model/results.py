@@ -78,7 +78,7 @@ class Bound(Result, frozen=True):
             admitted=True,
             waiting=None,
             bind_wanted=False,
-            stop_failure=None,
+            bind_failure=None,
         )
 
 
@@ -121,10 +121,10 @@ class BindFailed(Result, frozen=True):
     message: str
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = next_try(facts.stop_failure, SYNC, self.reason, self.message, now)
+        failure = next_try(facts.bind_failure, SYNC, self.reason, self.message, now)
         return replace(
             facts,
-            stop_failure=failure,
+            bind_failure=failure,
             waiting=Waiting(reason=self.reason, message=self.message),
             bind_wanted=True,
         )
@@ -220,7 +220,7 @@ class RanBefore(Result, frozen=True):
 
 
 class VolumesFailed(Result, frozen=True):
-    """Volumes could not be prepared or released; retried with back-off."""
+    """Volumes could not be prepared; retried with back-off."""
 
     reason: str
     message: str
@@ -228,6 +228,17 @@ class VolumesFailed(Result, frozen=True):
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         failure = next_try(facts.volumes.failure, VOLUME, self.reason, self.message, now)
         return replace(facts, volumes=replace(facts.volumes, failure=failure))
+
+
+class ReleaseFailed(Result, frozen=True):
+    """Volumes could not be released; retried with back-off, which does not depend on failures of their preparation."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = next_try(facts.volumes.release_failure, VOLUME, self.reason, self.message, now)
+        return replace(facts, volumes=replace(facts.volumes, release_failure=failure))
 
 
 class VolumesReleased(Result, frozen=True):

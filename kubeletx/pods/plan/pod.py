@@ -104,7 +104,7 @@ def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
 def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     draft.wake(facts.deadline_at)
     if facts.runtime is None:
-        if facts.bind_wanted and draft.is_due(facts.stop_failure):
+        if facts.bind_wanted and draft.is_due(facts.bind_failure):
             draft.do(Bind())
         return draft.plan("waits for a runtime")
     _prepare_volumes(facts, draft)
@@ -148,7 +148,7 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     workload_of(facts).plan_end(desired, facts, draft)
     if not plan_stop_units(desired, facts, draft):
         return draft.plan("stops")
-    if not facts.volumes.released and draft.is_due(facts.volumes.failure):
+    if not facts.volumes.released and draft.is_due(facts.volumes.release_failure):
         draft.do(ReleaseVolumes())
     if _is_evicted(desired, facts) and not plan_removal(facts, draft):
         return draft.plan("removes what an evicted pod left")
@@ -175,7 +175,7 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if facts.runtime is None and draft.is_busy("bind"):
         return draft.plan("waits for the binding in flight")
     if not facts.volumes.released:
-        if draft.is_due(facts.volumes.failure):
+        if draft.is_due(facts.volumes.release_failure):
             draft.do(ReleaseVolumes())
         return draft.plan("releases volumes")
     if not facts.directories_gone:

@@ -44,10 +44,6 @@ def _stop(_: Action, reason: str, message: str) -> Result:
     return results.StopFailed(reason, message)
 
 
-def _volumes(_: Action, reason: str, message: str) -> Result:
-    return results.VolumesFailed(reason, message)
-
-
 def _resize(action: act.ResizeContainer, reason: str, message: str) -> Result:
     return results.ResizeFailed(action.name, reason, message)
 
@@ -59,7 +55,9 @@ def _own(row: OwnRow) -> Row:
 ROWS: Final[Mapping[type[Action], Row]] = {
     act.Bind: Row(lambda step, _: bind(step), lambda _, *why: results.BindFailed(*why)),
     act.Look: Row(lambda step, _: look(step), lambda *_: results.LookFailed()),
-    act.PrepareVolumes: Row(lambda step, _: prepare_volumes(step), _volumes),
+    act.PrepareVolumes: Row(
+        lambda step, _: prepare_volumes(step), lambda _, *why: results.VolumesFailed(*why)
+    ),
     act.EnsureImage: Row(ensure_image, lambda a, *why: results.ImageFailed(a.name, *why)),
     act.CreateSandbox: Row(
         lambda step, a: create_sandbox(step, a.attempt), lambda _, *why: results.SandboxFailed(*why)
@@ -80,7 +78,9 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.RemoveUnit: Row(remove_unit, _stop),
     act.StopSandbox: Row(stop_sandbox, _stop),
     act.RemoveSandbox: Row(lambda step, a: remove_sandbox(step, a.sandbox_id), _stop),
-    act.ReleaseVolumes: Row(lambda step, _: release_volumes(step), _volumes),
+    act.ReleaseVolumes: Row(
+        lambda step, _: release_volumes(step), lambda _, *why: results.ReleaseFailed(*why)
+    ),
     act.RemoveDirectories: Row(lambda step, _: remove_directories(step), _stop),
     act.Unbind: Row(lambda step, _: unbind(step), _stop),
     **{kind: _own(row) for kind, row in OWN_ROWS.items()},

@@ -35,5 +35,5 @@ async def release_volumes(step: StepContext) -> Result:
     except KubeletxError as error:
         log.warning("Failed to release volumes", pod=step.desired.ref, err=str(error))
         step.warning(Event.FAILED_KILL_POD, str(error))
-        return results.VolumesFailed("FailedUnmount", str(error))
+        return results.ReleaseFailed("FailedUnmount", str(error))
     return results.VolumesReleased()

@@ -344,6 +344,37 @@ def test_a_pod_without_a_network_goes_although_its_sandbox_cannot_be_removed(nev
     assert sum(isinstance(one, act.RemoveSandbox) for one in model.journal) >= 3
 
 
+@pytest.mark.parametrize(
+    "failing", [act.Bind, act.PrepareVolumes, act.EnsureImage, act.CreateSandbox, act.StartUnit]
+)
+def test_an_end_does_not_wait_for_the_next_try_of_what_failed_before(failing: type[act.Action]) -> None:
+    model = PodModel(make_pod())
+    model.failing = (failing,)
+    for _ in range(12):
+        model.turn()
+        model.mono += 100
+    model.turn()
+    began = model.mono
+    model.delete()
+    model.settle()
+    assert model.finished
+    assert model.mono - began < 1
+
+
+def test_a_release_that_fails_is_tried_again_with_a_pause() -> None:
+    model = PodModel(make_pod())
+    model.settle()
+    model.failing = (act.ReleaseVolumes,)
+    model.delete()
+    wake_at = model.settle().wake_at
+    assert wake_at is not None
+    assert wake_at > model.mono
+    model.failing = ()
+    model.mono = wake_at
+    model.settle()
+    assert model.finished
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("exit"), st.sampled_from(["a", "b", "i1", "side"]), st.sampled_from([0, 1])),
