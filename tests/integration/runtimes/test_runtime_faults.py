@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,26 @@ def test_a_killed_agent_makes_every_pod_exactly_once(agent: PrivateAgent, manife
             running = [one for one in cri_calls.containers() if one.state == cri.CONTAINER_RUNNING]
             assert len(running) == 3
     assert sorted(found) == sorted(f"{name}-lab" for name in names)
+
+
+def test_a_pod_whose_container_another_client_deleted_from_containerd_is_replaced(
+    agent: PrivateAgent, manifests: Path, containerd_a: PrivateContainerd
+) -> None:
+    """containerd's CRI answers NotFound for that container when the sandbox is to be removed."""
+    once = pod_manifest("once", runtime="containerd-a", command=["true"], spec={"restartPolicy": "Never"})
+    put_manifest(manifests, once)
+    ended = agent.wait_for("once", lambda pod: pod.status.phase == "Succeeded")
+    container_id = (ended.status.container_statuses[0].container_id or "").partition("://")[2]
+    address = containerd_a.endpoint.removeprefix("unix://")
+    remove = ["ctr", "-a", address, "-n", "k8s.io", "containers", "rm", container_id]
+    subprocess.run(remove, check=True, capture_output=True, timeout=30)
+    put_manifest(manifests, pod_manifest("once", runtime="containerd-a"))
+    after = agent.wait_for("once", lambda pod: is_ready(pod) and pod.uid != ended.uid, timeout_seconds=30)
+    with containerd_a.cri() as cri:
+        _wait(
+            lambda: [box.metadata.uid for box in cri.sandboxes()] == [after.uid],
+            what="end of the old sandbox",
+        )
 
 
 def _documented_network(lab: Lab) -> str:
