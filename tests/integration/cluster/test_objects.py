@@ -316,15 +316,18 @@ def test_a_pod_waits_for_its_claim_and_writes_to_the_volume_behind_it(
 def test_a_runtime_class_chooses_the_runtime_also_when_it_comes_late(node: ClusterNode) -> None:
     make(node, "runtimeclasses", "second", "", handler="containerd-b")
     make(node, "runtimeclasses", "odd", "", handler="nowhere")
+    make(node, "runtimeclasses", "own", "", handler="runc-two")
     node.apply("chosen", runtimeClassName="second")
+    node.apply("handled", runtimeClassName="own")
     node.apply("waits", runtimeClassName="odd")
     assert (
         node.wait_running("chosen")["metadata"]["annotations"]["kubeletx.io/bound-runtime"] == "containerd-b"
     )
     assert "nowhere" in waiting(node, "waits", "RuntimeNotFound")["message"]
     make(node, "runtimeclasses", "odd", "", handler="containerd-a")
-    pod = node.wait_running("waits")
-    assert pod["metadata"]["annotations"]["kubeletx.io/bound-runtime"] == "containerd-a"
+    for name in ("waits", "handled"):
+        pod = node.wait_running(name)
+        assert pod["metadata"]["annotations"]["kubeletx.io/bound-runtime"] == "containerd-a"
 
 
 @pytest.fixture

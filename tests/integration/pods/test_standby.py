@@ -136,6 +136,24 @@ def test_a_restart_of_containerd_changes_nothing(
     assert container_id(agent.pod("web") or before) == container_id(before)
 
 
+def test_a_pod_is_woken_while_containerd_is_stopped_and_no_freeze_is_shown_that_was_not_made(
+    agent: PrivateAgent, manifests: Path, containerd_a: PrivateContainerd
+) -> None:
+    started(agent, manifests, "web")
+    command(agent, "standby", "web-lab")
+    containerd_a.stop_daemon()
+    try:
+        assert command(agent, "activate", "web-lab") == "pod/web-lab running\n"
+        assert state(agent, "web") == "THAWED"
+        answer = agent.cli("pod", "standby", "web-lab", "--timeout", "2s")
+        assert answer.returncode != 0, answer.stdout
+        assert state(agent, "web") == "THAWED"
+    finally:
+        containerd_a.start_daemon()
+    agent.wait_for("web", lambda pod: shown(agent, "web") == "Standby")
+    assert state(agent, "web") == "FROZEN"
+
+
 def test_a_frozen_pod_whose_manifest_is_removed_leaves_nothing(agent: PrivateAgent, manifests: Path) -> None:
     pod = started(agent, manifests, "web")
     command(agent, "standby", "web-lab")
@@ -290,12 +308,13 @@ def test_a_pod_with_the_annotation_rests_and_an_activation_outlives_the_agent(
     assert state(agent, "web") == "FROZEN"
 
 
-def test_a_pod_with_the_annotation_on_a_runtime_that_cannot_freeze_fails_with_the_feature(
+def test_a_pod_with_the_annotation_waits_on_a_runtime_that_cannot_freeze(
     agent: PrivateAgent, manifests: Path
 ) -> None:
     metadata = {"annotations": {"kubeletx.io/standby": "standby"}}
     put_manifest(manifests, pod_manifest("web", runtime="plain", command=STUBBORN, metadata=metadata))
-    pod = agent.wait_for("web", lambda pod: pod.status.phase == "Failed")
+    pod = agent.wait_for("web", lambda pod: pod.status.reason == "RuntimeUnsupported")
+    assert pod.status.phase == "Pending"
     assert "cannot do what the pod needs: standby" in (pod.status.message or "")
 
 
