@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kubeletx_flexvolume.attachments import record_book
 from kubeletx_flexvolume.attachments.entry_check import EntryCheck
 from kubeletx_flexvolume.attachments.holder import Holder
 from kubeletx_flexvolume.attachments.list_worker import OwnNode
@@ -275,3 +276,28 @@ async def test_holders_of_one_volume_share_its_image(model: StorageModel) -> Non
     assert await model.holders(IMAGE) == ["n1/x", "n1/y", "n2/z"]
     await one.book.release(of("a"), holder("n1", "x"))
     assert await model.holders(IMAGE) == ["n1/y", "n2/z"]
+
+
+async def test_a_pool_that_hangs_is_asked_once_and_delays_no_other_volume(
+    model: StorageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_book, "LOOK_SECONDS", 0.01)
+    images, calls, gate = model.storage.images, list[str](), asyncio.Event()
+
+    async def hanging(volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        calls.append(volume.name)
+        if volume.name == "a":
+            await gate.wait()
+        return await images(volume)
+
+    model.storage.images = hanging  # type: ignore[method-assign]
+    await model.put(earlier("a"), name="a")
+    one = node(model)
+    for number in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(one.take(of("a"), f"pod-{number}"), 0.01)
+        await one.take(volume("c"), f"pod-{number}")
+    assert calls.count("a") == 1
+    gate.set()
+    with pytest.raises(Conflict, match="its image is attached as volume a"):
+        await node(model, "n2").take(of("b"))

@@ -24,12 +24,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, Conflict, KubeletxError, Record, Unavailable
+from kubeletx.api import Clock, Conflict, KubeletxError, Record, TimedOut, Unavailable
 
 from ..agent.local import LocalVolume, LocalVolumes
 from ..backends.backend import Backend
 from ..backends.sharing import ChecksModes
 from ..values import AccessMode, StorageVolume
+from .deadlines import within
 from .decision import (
     AlreadyEntered,
     BreakLock,
@@ -69,6 +70,8 @@ log = structlog.get_logger(__name__)
 A = TypeVar("A")
 B = TypeVar("B")
 
+LOOK_SECONDS: Final = 5.0
+"""Deadline of a look at the image of an entry of an earlier version; a pool may hang."""
 _NOT_SEARCHED: Final = Proof(is_gone=False, why="no proof was searched for")
 
 
@@ -131,6 +134,8 @@ class RecordBook:
         self._clock = clock
         self._earlier: dict[str, set[str]] | None = None
         """Names of volumes with entries of earlier versions, by the record of their image; None: not listed yet."""
+        self._looks: dict[tuple[str, ...], asyncio.Task[tuple[str, ...]]] = {}
+        """Looks at images that have not ended, such as of a pool that hangs: each has a thread."""
 
     async def take(self, volume: StorageVolume, holder: Holder) -> Holder:
         if why := self._tools.refuses(volume):
@@ -229,10 +234,10 @@ class RecordBook:
                 f"this node cannot attach volumes now, since other nodes would count it as gone: {why}; this boot is "
                 f"{self._boot_id}. Wait until the node has reported it, or correct --node-name"
             )
-        backend = self._tools.backends.get(volume.backend)
+        backend: object = self._tools.backends.get(volume.backend)
         if make and isinstance(backend, ChecksModes):
             backend.check_modes(volume, modes)
-        images = () if backend is None else await backend.images(volume, make=make)
+        images = await self._identities(volume, make=make)
         since = holder.since or rfc3339(self._clock.now())
         records = tuple(sorted(map(image_record, images)))
         return _Request(
@@ -348,30 +353,54 @@ class RecordBook:
         """Return the names of volumes that may have entries of an earlier version for the image."""
         if self._earlier is None:
             earlier: dict[str, set[str]] = {}
+            is_complete = True
             async for page in all_pages(self._editor.records):
                 for record in page:
-                    if not is_image_record(record.name):
-                        for image in await self._images_of_earlier(record):
-                            earlier.setdefault(image, set()).add(record.name)
-            self._earlier = earlier
+                    if is_image_record(record.name):
+                        continue
+                    try:
+                        async with within(LOOK_SECONDS, f"volume {record.name}: its image was not looked at"):
+                            images = await self._images_of_earlier(record)
+                    except KubeletxError as error:
+                        log.warning(
+                            "Failed to identify the image of an entry", volume=record.name, err=str(error)
+                        )
+                        is_complete = is_complete and not isinstance(error, TimedOut | Unavailable)
+                        continue
+                    for image in images:
+                        earlier.setdefault(image, set()).add(record.name)
+            if is_complete:
+                self._earlier = earlier
+            return set[str]().union(*(earlier.get(image, set()) for image in wanted.images))
         return set[str]().union(*(self._earlier.get(image, set()) for image in wanted.images))
 
     async def _images_of_earlier(self, record: Record) -> set[str]:
         """Return the names of the records of the images that a record's entries of an earlier version have."""
-        found = set[str]()
-        try:
-            for one in entries_of(record):
-                backend = self._tools.backends.get(one.backend)
-                if one.images or backend is None:
-                    continue
-                found |= {
-                    image_record(image)
-                    for image in await backend.images(one.volume(record.name))
-                    if one.boot_id == self._boot_id or self._boot_id not in image
-                }
-        except KubeletxError as error:
-            log.warning("Failed to identify the image of an entry", volume=record.name, err=str(error))
-        return found
+        return {
+            image_record(image)
+            for one in entries_of(record)
+            if not one.images
+            for image in await self._identities(one.volume(record.name))
+            if one.boot_id == self._boot_id or self._boot_id not in image
+        }
+
+    async def _identities(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
+        """Return the identities of the volume's image. A look that hangs is not repeated beside itself."""
+        backend = self._tools.backends.get(volume.backend)
+        if backend is None:
+            return ()
+        key = (volume.name, volume.backend, volume.pool, volume.image, str(make))
+        look = self._looks.get(key)
+        if look is None:
+            look = asyncio.create_task(backend.images(volume, make=make), name=f"identities of {volume.name}")
+            self._looks[key] = look
+            look.add_done_callback(lambda ended: self._looked(key, ended))
+        return await asyncio.shield(look)
+
+    def _looked(self, key: tuple[str, ...], look: asyncio.Task[tuple[str, ...]]) -> None:
+        del self._looks[key]
+        if not look.cancelled():
+            look.exception()  # its callers have raised it, or have given up
 
     async def _report(self, name: str, entry: AttachmentEntry) -> None:
         log.warning("Broke the lock of a volume", volume=name, pod=f"{entry.pod_namespace}/{entry.pod}")
