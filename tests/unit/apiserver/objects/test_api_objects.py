@@ -261,7 +261,7 @@ def make_claim(api: ApiServerDouble, *, bound: bool = True, name: str = "data", 
     spec = {
         "capacity": size,
         "accessModes": modes,
-        "local": {"path": "/disk"},
+        "local": {"path": "/disk", "fsType": "xfs"},
         "claimRef": reference,
         **volume,
     }
@@ -316,7 +316,7 @@ async def test_a_claim_that_is_not_bound_yet_is_looked_at_until_it_is(
         await seen.wait()
         found = await objects.find_volume(uid, "data")
         assert found is not None
-        assert (found.kind, found.path) == ("local", "/disk")
+        assert (found.kind, found.path, found.fs_type) == ("local", "/disk", "xfs")
 
 
 async def test_a_claim_whose_pod_left_while_it_was_looked_up_is_not_looked_at_any_more(
