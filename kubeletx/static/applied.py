@@ -46,6 +46,10 @@ _OURS: Final = frozenset(
 """Annotations that the agent writes. In an applied manifest they are copies from an earlier pod and are removed."""
 
 
+_IDENTITY: Final = ("metadata.name", "metadata.namespace", "metadata.uid")
+"""Fields without which a stored pod cannot run, even if it did so with an earlier version."""
+
+
 class ApplyOutcome(enum.Enum):
     """Outcome of applying or replacing a pod, as it is shown to the operator."""
 
@@ -256,7 +260,7 @@ class AppliedSource:
         for written in load_pods(read_manifest(origin).data, origin):
             pod = self._complete(set_defaults(written))
             problems = self._problems(pod, origin)
-            if not pod.uid or any(problem.field.startswith("metadata.") for problem in problems):
+            if not pod.uid or any(problem.field in _IDENTITY for problem in problems):
                 missing = InvalidPod(
                     obj=origin, field="metadata.uid", problem="is missing", fix="remove the file"
                 )

@@ -77,6 +77,18 @@ async def test_applied_pods_survive_a_restart_with_their_identity(node: Node) ->
     assert (await source.apply(pod()))[0] is ApplyOutcome.UNCHANGED
 
 
+async def test_a_stored_pod_that_a_later_version_would_refuse_goes_on_and_is_reported(node: Node) -> None:
+    source, _ = await node.start()
+    _, made = await source.apply(pod())
+    (path,) = node.directory.iterdir()
+    text = path.read_text()
+    path.write_text(text.replace("  name: web\n", "  finalizers: [old]\n  name: web\n", 1))
+    assert path.read_text() != text
+    _, sink = await node.start()
+    assert list(sink.pods) == [made.uid]
+    assert sink.calls == ["update web", "invalid default_web.yaml", "synced"]
+
+
 async def test_the_file_belongs_to_the_agent_alone_and_is_a_manifest(node: Node) -> None:
     source, _ = await node.start()
     _, made = await source.apply(pod())

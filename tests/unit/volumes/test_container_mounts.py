@@ -160,7 +160,7 @@ async def test_each_attempt_has_its_own_empty_termination_message_file(tmp_path)
         assert Path(mount.source) == tmp_path / f"pods/u1/containers/c/{attempt:08d}"
         assert stat.S_IMODE(Path(mount.source).stat().st_mode) == 0o666
         Path(mount.source).write_text("old")
-    found = await mounts_of(tmp_path, {"terminationMessagePath": "/msg"}, attempt=1)
+    found = await mounts_of(tmp_path, {"terminationMessagePath": "msg"}, attempt=1)
     assert (found.mounts[-1].target, Path(found.mounts[-1].source).read_text()) == ("/msg", "")
 
 

@@ -33,6 +33,10 @@ def test_a_pod_gets_the_api_servers_defaults() -> None:
     assert container.image_pull_policy == "IfNotPresent"
 
 
+def test_a_negative_grace_period_is_one_second() -> None:
+    assert full_pod("terminationGracePeriodSeconds: -1").spec.termination_grace_period_seconds == 1
+
+
 def test_what_is_set_is_kept() -> None:
     pod = full_pod(
         "restartPolicy: Never, dnsPolicy: Default, terminationGracePeriodSeconds: 0, enableServiceLinks: false",

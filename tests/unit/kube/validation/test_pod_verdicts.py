@@ -2,8 +2,8 @@
 
 `pod_variants` makes the pods, from `pod_samples.yaml`. `pod_verdicts.txt` has the values that a kubelet refuses. They were
 recorded by hand outside of this repository, with the reader of static pods of a kubelet v1.36: decoding, defaults and
-validation, which it shares with the API server. After a change of the samples, `python -m
-tests.unit.kube.validation.test_pod_verdicts` prints the pods for such a program, one JSON text a line.
+validation, which it shares with the API server. A new field or sample needs such verdicts; until then the test fails and
+names it.
 """
 
 from __future__ import annotations
