@@ -16,7 +16,7 @@ from kubeletx.kube.client.requests import decode
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.lease import Lease
 from kubeletx.kube.types.meta import ObjectMeta
-from kubeletx.kube.validation import validate_annotations
+from kubeletx.kube.validation import validate_own
 from kubeletx.runtimes.cni.config import load_config
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.isolation.codec import MSGPACK
@@ -35,7 +35,7 @@ def noted(key: str, text: str) -> Pod:
 @pytest.mark.parametrize("key", [names.VM_META_DATA, names.VM_NICS])
 def test_annotations_of_pods(key: str) -> None:
     for text in (DEEP, ARRAYS):
-        found = validate_annotations(noted(key, text), "file")
+        found = validate_own(noted(key, text), "file")
         assert any(key in str(one) for one in found), found
 
 
@@ -43,9 +43,7 @@ def test_meta_data_that_can_be_read_but_hardly_written() -> None:
     def deep(levels: int) -> tuple[InvalidPod, ...]:
         text = '{"a":' * levels + "1" + "}" * levels
         return tuple(
-            one
-            for one in validate_annotations(noted(names.VM_META_DATA, text), "file")
-            if "too deep" in str(one)
+            one for one in validate_own(noted(names.VM_META_DATA, text), "file") if "too deep" in str(one)
         )
 
     assert not deep(100)
