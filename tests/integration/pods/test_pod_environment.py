@@ -139,6 +139,10 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
     mounts = [
         {"name": "plain", "mountPath": "/plain"},
         {"name": "plain", "mountPath": "/part", "subPathExpr": "logs/$(POD)"},
+        {"name": "plain", "mountPath": "relative/path"},
+        {"name": "plain", "mountPath": "/plain/../back:wards"},
+        {"name": "plain", "mountPath": "/slash"},
+        {"name": "memory", "mountPath": "/slash/"},
         {"name": "memory", "mountPath": "/memory"},
         {"name": "host", "mountPath": "/host", "readOnly": True},
         {"name": "host", "mountPath": "/one-file", "subPath": "file"},
@@ -147,6 +151,7 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
     ]
     script = """
         echo x > /part/file && cat /plain/logs/volumes-lab/file
+        cat /relative/path/logs/volumes-lab/file /back:wards/logs/volumes-lab/file
         stat -c mode=%a /plain /memory
         df -k /memory | awk 'END { print "size=" $2 }'
         cat /host/file /one-file /facts/labels; echo
@@ -165,7 +170,7 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
         metadata={"labels": {"tier": "front"}},
     )
     assert text.splitlines() == [
-        "x",
+        *["x"] * 3,
         "mode=777",
         "mode=1777",
         "size=1024",
