@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from typing import Any
+
+import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.api import Internal, KubeletxError, NotFound
+from kubeletx.runtimes.isolation.codec import Encoded
 from kubeletx.runtimes.isolation.output import BURST_BYTES, BYTES_PER_SECOND, ChildOutput
+from kubeletx.runtimes.isolation.peer import Emit, Peer
 from kubeletx.runtimes.isolation.wire import Failure, error_of, failure_of
 from kubeletx.runtimes.plugins.failures import LONGEST_TEXT, limited, words_of
 
@@ -68,3 +75,39 @@ def test_errors_are_cut_without_isolation() -> None:
     assert isinstance(limited(Mute("x")), Internal)
     short = NotFound("gone")
     assert limited(short) is short
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Troubled:
+    """Serves calls by what cannot be sent as it is."""
+
+    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
+        if method == "raises":
+            raise MuteError
+        if method == "returns":
+            return object()
+        error = Internal("x")
+        error.reason = "\ud800"  # UTF-8 cannot encode it
+        raise error
+
+    def note(self, target: str, method: str, args: Encoded) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("method", "words"), [("raises", "raises: MuteError"), ("returns", "object"), ("other", "x")]
+)
+async def test_what_cannot_be_sent_is_answered_at_once(method: str, words: str) -> None:
+    ends = [await asyncio.open_connection(sock=one) for one in socket.socketpair()]
+    peers = [Peer("the other process", *end, Troubled()) for end in ends]
+    async with asyncio.TaskGroup() as group:
+        for peer in peers:
+            group.create_task(peer.run())
+        with pytest.raises(Internal, match=words):
+            async with asyncio.timeout(30):
+                await peers[0].call("x", method, (), None)
+        for peer in peers:
+            peer.close()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -63,6 +64,31 @@ async def test_exceptions_and_sys_exit_are_named_with_the_line_and_end_nothing(m
     model.order("t-check", "wrong")
     assert "returned str, not CheckResult" in (await model.check()).message
     assert model.pid == pid
+
+
+async def test_long_texts_are_cut_where_they_cross(model: ServicesModel) -> None:
+    model.order("t-panel", "long")
+    with pytest.raises(Internal, match="characters left out") as raised:
+        await model.panel()
+    assert len(str(raised.value)) < 10_000
+
+
+async def test_what_a_child_prints_is_logged_with_its_distribution(model: ServicesModel) -> None:
+    model.order("t-check", "print")
+    with capture_logs() as lines:
+        await model.check()
+        await until(lambda: [one for one in lines if one["event"] == "Output of plugin"])
+    (line,) = [one for one in lines if one["event"] == "Output of plugin"]
+    assert (line["owner"], line["text"]) == ("plugin distribution troubled", "from a plugin")
+
+
+async def test_processes_that_a_child_has_started_end_with_it(model: ServicesModel) -> None:
+    model.order("t-check", "start")
+    await model.check()
+    stat = Path(f"/proc/{model.file('t-check', 'started').read_text()}/stat")
+    assert stat.exists()
+    await model.close()
+    await until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 async def test_the_traceback_of_an_exception_is_in_the_agents_debug_log(model: ServicesModel) -> None:
