@@ -67,13 +67,15 @@ class RegisterHealthCheck(Protocol):
         *,
         period_seconds: float = 60.0,
         settings: type[Any] | None = None,
+        only_configured: bool = False,
     ) -> None:
         """Register a health check.
 
         `name`: lower-case letters, digits and dashes, unique among everything that plugins register.
         `factory`: makes the check. `period_seconds`: time from the end of one check to the start of the next,
         at least 1. `settings`: a msgspec Struct for the section ``kubeletx.plugins.<name>`` of the
-        configuration file.
+        configuration file. `only_configured` True: the check is used only if the configuration file has that
+        section; until then it costs no process.
         """
         ...
 
@@ -88,10 +90,11 @@ class RegisterAdmissionCheck(Protocol):
         *,
         fails_open: bool = False,
         settings: type[Any] | None = None,
+        only_configured: bool = False,
     ) -> None:
         """Register an admission check.
 
-        `name`, `settings`: as for `RegisterHealthCheck`. `fails_open` True: a pod is admitted if this check
+        `name`, `settings`, `only_configured`: as for `RegisterHealthCheck`. `fails_open` True: a pod is admitted if this check
         raises or misses its deadline. False: the pod waits, and is reviewed again later.
         """
         ...
@@ -100,10 +103,17 @@ class RegisterAdmissionCheck(Protocol):
 class RegisterPodSource(Protocol):
     """Function that the hook `kubeletx_register_pod_sources` gets as `register`; each call registers one pod source."""
 
-    def __call__(self, name: str, factory: PodSourceFactory, *, settings: type[Any] | None = None) -> None:
+    def __call__(
+        self,
+        name: str,
+        factory: PodSourceFactory,
+        *,
+        settings: type[Any] | None = None,
+        only_configured: bool = False,
+    ) -> None:
         """Register a pod source.
 
-        `name`, `settings`: as for `RegisterHealthCheck`. `name` must not be the name of a built-in source; it
+        `name`, `settings`, `only_configured`: as for `RegisterHealthCheck`. `name` must not be the name of a built-in source; it
         becomes the value of annotation ``kubernetes.io/config.source`` of the source's pods.
         """
         ...

@@ -175,7 +175,7 @@ def _plugin_view(
         [isolation.get(kind, default) for kind in plugin.kinds]
         + [isolation_of_registration(one, isolation) for one in plugin.registrations]
     )
-    broken = [one for one in registrations if one.state != "ready"]
+    broken = [one for one in registrations if one.state not in ("ready", "unconfigured")]
     return PluginView(
         name=plugin.name,
         distribution=plugin.distribution,

@@ -91,6 +91,7 @@ def make_plugins(
         settings=ctx.config.plugins,
         node=node.ref,
         isolation=ctx.config.runtimes.plugin_isolation,
+        configured=ctx.config.runtimes.plugins.keys(),
     )
     for driver in services.volume_drivers:
         volumes.preparer.drivers.add(driver.entry)

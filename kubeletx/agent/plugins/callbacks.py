@@ -39,13 +39,14 @@ MOST_LEFT = 8
 READY = "ready"
 DEGRADED = "degraded"
 FAILED = "failed"
+UNCONFIGURED = "unconfigured"
 
 
 class PluginState(msgspec.Struct, frozen=True):
     """State of one registration of a plugin.
 
-    `word`: ready; degraded: its last call failed; failed: the plugin's factory failed. `reason`: the error; empty if
-    ready.
+    `word`: ready; degraded: its last call failed; failed: the plugin's factory failed; unconfigured: it is not used.
+    `reason`: the error, or why it is not used; empty if ready.
     """
 
     word: str = READY

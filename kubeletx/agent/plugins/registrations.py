@@ -62,6 +62,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """Period of a health check; 0 for other registrations."""
     fails_open: bool = False
     """True: a failure of this admission check admits the pod; False: the pod waits."""
+    only_configured: bool = False
+    """True: it is used only if the configuration has a section of its name."""
     title: str = ""
     """Title of a panel; empty for other registrations."""
     sources: tuple[str, ...] = ()
@@ -166,22 +168,44 @@ def registrars(into: Registrations, plugin: PluginIdentity) -> Mapping[str, Call
         *,
         period_seconds: float = 60.0,
         settings: type[Any] | None = None,
+        only_configured: bool = False,
         **unknown: object,
     ) -> None:
-        check = _checked(plugin, Hook.HEALTH_CHECK, name, factory, unknown, ("period_seconds", "settings"))
+        check = _checked(
+            plugin,
+            Hook.HEALTH_CHECK,
+            name,
+            factory,
+            unknown,
+            ("period_seconds", "settings", "only_configured"),
+        )
         add(
             Hook.HEALTH_CHECK,
             name,
             factory,
             check.settings(settings),
             period_seconds=check.seconds("period_seconds", period_seconds, least=1.0),
+            only_configured=check.boolean("only_configured", only_configured),
         )
 
-    def pod_source(name: str, factory: Any, *, settings: type[Any] | None = None, **unknown: object) -> None:
-        check = _checked(plugin, Hook.POD_SOURCE, name, factory, unknown, ("settings",))
+    def pod_source(
+        name: str,
+        factory: Any,
+        *,
+        settings: type[Any] | None = None,
+        only_configured: bool = False,
+        **unknown: object,
+    ) -> None:
+        check = _checked(plugin, Hook.POD_SOURCE, name, factory, unknown, ("settings", "only_configured"))
         if name in BUILT_IN:
             raise AlreadyExists(f"{plugin}: the agent itself has a pod source {name!r}; choose another name")
-        add(Hook.POD_SOURCE, name, factory, check.settings(settings))
+        add(
+            Hook.POD_SOURCE,
+            name,
+            factory,
+            check.settings(settings),
+            only_configured=check.boolean("only_configured", only_configured),
+        )
 
     def admission_check(
         name: str,
@@ -189,15 +213,18 @@ def registrars(into: Registrations, plugin: PluginIdentity) -> Mapping[str, Call
         *,
         fails_open: bool = False,
         settings: type[Any] | None = None,
+        only_configured: bool = False,
         **unknown: object,
     ) -> None:
-        check = _checked(plugin, Hook.ADMISSION_CHECK, name, factory, unknown, ("fails_open", "settings"))
+        known = ("fails_open", "settings", "only_configured")
+        check = _checked(plugin, Hook.ADMISSION_CHECK, name, factory, unknown, known)
         add(
             Hook.ADMISSION_CHECK,
             name,
             factory,
             check.settings(settings),
             fails_open=check.boolean("fails_open", fails_open),
+            only_configured=check.boolean("only_configured", only_configured),
         )
 
     def panel(

@@ -15,7 +15,7 @@ from kubeletx.server.views import PartHealth
 from ..config.tree import PluginSettings
 from ..host.slow_calls import SlowCalls
 from .admission import AdmissionChecks
-from .callbacks import CallbackCounts, Callbacks, PluginState
+from .callbacks import UNCONFIGURED, CallbackCounts, Callbacks, PluginState
 from .health import HealthChecks, RunningCheck
 from .host import RegistrationHost
 from .host_parts import PluginHostParts
@@ -45,12 +45,20 @@ class PluginServices:
         settings: PluginSettings,
         node: ObjectRef,
         isolation: Mapping[str, str] = MappingProxyType({}),
+        configured: Collection[str] | None = None,
     ) -> None:
         """`own_settings`: the decoded settings of each registration that declares settings, by its name.
 
         `settings`: deadlines of calls to plugins. `node`: reference to the Node, for events of health checks.
-        `isolation`: ``kubeletx.pluginIsolation``.
+        `isolation`: ``kubeletx.pluginIsolation``. `configured`: names of the sections of ``kubeletx.plugins``; what a
+        plugin registered with `only_configured` is used with its section only. None: everything is used.
         """
+        self._unconfigured = frozenset(
+            one.name
+            for one in registrations
+            if one.only_configured and configured is not None and one.name not in configured
+        )
+        registrations = Registrations(one for one in registrations if one.name not in self._unconfigured)
         self._parts = parts
         slow = SlowCalls(parts.root, settings.stall_seconds, settings.stall_action)
         self._markers = CallMarkers(parts.root, watch=slow.watch)
@@ -118,7 +126,11 @@ class PluginServices:
 
     def states(self) -> Mapping[str, PluginState]:
         """Return the state of each registration, by name."""
-        return {name: one.state for name, one in self._callbacks.items()}
+        idle = {
+            name: PluginState(UNCONFIGURED, f"not used without the section kubeletx.plugins.{name}")
+            for name in self._unconfigured
+        }
+        return {name: one.state for name, one in self._callbacks.items()} | idle
 
     def abandoned(self, name: str) -> dict[str, int]:
         """Return the numbers of cancelled calls of one registration that still run, by callback."""

@@ -45,6 +45,7 @@ class ReportedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     parameters: tuple[str, ...] = ()
     period_seconds: float = 0.0
     fails_open: bool = False
+    only_configured: bool = False
     title: str = ""
     sources: tuple[str, ...] = ()
 

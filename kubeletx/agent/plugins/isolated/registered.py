@@ -21,7 +21,7 @@ from .control import ReportedItem, ReportedPlugin
 
 _RUNTIME: Final = "runtime"
 _KIND_FIELDS: Final = ("name", "workload_types", "schemes", "default_claim", "parameters")
-_FIELDS: Final = ("name", "period_seconds", "fails_open", "title", "sources")
+_FIELDS: Final = ("name", "period_seconds", "fails_open", "only_configured", "title", "sources")
 _SECTION: Final = cast("type[Any]", dict[str, Any])
 """Settings in the agent: the section of the configuration. The child decodes it with the plugin's class."""
 

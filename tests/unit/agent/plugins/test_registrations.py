@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.agent.plugins import Plugins, load_plugins
-from kubeletx.api import ENTRY_POINT_GROUP, BaseVolumeDriver, ReadyVolume, VolumeRequest, hookimpl
+from kubeletx.agent.plugins.host_parts import PluginHostParts
+from kubeletx.agent.plugins.services import PluginServices
+from kubeletx.api import ENTRY_POINT_GROUP, BaseVolumeDriver, ObjectRef, ReadyVolume, VolumeRequest, hookimpl
+from kubeletx.testing import FakeClock, FakeEventSink, FakeRecords
 
 
 def plugin(monkeypatch: pytest.MonkeyPatch, name: str, **hooks: Any) -> EntryPoint:
@@ -197,3 +202,27 @@ def test_two_volume_drivers_cannot_serve_one_source(monkeypatch: pytest.MonkeyPa
         "two": "failed",
     }
     assert "the name is taken by volume source csi of plugin one too" in reason(found, "two")
+
+
+@pytest.mark.parametrize("configured", [(), ("one",)])
+def test_what_needs_its_section_is_not_made_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configured: tuple[str, ...]
+) -> None:
+    made: list[str] = []
+    hook = checks("one", factory=lambda *_: made.append("one"), only_configured=True)
+    services = PluginServices(
+        load_plugins([plugin(monkeypatch, "a", kubeletx_register_health_checks=hook)]).registrations,
+        parts=PluginHostParts(
+            node_name="n",
+            root=tmp_path,
+            clock=FakeClock(),
+            events=FakeEventSink(),
+            records=lambda _: FakeRecords(),
+        ),
+        own_settings={},
+        settings=PluginSettings(),
+        node=ObjectRef(kind="Node", name="n"),
+        configured=configured,
+    )
+    assert made == list(configured)
+    assert services.states()["one"].word == ("ready" if configured else "unconfigured")

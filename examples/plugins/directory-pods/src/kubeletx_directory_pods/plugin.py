@@ -7,5 +7,5 @@ from .source import DirectoryPods, Settings
 
 @hookimpl
 def kubeletx_register_pod_sources(register: RegisterPodSource) -> None:
-    """Register one source, which has no pods until a directory is configured."""
-    register("directory-pods", DirectoryPods, settings=Settings)
+    """Register one source, which runs once a directory is configured."""
+    register("directory-pods", DirectoryPods, settings=Settings, only_configured=True)
