@@ -29,7 +29,6 @@ from .host.slow_calls import SlowCalls
 from .lifecycle import Assembly
 from .parts.root import DATABASE
 from .plugins import Plugins, load_agent_plugins, log_plugins
-from .plugins.foreign import LOAD_SECONDS
 
 log = structlog.get_logger(__name__)
 
@@ -66,12 +65,10 @@ async def run_agent(
             stack.callback(forget_failed_start, root, root / DATABASE, made_directory=not root.exists())
         slow = SlowCalls(config.root_dir, config.plugins.stall_seconds, config.plugins.stall_action)
         plugins = plugins or await load_agent_plugins(
-            disabled=config.plugins.disabled,
+            config.plugins,
             markers=CallMarkers(config.root_dir, watch=slow.watch),
             sections=config.runtimes.plugins,
             origin=config.origins.get("runtimes.plugins", ""),
-            seconds=min(LOAD_SECONDS, config.plugins.stall_seconds or LOAD_SECONDS),
-            variables=config.plugins.variables,
         )
         parts = await _built(stack, config, plugins)
         try:

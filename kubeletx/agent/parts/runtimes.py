@@ -93,8 +93,7 @@ def make_runtimes(
         ctx.plugins,
         on_settings=registry.put_settings,
         sections=config.runtimes.plugins,
-        disabled=config.plugins.disabled,
-        variables=config.plugins.variables,
+        settings=config.plugins,
         markers=CallMarkers(
             root, watch=SlowCalls(root, config.plugins.stall_seconds, config.plugins.stall_action).watch
         ),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -27,9 +27,10 @@ from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
 
+from ..config.tree import PluginSettings
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
-from .foreign import LOAD_SECONDS, is_foreign
+from .foreign import is_foreign
 from .installed import installed_plugins
 from .loading import (
     Plugins,
@@ -42,6 +43,9 @@ from .loading import (
 from .registrations import Registrations
 
 log = structlog.get_logger(__name__)
+
+LOAD_SECONDS = 30.0
+"""Deadline of the import and hooks of a plugin of this repository."""
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,20 +68,17 @@ class RunningPlugins:
         on_settings: Callable[[str, Any], None],
         find: Callable[[], Iterable[LoadedPlugin]] = installed_plugins,
         sections: Mapping[str, Any] = MappingProxyType({}),
-        disabled: Collection[str] = (),
+        settings: PluginSettings,
         markers: CallMarkers | None = None,
-        variables: Collection[str] = (),
-        load_seconds: float = LOAD_SECONDS,
     ) -> None:
         """`on_settings`: called with the name and the settings of each new runtime kind.
 
-        `find`: returns the installed plugins. `sections`: the plugins' sections of the configuration. `disabled`,
-        `markers`: as for `load_plugins`. `variables`: as for `load_agent_plugins`. `load_seconds`: deadline of one import.
+        `find`: returns the installed plugins. `sections`: the plugins' sections of the configuration. `settings`: as for
+        `load_agent_plugins`. `markers`: as for `load_plugins`.
         """
-        self._variables = variables
-        self._load_seconds = load_seconds
+        self._settings = settings
         self._sections = sections
-        self._disabled = tuple(disabled)
+        self._disabled = settings.disabled
         self._markers = markers or CallMarkers(None)
         self._loaded = {_key(one.distribution, one.name): one for one in plugins.loaded}
         self._kinds = plugins.kinds
@@ -119,9 +120,7 @@ class RunningPlugins:
         if foreign:
             from .isolated.registering import registered_by  # here: most agents have no such plugins
 
-            found = await registered_by(
-                foreign, seconds=self._load_seconds, sections=self._sections, variables=self._variables
-            )
+            found = await registered_by(foreign, self._settings, self._sections)
             reported = {one.about.identity: one for one in found}
         return [reported.get(one.identity) or await self._load_here(one) for one in plugins]
 
@@ -129,10 +128,10 @@ class RunningPlugins:
         if is_disabled(plugin, self._disabled):
             return disabled_candidate(plugin)
         try:
-            async with asyncio.timeout(self._load_seconds):
+            async with asyncio.timeout(LOAD_SECONDS):
                 return await self._threads.run(load_candidate, plugin, self._markers)
         except TimeoutError:
-            reason = f"was not imported within {self._load_seconds:g} s; reload again once it is repaired"
+            reason = f"was not imported within {LOAD_SECONDS:g} s; reload again once it is repaired"
             return Candidate(about=msgspec.structs.replace(plugin, reason=reason))
         except Unavailable as error:
             return Candidate(about=msgspec.structs.replace(plugin, reason=str(error)))

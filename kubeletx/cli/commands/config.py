@@ -69,11 +69,7 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
 
     config = invocation.load()
     markers = CallMarkers(config.root_dir, writes=False)
-    plugins = asyncio.run(
-        load_agent_plugins(
-            disabled=config.plugins.disabled, markers=markers, variables=config.plugins.variables
-        )
-    )
+    plugins = asyncio.run(load_agent_plugins(config.plugins, markers=markers))
     check_plugins_part(config, plugins.kinds, plugins.registrations.settings())
     provider_plan(config)
     return effective_values(config)

@@ -32,18 +32,21 @@ def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
     import asyncio
 
     from kubeletx.agent.backend.about import plugin_views
+    from kubeletx.agent.config.tree import PluginSettings
     from kubeletx.agent.plugins import load_agent_plugins
     from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
     if config is None:
-        loading, isolation = load_agent_plugins(markers=CallMarkers(root_dir, writes=False)), {}
+        loading, isolation = (
+            load_agent_plugins(PluginSettings(), markers=CallMarkers(root_dir, writes=False)),
+            {},
+        )
     else:
         loading = load_agent_plugins(
-            disabled=config.plugins.disabled,
+            config.plugins,
             markers=CallMarkers(config.root_dir, writes=False),
             sections=config.runtimes.plugins,
             origin=config.origins.get("runtimes.plugins", ""),
-            variables=config.plugins.variables,
         )
         isolation = dict(config.runtimes.plugin_isolation)
     return _Items(items=tuple(plugin_views(asyncio.run(loading).loaded, isolation=isolation)))

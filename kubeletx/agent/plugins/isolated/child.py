@@ -74,7 +74,7 @@ class ChildServices:
     async def register(self, imports: Imports) -> tuple[ReportedPlugin, ...]:
         """Import the plugins of one distribution in a fork, and return what each registered."""
         _extend_path(imports.sys_path)
-        importer = Importer(imports.seconds, imports.sections, imports.origin)
+        importer = Importer(imports)
         return tuple(await importer.registered([_about(one) for one in imports.plugins]))
 
     async def init(self, init: ServicesInit) -> None:

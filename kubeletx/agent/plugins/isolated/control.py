@@ -63,11 +63,12 @@ class ReportedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 class Imports(msgspec.Struct, frozen=True, kw_only=True):
     """Argument of `ServicesControl.register`.
 
-    `seconds`: deadline of one import. `sections`, `origin`: as for `load_plugins`. `sys_path`: import path of the agent.
+    `seconds`: deadline of one import. `memory_bytes`: limit of the process in which it is made. `sections`, `origin`: as for `load_plugins`. `sys_path`: import path of the agent.
     """
 
     plugins: tuple[PluginEntry, ...]
     seconds: float
+    memory_bytes: int
     sections: dict[str, Any] | None
     origin: str
     sys_path: list[str]

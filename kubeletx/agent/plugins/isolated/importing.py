@@ -14,10 +14,11 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import resource
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -28,7 +29,7 @@ from kubeletx.runtimes.plugins.process_state import HIGH_DESCRIPTOR
 
 from ..candidates import FAILED, Candidate, LoadedPlugin
 from ..loading import check_settings, load_candidate
-from .control import ReportedPlugin
+from .control import Imports, ReportedPlugin
 from .registered import registered
 
 LARGEST: Final = 1024 * 1024
@@ -37,12 +38,13 @@ _END_SECONDS: Final = 0.5
 
 
 class Importer:
-    """Imports plugins of one distribution. `seconds`: deadline of one import. `sections`, `origin`: as for `load_plugins`."""
+    """Imports plugins of one distribution, as the agent asks for it in `imports`."""
 
-    def __init__(self, seconds: float, sections: Mapping[str, Any] | None, origin: str) -> None:
-        self._seconds = seconds
-        self._sections = sections
-        self._origin = origin
+    def __init__(self, imports: Imports) -> None:
+        self._seconds = imports.seconds
+        self._memory_bytes = imports.memory_bytes
+        self._sections = imports.sections
+        self._origin = imports.origin
 
     async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[ReportedPlugin]:
         """Return what each plugin registered; a failed plugin has the reason."""
@@ -72,6 +74,8 @@ class Importer:
     def _import(self, plugins: Sequence[LoadedPlugin], writer: int) -> None:
         # Its number is out of the reach of an import that closes all low ones, as it would close the agent's connection.
         high = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+
+        resource.setrlimit(resource.RLIMIT_DATA, (self._memory_bytes, self._memory_bytes))
 
         def write(data: bytes) -> None:
             left = memoryview(framed(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,11 +15,14 @@ from kubeletx.runtimes.isolation.process import ChildProcess
 from kubeletx.runtimes.isolation.remote import remote_class
 from kubeletx.runtimes.plugins.identity import normal_name
 
+from ...config.tree import PluginSettings
 from ..candidates import FAILED, Candidate, LoadedPlugin
 from .control import Imports, PluginEntry, ServicesControl
 from .process import MODULE, Notes
 from .registered import candidate_of
 
+LOAD_SECONDS: Final = 30.0
+"""Longest deadline of one plugin's import and hooks."""
 _AT_ONCE: Final = 2
 """Number of distributions that are imported at the same time; each needs a CPU."""
 _MARGIN_SECONDS: Final = 10.0
@@ -28,23 +31,21 @@ _MARGIN_SECONDS: Final = 10.0
 
 async def registered_by(
     plugins: Iterable[LoadedPlugin],
-    *,
-    seconds: float,
+    settings: PluginSettings,
     sections: Mapping[str, Any] | None = None,
     origin: str = "",
-    variables: Collection[str] = (),
 ) -> list[Candidate]:
     """Return the plugins with what they registered; a failed plugin has the reason.
 
-    `seconds`: deadline of one plugin's import and hooks. `sections`, `origin`: as for `load_plugins`. `variables`: as for
-    `ChildProcess.start`.
+    `settings`, `sections`, `origin`: as for `load_agent_plugins`.
     """
+    seconds = min(LOAD_SECONDS, settings.stall_seconds or LOAD_SECONDS)
     groups: dict[str, list[LoadedPlugin]] = {}
     for one in plugins:
         groups.setdefault(normal_name(one.distribution), []).append(one)
     try:
         child = await ChildProcess.start(
-            "imports of plugins", Notes(), module=MODULE, variables=variables, ends_group=True
+            "imports of plugins", Notes(), module=MODULE, variables=settings.variables, ends_group=True
         )
     except KubeletxError as error:
         return [_failed(one, str(error)) for items in groups.values() for one in items]
@@ -55,6 +56,7 @@ async def registered_by(
         request = Imports(
             plugins=tuple(_entry(one) for one in items),
             seconds=seconds,
+            memory_bytes=settings.memory_limit_bytes,
             sections=None if sections is None else dict(sections),
             origin=origin,
             sys_path=[path for path in sys.path if path],

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.agent.plugins import load_plugins
 from kubeletx.agent.plugins.reload import Reloaded, RunningPlugins
 from kubeletx.api import InvalidPod, names
@@ -45,12 +46,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 class Running:
     """What an agent holds of its plugins, started with those that `site` has."""
 
-    def __init__(self, site: Site, load_seconds: float = 30.0) -> None:
+    def __init__(self, site: Site, import_seconds: float = 30.0) -> None:
         self.settings: dict[str, Any] = {}
         found = load_plugins(site.entry_points())
         self.kinds: KindTable = found.kinds
         self.plugins = RunningPlugins(
-            found, on_settings=self.settings.__setitem__, find=site.plugins, load_seconds=load_seconds
+            found,
+            on_settings=self.settings.__setitem__,
+            find=site.plugins,
+            settings=PluginSettings(stall_seconds=import_seconds),
         )
         site.at_end.append(self.plugins.close)
 
@@ -129,7 +133,7 @@ async def test_a_broken_plugin_is_loaded_once_it_is_repaired_and_nothing_of_its_
 
 
 async def test_a_plugin_that_hangs_is_reported_and_the_next_ones_are_loaded(site: Site) -> None:
-    running = Running(site, load_seconds=3.0)
+    running = Running(site, import_seconds=3.0)
     site.install_plugin("hangs", head="import time\ntime.sleep(3600)\n")
     site.install_plugin("next")
     found = await running.reload()

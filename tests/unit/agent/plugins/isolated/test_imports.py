@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.agent.plugins import LoadedPlugin, load_agent_plugins
 from tests.unit.agent.plugin_sites import Site
 
@@ -38,8 +39,9 @@ def install(site: Site, text: str, name: str = "bad") -> None:
     site.install(name, {f"site_{name}/plugin.py": HEAD + text, f"site_{name}/__init__.py": ""})
 
 
-async def load(seconds: float = 30.0, **more: Any) -> dict[str, LoadedPlugin]:
-    return {one.name: one for one in (await load_agent_plugins(seconds=seconds, **more)).loaded}
+async def load(**settings: Any) -> dict[str, LoadedPlugin]:
+    plugins = await load_agent_plugins(PluginSettings(**settings))
+    return {one.name: one for one in plugins.loaded}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ async def test_an_import_that_exits_or_prints_is_a_failed_plugin(site: Site) -> 
 async def test_an_import_that_hangs_is_named_after_its_deadline(site: Site) -> None:
     install(site, "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\ntime.sleep(3600)\n")
     began = time.monotonic()
-    found = await load(seconds=3)
+    found = await load(stall_seconds=3)
     assert found["bad"].reason.startswith(
         "the import of plugin bad (bad 1.0) did not return within 3 s; repair"
     )
@@ -118,6 +120,13 @@ async def test_what_an_import_changes_is_not_changed_here(site: Site) -> None:
     found = await load()
     assert found["bad"].state == "ready"
     assert [one.label for one in found["bad"].registrations] == ["health-check/bad"]
+
+
+async def test_the_memory_of_an_import_is_limited(site: Site) -> None:
+    install(site, "kept = bytearray(300 << 20)\n")
+    found = await load(memory_limit_bytes=256 << 20)
+    assert found["bad"].reason.startswith("MemoryError")
+    assert found["good"].state == "ready"
 
 
 async def test_a_disabled_plugin_is_not_imported(site: Site) -> None:
@@ -154,7 +163,7 @@ def kubeletx_register_health_checks(register):
 )
 async def test_the_child_checks_settings(site: Site, section: dict[str, Any], words: str) -> None:
     install(site, SETTINGS)
-    plugins = await load_agent_plugins(sections={"bad": section}, origin="config.yaml")
+    plugins = await load_agent_plugins(PluginSettings(), sections={"bad": section}, origin="config.yaml")
     bad = next(one for one in plugins.loaded if one.name == "bad")
     assert (bad.state, bad.registrations != ()) == (("failed", False) if words else ("ready", True))
     assert words in bad.reason
@@ -165,9 +174,10 @@ async def test_the_child_checks_settings(site: Site, section: dict[str, Any], wo
 HERE = """\
 import asyncio, os, signal, sys
 from structlog.testing import capture_logs
+from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.agent.plugins import load_agent_plugins
 
-plugins = asyncio.run(load_agent_plugins(sections={"bad": {"number": 3}}))
+plugins = asyncio.run(load_agent_plugins(PluginSettings(), sections={"bad": {"number": 3}}))
 registration = next(one for one in plugins.registrations if one.name == "bad")
 os.environ["HERE"] = "1"
 before = os.getcwd(), os.environ.copy(), signal.getsignal(signal.SIGTERM), os.umask(0o22)
