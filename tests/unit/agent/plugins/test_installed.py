@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.agent.plugins import load_plugins
 from kubeletx.agent.plugins.fault_origin import origin_of
 from kubeletx.agent.plugins.reload import RunningPlugins
@@ -88,7 +89,9 @@ def test_a_plugin_with_damaged_metadata_is_failed_with_the_path(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_reload_and_the_search_for_a_fault_go_on(site: Site, damage: Callable[[Path], None]) -> None:
-    running = RunningPlugins(load_plugins([]), on_settings=lambda *_: None, find=site.plugins)
+    running = RunningPlugins(
+        load_plugins([]), on_settings=lambda *_: None, find=site.plugins, settings=PluginSettings()
+    )
     site.at_end.append(running.close)
     damage(info_of(site))
     assert {one.name: one.state for one in (await running.reload()).plugins} == {
