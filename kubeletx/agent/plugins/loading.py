@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Collection, Iterable, Mapping, Set
 from importlib.metadata import EntryPoint
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pluggy
@@ -33,6 +33,9 @@ from .registrations import Registrations, check_kind_names, registrars
 from .versions import missing_name_problem, range_problem
 
 log = structlog.get_logger(__name__)
+
+LOAD_SECONDS: Final = 30.0
+"""Longest deadline of one plugin's import and hooks."""
 
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):

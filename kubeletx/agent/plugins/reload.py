@@ -33,6 +33,7 @@ from .claims import settle_claims
 from .foreign import is_foreign
 from .installed import installed_plugins
 from .loading import (
+    LOAD_SECONDS,
     Plugins,
     disabled_candidate,
     is_disabled,
@@ -43,9 +44,6 @@ from .loading import (
 from .registrations import Registrations
 
 log = structlog.get_logger(__name__)
-
-LOAD_SECONDS = 30.0
-"""Deadline of the import and hooks of a plugin of this repository."""
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from kubeletx import api
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.agent.plugins import volume_drivers
-from kubeletx.agent.plugins.reload import LOAD_SECONDS
+from kubeletx.agent.plugins.loading import LOAD_SECONDS
 from kubeletx.api import (
     CAPABILITIES,
     FEATURES,
@@ -193,7 +193,6 @@ def test_the_deadlines_are_those_of_the_code() -> None:
         **dict.fromkeys(changing, request),
         "lists and statuses": limits.query_seconds,
         "import and hooks": LOAD_SECONDS,
-        "by a reload": LOAD_SECONDS,
         "health check of the node": plugins.health_check_seconds,
         "admission check": plugins.admission_check_seconds,
         "first complete set of a pod source": plugins.pod_source_sync_seconds,

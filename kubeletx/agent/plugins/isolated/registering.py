@@ -17,12 +17,11 @@ from kubeletx.runtimes.plugins.identity import normal_name
 
 from ...config.tree import PluginSettings
 from ..candidates import FAILED, Candidate, LoadedPlugin
+from ..loading import LOAD_SECONDS
 from .control import Imports, PluginEntry, ServicesControl
 from .process import MODULE, Notes
 from .registered import candidate_of
 
-LOAD_SECONDS: Final = 30.0
-"""Longest deadline of one plugin's import and hooks."""
 _AT_ONCE: Final = 2
 """Number of distributions that are imported at the same time; each needs a CPU."""
 _MARGIN_SECONDS: Final = 10.0
