@@ -26,7 +26,7 @@ from kubeletx.api import (
     UnitId,
 )
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.runtimes.isolation import IsolatedRuntime, kept, proxy
+from kubeletx.runtimes.isolation import IsolatedRuntime, kept, notes
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.runtimes.conftest import Listener
@@ -137,7 +137,7 @@ async def test_the_hosts_side_is_there_in_the_child(tmp_path: Path, monkeypatch:
         def info(self, event: str, **fields: Any) -> None:
             lines.append((event, fields))
 
-    monkeypatch.setattr(proxy, "log", Log())
+    monkeypatch.setattr(notes, "log", Log())
     network = Network()
     host = FakeHost(tmp_path, pod_network=network)
     runtime = isolated(host, module().Settings(extra_image="own"))
