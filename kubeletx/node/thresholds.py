@@ -179,6 +179,8 @@ def parse_thresholds(
         for name, text in hard.items()
     ]
     for name, text in (soft or {}).items():
+        if is_off(text):
+            continue
         if name not in graces:
             raise InvalidConfig(
                 field=f"evictionSoftGracePeriod.{name}",

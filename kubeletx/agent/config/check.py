@@ -11,6 +11,7 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube.text import quantity
 from kubeletx.kube.text.duration import parse_duration
 from kubeletx.node.thresholds import SIGNALS
+from kubeletx.pods.admission import is_namespaced
 from kubeletx.runtimes.images.verification import NEVER_ALLOWLISTED, check_pattern
 from kubeletx.server.access.ciphers import CIPHERS, TLS13_CIPHERS
 
@@ -31,6 +32,10 @@ _LEVELS: Final = (
     "kube-reserved-compressible",
 )
 """Values of enforceNodeAllocatable; only the first two take effect."""
+_RESERVED_CGROUPS: Final = {
+    "system-reserved": ("systemReservedCgroup", "--system-reserved-cgroup"),
+    "kube-reserved": ("kubeReservedCgroup", "--kube-reserved-cgroup"),
+}
 _OWN_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _OWN_LABELS: Final = frozenset(
     {
@@ -46,6 +51,9 @@ _OWN_LABELS: Final = frozenset(
         "topology.kubernetes.io/zone",
     }
 )
+_OFF: Final = ("0%", "100%")
+_PERCENTAGE: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?%")
+_SYSCTL: Final = re.compile(r"([a-z0-9]([a-z0-9_-]*[a-z0-9])?[./])*([a-z0-9][a-z0-9_-]*)?[a-z0-9*]")
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 
 
@@ -69,9 +77,6 @@ def _sources(config: AgentConfig) -> Iterator[InvalidConfig]:
         yield _error(
             config, "sources.manifest_url", f"{url!r} is not an http or https URL", "write http://..."
         )
-    if config.sources.manifest_url_headers and url is None:
-        path = "sources.manifest_url_headers"
-        yield _error(config, path, "is set without a URL", "set --manifest-url or leave it out")
 
 
 def _cluster(config: AgentConfig) -> Iterator[InvalidConfig]:
@@ -83,6 +88,10 @@ def _cluster(config: AgentConfig) -> Iterator[InvalidConfig]:
             "is set without a kubeconfig to write",
             "set --kubeconfig too",
         )
+    for taint in cluster.register_with_taints:
+        if not is_label(taint.key, taint.value or ""):
+            problem = f"{taint.key}={taint.value or ''} is not a taint"
+            yield _error(config, "cluster.register_with_taints", problem, "see the syntax of labels")
     if cluster.taint_kubeconfig is not None and cluster.kubeconfig is None:
         problem = "is set without a kubeconfig of the node"
         yield _error(config, "cluster.taint_kubeconfig", problem, "set --kubeconfig too")
@@ -146,8 +155,12 @@ def _reserved(config: AgentConfig, path: str, reserved: dict[str, str]) -> Itera
             yield _error(config, path, f"{resource}: {text!r} is not a quantity", "write it like 200m or 1Gi")
 
 
-def _network(config: AgentConfig) -> Iterator[InvalidConfig]:
-    yield from _addresses(config, "network.cluster_dns", config.network.cluster_dns)
+def _pods(config: AgentConfig) -> Iterator[InvalidConfig]:
+    for pattern in config.pods.allowed_unsafe_sysctls:
+        if not _SYSCTL.fullmatch(pattern) or not is_namespaced(pattern):
+            fix = "name sysctls of the network or IPC namespace, such as net.core.somaxconn or kernel.msg*"
+            path = "pods.allowed_unsafe_sysctls"
+            yield _error(config, path, f"{pattern!r} is not a sysctl that a pod can have", fix)
 
 
 def _images(config: AgentConfig) -> Iterator[InvalidConfig]:
@@ -158,8 +171,8 @@ def _images(config: AgentConfig) -> Iterator[InvalidConfig]:
     if images.serialize_pulls and (images.max_parallel_pulls or 1) > 1:
         problem = f"{images.max_parallel_pulls} contradicts serialised pulls"
         yield _error(config, "images.max_parallel_pulls", problem, "set serializeImagePulls to false")
-    if 0 < images.maximum_gc_age_seconds < images.minimum_gc_age_seconds:
-        problem = "is shorter than the minimum age"
+    if 0 < images.maximum_gc_age_seconds <= images.minimum_gc_age_seconds:
+        problem = "is not longer than the minimum age"
         yield _error(config, "images.maximum_gc_age_seconds", problem, "raise it, or set it to 0s")
     if images.verification_allowlist and images.verification_policy != NEVER_ALLOWLISTED:
         problem = f"policy {images.verification_policy} knows no list"
@@ -184,9 +197,41 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
         if level not in _LEVELS:
             fix = f"use some of {', '.join(_LEVELS)}"
             yield _error(config, "cgroups.enforce_allocatable", f"{level!r} is not known", fix)
+    for level in dict.fromkeys(levels):
+        if levels.count(level) > 1 or f"{level}-compressible" in levels:
+            fix = "keep one of them"
+            yield _error(config, "cgroups.enforce_allocatable", f"contains {level} twice", fix)
+        cgroup = level.removesuffix("-compressible")
+        if cgroup in _RESERVED_CGROUPS and _unused_value(config, *_RESERVED_CGROUPS[cgroup]) is None:
+            fix = f"set {_RESERVED_CGROUPS[cgroup][0]}, or leave {level} out"
+            yield _error(config, "cgroups.enforce_allocatable", f"{level!r} has no cgroup", fix)
+    if not config.cgroups.per_qos and any(level != "none" for level in levels):
+        fix = "write enforceNodeAllocatable: [none]"
+        yield _error(config, "cgroups.per_qos", "is false, which excludes enforceNodeAllocatable", fix)
+    if not root and (place := _unused_value(config, "systemCgroups", "--system-cgroups")) is not None:
+        yield InvalidConfig(
+            obj=place.origin, field=place.name, problem="is set without cgroupRoot", fix="set both"
+        )
     if "none" in levels and len(levels) > 1:
         fix = "leave out the others"
         yield _error(config, "cgroups.enforce_allocatable", "'none' excludes other values", fix)
+
+
+def _unused_value(config: AgentConfig, *names: str) -> UnusedSetting | None:
+    """Return the configured setting without effect that has one of these names."""
+    return next((one for one in config.unused if one.name in names and one.value), None)
+
+
+def dropped_servers(config: AgentConfig) -> Iterator[UnusedSetting]:
+    """Yield an `UnusedSetting` for each item of clusterDNS that is not an address; pods do not get it, as in a kubelet."""
+    for text in config.network.cluster_dns:
+        if not _is_address(text):
+            yield UnusedSetting(
+                name="clusterDNS",
+                origin=config.origins.get("network.cluster_dns", "default"),
+                value=text,
+                consequence="it is not an IP address; pods get only the other servers",
+            )
 
 
 def unenforced(config: AgentConfig) -> Iterator[UnusedSetting]:
@@ -216,6 +261,8 @@ def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
         elif not _is_duration(text):
             yield _error(config, path, f"{signal}: {text!r} is not a duration", "write it like 1m30s")
     for signal in eviction.soft.keys() - eviction.soft_grace_periods.keys():
+        if eviction.soft[signal] in _OFF:
+            continue
         problem = f"{signal} has no grace period"
         yield _error(config, "eviction.soft", problem, "set one with evictionSoftGracePeriod")
 
@@ -241,8 +288,20 @@ def _thresholds(config: AgentConfig, path: str, thresholds: dict[str, str]) -> I
     for signal, text in thresholds.items():
         if signal not in SIGNALS:
             yield _error(config, path, f"{signal!r} is not a signal", _SIGNALS_FIX)
-        elif not (_is_percentage(text) or _is_quantity(text)):
+        elif not (_is_percentage(text) or _is_quantity(text)) or _is_out_of_range(path, text):
             yield _error(config, path, f"{signal}: {text!r} is no threshold", "write it like 100Mi or 10%")
+
+
+def _is_out_of_range(path: str, text: str) -> bool:
+    """Return True for more than 100 %, for a threshold of zero that is not a percentage, and for a reclaim of 0 %.
+
+    Source: kubelet, pkg/kubelet/eviction/helpers.go.
+    """
+    is_reclaim = path == "eviction.minimum_reclaim"
+    if _is_percentage(text):
+        percent = float(text[:-1])
+        return percent > 100 or (is_reclaim and percent == 0)
+    return not is_reclaim and quantity.parse(text).nanos == 0
 
 
 def _is_duration(text: str) -> bool:
@@ -250,6 +309,16 @@ def _is_duration(text: str) -> bool:
         return parse_duration(text) >= 0
     except ValueError:
         return False
+
+
+def _logging(config: AgentConfig) -> Iterator[InvalidConfig]:
+    gates = _unused_value(config, "featureGates", "--feature-gates")
+    if gates is not None and isinstance(gates.value, dict) and gates.value.get("LoggingAlphaOptions"):
+        return
+    for one in config.unused:
+        if one.name.startswith(("logging.options.", "--log-json-", "--log-text-")):
+            problem = "needs the feature gate LoggingAlphaOptions"
+            yield InvalidConfig(obj=one.origin, field=one.name, problem=problem, fix="leave it out")
 
 
 def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
@@ -268,6 +337,8 @@ def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
         yield _error(
             config, "server.tls_cert_file", "and its key belong together", "give both of them or none"
         )
+    if server.system_log_query and not server.system_log_handler:
+        yield _error(config, "server.system_log_query", "needs enableSystemLogHandler", "set both to true")
     known = CIPHERS.keys() | TLS13_CIPHERS
     for name in server.tls_cipher_suites:
         if name not in known:
@@ -314,21 +385,19 @@ def _is_quantity(text: str) -> bool:
 
 
 def _is_percentage(text: str) -> bool:
-    try:
-        return text.endswith("%") and 0 <= float(text[:-1]) <= 100
-    except ValueError:
-        return False
+    return bool(_PERCENTAGE.fullmatch(text))
 
 
 _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _sources,
     _cluster,
     _node,
-    _network,
+    _pods,
     _images,
     _cgroups,
     _eviction,
     _shutdown,
+    _logging,
     _server,
     _auth,
 )

@@ -7,6 +7,8 @@ value, such as "is not a whole number". Types are strict, as the kubelet's are: 
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -39,9 +41,13 @@ class SettingKind(Protocol):
 
 
 class String(msgspec.Struct, frozen=True):
-    """Kind of a string. `optional`: an empty string is parsed to None."""
+    """Kind of a string. `optional`: an empty string is parsed to None.
+
+    `empty_is_unset`: an empty string in the file means "not set".
+    """
 
     optional: bool = False
+    empty_is_unset: bool = False
     word: str = "TEXT"
 
     def from_file(self, value: object) -> str | None:
@@ -64,6 +70,8 @@ class PathKind(msgspec.Struct, frozen=True):
 
     word: str = "PATH"
     empty_means: Path | None = None
+    exact: bool = False
+    """The path must be written as it is used: absolute, in ASCII, without ``..`` and superfluous slashes."""
 
     def from_file(self, value: object) -> Path | None:
         """Convert a string to an absolute path. Raises ValueError for another type."""
@@ -72,7 +80,9 @@ class PathKind(msgspec.Struct, frozen=True):
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> Path | None:
-        """Return the absolute path; `empty_means` for an empty text."""
+        """Return the absolute path; `empty_means` for an empty text. Raises ValueError if it is not `exact`."""
+        if self.exact and not (text.isascii() and text.startswith("/") and posixpath.normpath(text) == text):
+            raise ValueError("is not an absolute path in ASCII without '..' and superfluous slashes")
         return Path(text).absolute() if text else self.empty_means
 
     def show(self, value: Any) -> object:
@@ -80,15 +90,12 @@ class PathKind(msgspec.Struct, frozen=True):
 
 
 class Boolean(msgspec.Struct, frozen=True):
-    """Kind of a setting that is true or false. `optional`: null in the file is accepted and parsed to None."""
+    """Kind of a setting that is true or false."""
 
-    optional: bool = False
     word: str = "true|false"
 
-    def from_file(self, value: object) -> bool | None:
-        """Return the boolean; None for null if `optional`. Raises ValueError for any other value."""
-        if value is None and self.optional:
-            return None
+    def from_file(self, value: object) -> bool:
+        """Return the boolean. Raises ValueError for any other value."""
         if not isinstance(value, bool):
             raise ValueError(f"is {type_word(value)}; true or false is expected")
         return value
@@ -106,27 +113,33 @@ class Boolean(msgspec.Struct, frozen=True):
 
 
 class Integer(msgspec.Struct, frozen=True):
-    """Kind of a whole number from `low` to `high`. `optional`: null in the file is accepted and parsed to None."""
+    """Kind of a whole number from `low` to `high`.
+
+    `zero_is_unset`: 0 in the file means "not set". `step`: the number must be a multiple of it.
+    """
 
     low: int = 0
     high: int = 2**31 - 1
-    optional: bool = False
+    zero_is_unset: bool = False
+    step: int = 1
     word: str = "NUMBER"
 
-    def from_file(self, value: object) -> int | None:
-        """Return the whole number; None for null if `optional`.
+    def from_file(self, value: object) -> int:
+        """Return the whole number, which may be written as ``5.0`` or ``1e2``.
 
         Raises ValueError for another type, and for a number that is not between `low` and `high`.
         """
-        if value is None and self.optional:
-            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"is {type_word(value)}; a whole number is expected")
         if not self.low <= value <= self.high:
             raise ValueError(f"is out of range; it must be between {self.low} and {self.high}")
+        if value % self.step:
+            raise ValueError(f"is not a multiple of {self.step}")
         return value
 
-    def from_flag(self, text: str) -> int | None:
+    def from_flag(self, text: str) -> int:
         """Parse a decimal number. Raises ValueError if it is not between `low` and `high`."""
         try:
             number = int(text)
@@ -142,12 +155,15 @@ class Duration(msgspec.Struct, frozen=True):
     """Kind of a duration in Go's syntax, such as 1m30s; parsed to seconds.
 
     `low`, `high`: bounds in seconds. `zero_means`: seconds that are used instead of 0, since the kubelet treats a
-    duration of zero as "not set"; None: 0 is a normal value.
+    duration of zero as "not set"; None: 0 is a normal value. `nullable`: null in the file means "not set"; a kubelet
+    accepts that for few durations. `forgives_negative`: a negative duration in the file means "not set".
     """
 
     low: float = 0.0
     high: float = float("inf")
     zero_means: float | None = None
+    nullable: bool = True
+    forgives_negative: bool = False
     word: str = "DURATION"
 
     def from_file(self, value: object) -> float:
@@ -175,12 +191,6 @@ class Duration(msgspec.Struct, frozen=True):
             raise ValueError(f"is out of range; it must be {limit}")
         return seconds
 
-    def is_unset(self, value: object) -> bool:
-        """Return True if the file's value means "not set": a duration of zero, as Go programs write it."""
-        from kubeletx.kube.text.duration import parse_duration
-
-        return self.zero_means is not None and isinstance(value, str) and parse_duration(value) == 0
-
     def show(self, value: Any) -> object:
         """Format the seconds as a duration in Go's syntax."""
         from kubeletx.kube.text.duration import format_duration
@@ -194,22 +204,22 @@ class Size(msgspec.Struct, frozen=True):
     word: str = "SIZE"
 
     def from_file(self, value: object) -> int:
-        """Parse a string as a positive quantity; returns bytes. Raises ValueError for another type, as a kubelet."""
+        """Parse a string as a quantity; returns bytes. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a size such as 10Mi is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> int:
-        """Parse a positive quantity; returns bytes. Raises ValueError for any other text."""
+        """Parse a quantity; returns bytes, which may be negative. Raises ValueError for any other text."""
         from kubeletx.kube.text import quantity
 
         try:
-            size = quantity.to_bytes(text)
+            nanos = quantity.parse(text).nanos
         except ValueError:
             raise ValueError("is not a size; write it like 10Mi") from None
-        if size <= 0:
-            raise ValueError("is not positive")
-        return size
+        if nanos % quantity.NANO:
+            raise ValueError("is not a whole number of bytes")
+        return nanos // quantity.NANO
 
     def show(self, value: Any) -> object:
         from kubeletx.kube.text import quantity
@@ -253,19 +263,21 @@ class Choice(msgspec.Struct, frozen=True):
 class Items(msgspec.Struct, frozen=True):
     """Kind of a list of strings; on the command line they are joined by commas.
 
-    `paths`: the items are paths; each is made absolute.
+    `paths`: the items are paths; each is made absolute. `text`: in the file they may be joined by commas, too.
     """
 
     paths: bool = False
+    text: bool = True
     word: str = "A,B,..."
 
     def from_file(self, value: object) -> tuple[Any, ...]:
-        """Return the strings of a list; split a single string as `from_flag` does.
+        """Return the strings of a list, ``""`` for null; split a single string as `from_flag` does if `text`.
 
         Raises ValueError for any other value.
         """
-        if isinstance(value, str):
+        if isinstance(value, str) and self.text:
             return self.from_flag(value)
+        value = ["" if item is None else item for item in value] if isinstance(value, list) else value
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ValueError(f"is {type_word(value)}; a list of strings is expected")
         return tuple(Path(item).absolute() if self.paths else item for item in value)
@@ -288,11 +300,10 @@ class Pairs(msgspec.Struct, frozen=True):
     word: str = "K=V,..."
 
     def from_file(self, value: object) -> dict[str, str]:
-        """Return the map from strings to strings; an empty one for null. Raises ValueError for any other value."""
-        if value is None:
-            return {}
+        """Return the map from strings to strings, ``""`` for null. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
+        value = {key: "" if item is None else item for key, item in value.items()}
         for key, item in value.items():
             if not isinstance(key, str) or not isinstance(item, str):
                 raise ValueError(f"has {key!r}: {item!r}; keys and values must be strings")
@@ -334,9 +345,10 @@ class HeaderMap(msgspec.Struct, frozen=True):
             raise ValueError(f"is {type_word(value)}; a map of lists is expected")
         headers: dict[str, tuple[str, ...]] = {}
         for name, values in value.items():
-            if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
-                raise ValueError(f"has {name!r}, which is not a list of strings")
-            headers[str(name)] = tuple(values)
+            try:
+                headers[str(name)] = Items(text=False).from_file([] if values is None else values)
+            except ValueError:
+                raise ValueError(f"has {name!r}, which is not a list of strings") from None
         return headers
 
     def from_flag(self, text: str) -> dict[str, tuple[str, ...]]:
@@ -374,6 +386,8 @@ class Taints(msgspec.Struct, frozen=True):
 
         if not isinstance(value, list | tuple):
             raise ValueError(f"is {type_word(value)}; a list of key, value and effect is expected")
+        if any("timeAdded" in taint for taint in value if isinstance(taint, dict)):
+            raise ValueError("has a taint with timeAdded, which only the cluster sets; remove it")
         try:
             taints = msgspec.convert(value, tuple[Taint, ...])
         except msgspec.ValidationError as error:
@@ -421,8 +435,9 @@ class PriorityGraces(msgspec.Struct, frozen=True):
             raise ValueError(
                 f"is {type_word(value)}; a list of priority and shutdownGracePeriodSeconds is expected"
             )
+        zero = {"priority": 0, "shutdownGracePeriodSeconds": 0}
         try:
-            groups = msgspec.convert(value, tuple[ShutdownGroup, ...])
+            groups = msgspec.convert([_filled(group, zero) for group in value], tuple[ShutdownGroup, ...])
         except msgspec.ValidationError as error:
             raise ValueError(f"is no list of grace periods: {error}") from error
         if len({group.priority for group in groups}) < len(groups):
@@ -434,6 +449,15 @@ class PriorityGraces(msgspec.Struct, frozen=True):
 
     def show(self, value: Any) -> object:
         return list(msgspec.to_builtins(value))
+
+
+def _filled(group: Any, zero: Mapping[str, int]) -> Any:
+    """Return the map with checked numbers, and with `zero` for missing and null ones."""
+    if not isinstance(group, dict | None):
+        return group
+    given = {name: value for name, value in (group or {}).items() if value is not None}
+    numbers = {name: Integer(low=-(2**31)).from_file(given[name]) for name in zero if name in given}
+    return {**zero, **given, **numbers}
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -459,6 +483,32 @@ class Tables(msgspec.Struct, frozen=True):
 
     def show(self, value: Any) -> object:
         return value
+
+
+def is_unset(kind: SettingKind, value: object) -> bool:
+    """Return True if the file's value means "not set": null, or the zero value that a kubelet replaces by its default.
+
+    Raises ValueError if the kind cannot parse the value. Source: kubelet, SetDefaults_KubeletConfiguration.
+    """
+    kind = getattr(kind, "like", None) or kind
+    if value is None:
+        return not isinstance(kind, Duration) or kind.nullable
+    if isinstance(kind, Duration):
+        from kubeletx.kube.text.duration import parse_duration
+
+        if not isinstance(value, str) or kind.zero_means is None:
+            return False
+        if kind.forgives_negative and value.startswith("-"):
+            return parse_duration(value[1:]) >= 0
+        return parse_duration(value) == 0
+    if isinstance(kind, Integer):
+        return kind.zero_is_unset and not isinstance(value, bool) and value == 0
+    empty_is_unset = (
+        isinstance(kind, Choice | Size)
+        or (isinstance(kind, String) and kind.empty_is_unset)
+        or (isinstance(kind, PathKind) and kind.exact)
+    )
+    return empty_is_unset and value == ""
 
 
 def type_word(value: object) -> str:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from .kinds import Boolean, type_word
+from .kinds import Boolean, Integer, Pairs, SettingKind, type_word
+
+_CURVES: Final = (23, 24, 25, 29, 4587, 4588, 4589)
+"""P-256, P-384, P-521, X25519 and three hybrids with ML-KEM. Source: IANA, TLS Supported Groups; Go, crypto/tls."""
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """Kind of a setting whose value is not checked, since the agent does not use it."""
+    """Kind of a setting whose value the agent does not use. `like`: the kind that checks it; None: any value is valid.
 
+    The value is kept as it is written. `numbers`: whole numbers from 0 are valid in the file, too.
+    """
+
+    like: SettingKind | None = None
+    numbers: bool = False
     word: str = "VALUE"
 
     def from_file(self, value: object) -> object:
+        """Return the value. Raises ValueError if `like` refuses it."""
+        if self.like is not None and not (self.numbers and type(value) is int and value >= 0):
+            self.like.from_file(value)
         return value
 
     def from_flag(self, text: str) -> str:
+        """Return the text. Raises ValueError if `like` refuses it."""
+        if self.like is not None and not (self.numbers and text.isdecimal()):
+            self.like.from_flag(text)
         return text
 
     def show(self, value: Any) -> object:
@@ -30,11 +44,10 @@ class Switches(msgspec.Struct, frozen=True):
     word: str = "NAME=true|false,..."
 
     def from_file(self, value: object) -> dict[str, bool]:
-        """Return the map from names to booleans; an empty one for null. Raises ValueError for any other value."""
-        if value is None:
-            return {}
+        """Return the map from names to booleans, false for null. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
+        value = {name: False if switch is None else switch for name, switch in value.items()}
         for name, switch in value.items():
             if not isinstance(name, str) or not isinstance(switch, bool):
                 raise ValueError(f"has {name!r}: {switch!r}; names to true or false are expected")
@@ -60,3 +73,71 @@ class Switches(msgspec.Struct, frozen=True):
 
     def show(self, value: Any) -> object:
         return dict(value)
+
+
+class Fraction(msgspec.Struct, frozen=True):
+    """Kind of a number that is more than 0 and at most 1. It can be set only in the file."""
+
+    word: str = "NUMBER"
+
+    def from_file(self, value: object) -> float:
+        """Return the number. Raises ValueError for another type, and outside the bounds."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"is {type_word(value)}; a number is expected")
+        if not 0 < value <= 1:
+            raise ValueError("is out of range; it must be more than 0 and at most 1")
+        return value
+
+    def from_flag(self, text: str) -> float:
+        raise ValueError("can only be set in the configuration file")
+
+    def show(self, value: Any) -> object:
+        return value
+
+
+class Curves(msgspec.Struct, frozen=True):
+    """Kind of a list of TLS curves by their IANA numbers. It can be set only in the file."""
+
+    word: str = "LIST"
+
+    def from_file(self, value: object) -> tuple[int, ...]:
+        """Return the numbers. Raises ValueError for any other value, for an unknown and for a repeated number."""
+        if not isinstance(value, list):
+            raise ValueError(f"is {type_word(value)}; a list of numbers is expected")
+        if unknown := [one for one in value if isinstance(one, bool) or one not in _CURVES]:
+            raise ValueError(f"has {unknown[0]!r}; use {', '.join(map(str, _CURVES))}")
+        if len(set(value)) < len(value):
+            raise ValueError("names a curve twice")
+        return tuple(value)
+
+    def from_flag(self, text: str) -> tuple[int, ...]:
+        raise ValueError("can only be set in the configuration file")
+
+    def show(self, value: Any) -> object:
+        return list(value)
+
+
+class Modules(msgspec.Struct, frozen=True):
+    """Kind of a list of file patterns with a verbosity each; on the command line ``a=1,b=2``."""
+
+    word: str = "PATTERN=NUMBER,..."
+
+    def from_file(self, value: object) -> dict[str, int]:
+        """Return pattern → verbosity. Raises ValueError for anything but a list of filePattern and verbosity."""
+        if not isinstance(value, list):
+            raise ValueError(f"is {type_word(value)}; a list of filePattern and verbosity is expected")
+        found = {}
+        for item in value:
+            pattern = item.get("filePattern") if isinstance(item, dict) else None
+            if not isinstance(pattern, str) or not pattern or "," in pattern or "=" in pattern:
+                raise ValueError("has an item without filePattern, or with ',' or '=' in it")
+            found[pattern] = Integer().from_file(item.get("verbosity") or 0)
+        return found
+
+    def from_flag(self, text: str) -> dict[str, int]:
+        """Split the text at commas, and each item into pattern and verbosity. Raises ValueError for a wrong item."""
+        pairs = Pairs().from_flag(text)
+        return {pattern: Integer().from_flag(number) for pattern, number in pairs.items()}
+
+    def show(self, value: Any) -> object:
+        return [{"filePattern": pattern, "verbosity": number} for pattern, number in value.items()]

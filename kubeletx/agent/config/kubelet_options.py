@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from .kinds import Boolean, Integer, Pairs, SettingKind, String
-from .kinds_kubelet import Opaque, Switches
+from .kinds import Boolean, Choice, Duration, Integer, Pairs, SettingKind, Size, String
+from .kinds_kubelet import Curves, Fraction, Modules, Opaque, Switches
 from .kubelet import KubeletOption
 from .kubelet_legacy import LEGACY_OPTIONS
 
 _TEXT: Final = String()
 _BOOL: Final = Boolean()
 _ANY_INT: Final = Integer(low=-(2**31))
-_TIME: Final = Opaque()
-"""Go accepts a duration and, in some fields, a number."""
+_TIME: Final = Opaque(like=Duration())
+_SIZE: Final = Opaque(like=Size(), numbers=True)
+_BIT: Final = Integer(high=31)
 
 _BOTH: Final = (True, False)
 _PINS_NOTHING: Final = "kubeletx pins no CPUs, memory or devices to pods; leave it out"
@@ -41,7 +42,7 @@ def _refused(field: str, flag: str, kind: SettingKind, words: str, *silent: obje
 _MANAGERS: Final = (
     _refused("cpuManagerPolicy", "cpu-manager-policy", _TEXT, _PINS_NOTHING, "none"),
     _refused("cpuManagerPolicyOptions", "cpu-manager-policy-options", Pairs(), _PINS_NOTHING),
-    _option("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", _TIME,
+    _option("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", Opaque(like=Duration(zero_means=10.0, nullable=False, forgives_negative=True)),
             "no CPUs are pinned, so nothing is reconciled", "0s", "10s"),
     _refused("memoryManagerPolicy", "memory-manager-policy", _TEXT, _PINS_NOTHING, "None"),
     _refused("reservedMemory", "reserved-memory", Opaque(),
@@ -63,24 +64,25 @@ _CGROUPS: Final = (
             "that cgroup gets no limit; kubeReserved only lowers what pods may use"),
     _option("systemReservedCgroup", "system-reserved-cgroup", _TEXT,
             "that cgroup gets no limit; systemReserved only lowers what pods may use"),
-    _option("memoryReservationPolicy", "", _TEXT, "memory.min and memory.low of pods are not set", "None"),
-    _option("memoryThrottlingFactor", "", Opaque(), "memory.high of containers is not set", 0.9),
-    _option("userNamespaces.idsPerPod", "", Opaque(),
+    _refused("memoryReservationPolicy", "", Choice(("None", "TieredReservation")),
+             "kubeletx sets no memory.min and memory.low of pods; leave it out", "None"),
+    _option("memoryThrottlingFactor", "", Fraction(), "memory.high of containers is not set", 0.9),
+    _option("userNamespaces.idsPerPod", "", Integer(low=2**16, high=2**32 - 1, step=2**16),
             "each pod with a user namespace gets 65536 ids",
             65536),
 )  # fmt: skip
 
 _NETWORK: Final = (
-    _option("hairpinMode", "hairpin-mode", _TEXT,
+    _option("hairpinMode", "hairpin-mode", Choice(("promiscuous-bridge", "hairpin-veth", "none")),
             "the CNI configuration decides about hairpin traffic, as with a kubelet", "promiscuous-bridge", "none"),
     _option("podCIDR", "pod-cidr", _TEXT,
             "the range is not passed to the runtime; pods get their addresses from the CNI configuration"),
     _option("makeIPTablesUtilChains", "make-iptables-util-chains", _BOOL, _NO_RULES, *_BOTH),
-    _option("iptablesDropBit", "iptables-drop-bit", _ANY_INT, _NO_RULES, 15),
-    _option("iptablesMasqueradeBit", "iptables-masquerade-bit", _ANY_INT, _NO_RULES, 14),
+    _option("iptablesDropBit", "iptables-drop-bit", _BIT, _NO_RULES, 15),
+    _option("iptablesMasqueradeBit", "iptables-masquerade-bit", _BIT, _NO_RULES, 14),
     _option("contentType", "kube-api-content-type", _TEXT,
             "requests to the API server are JSON", "application/json", "application/vnd.kubernetes.protobuf"),
-    _option("tlsCurvePreferences", "", Opaque(), "OpenSSL chooses the curves of --port"),
+    _option("tlsCurvePreferences", "", Curves(), "OpenSSL chooses the curves of --port"),
 )  # fmt: skip
 
 _STORAGE: Final = (
@@ -89,7 +91,7 @@ _STORAGE: Final = (
     _option("", "experimental-mounter-path", _TEXT, "volumes are mounted by the system's own mount helpers"),
     _option("", "experimental-allocatable-ignore-eviction", _BOOL,
             "hard eviction thresholds are still subtracted from Allocatable", False),
-    _option("configMapAndSecretChangeDetectionStrategy", "", _TEXT,
+    _option("configMapAndSecretChangeDetectionStrategy", "", Choice(("Watch", "Cache", "Get")),
             "config maps and secrets are always watched", "Watch"),
     _option("", "minimum-container-ttl-duration", _TIME,
             "the last ended container of each name is kept, older ones are removed at once", "0s"),
@@ -97,7 +99,7 @@ _STORAGE: Final = (
             "the last ended container of each name is kept, older ones are removed at once", 1),
     _option("", "maximum-dead-containers", _ANY_INT,
             "the last ended container of each name is kept, without a limit on their number", -1),
-    _option("containerLogMaxWorkers", "", _ANY_INT, "logs are rotated one after the other", 1),
+    _option("containerLogMaxWorkers", "", Integer(low=1), "logs are rotated one after the other", 1),
 )  # fmt: skip
 
 _PROCESS: Final = (
@@ -113,14 +115,14 @@ _PROCESS: Final = (
     _option("enableContentionProfiling", "contention-profiling", _BOOL,
             "there are no profiles of locks; py-spy shows where the agent spends its time", False),
     _option("enableProfilingHandler", "", _BOOL, "there is no /debug/pprof", *_BOTH),
-    _option("showHiddenMetricsForVersion", "", _TEXT, "no metric is hidden"),
-    _option("tracing.endpoint", "", Opaque(), "no traces are sent"),
-    _option("tracing.samplingRatePerMillion", "", Opaque(), "no traces are sent", 0),
-    _option("logging.flushFrequency", "log-flush-frequency", _TIME, _UNBUFFERED, 0, "0s", "5s", 5_000_000_000),
-    _option("logging.vmodule", "vmodule", Opaque(), "--v holds for every module; 4 means debug messages"),
-    _option("logging.options.json.infoBufferSize", "log-json-info-buffer-size", Opaque(), _UNBUFFERED, 0, "0"),
+    _option("showHiddenMetricsForVersion", "", Choice(("1.35",)), "no metric is hidden"),
+    _option("tracing.endpoint", "", _TEXT, "no traces are sent"),
+    _option("tracing.samplingRatePerMillion", "", Integer(high=1_000_000), "no traces are sent", 0),
+    _option("logging.flushFrequency", "log-flush-frequency", Opaque(like=Duration(), numbers=True), _UNBUFFERED, 0, "0s", "5s", 5_000_000_000),
+    _option("logging.vmodule", "vmodule", Modules(), "--v holds for every module; 4 means debug messages"),
+    _option("logging.options.json.infoBufferSize", "log-json-info-buffer-size", _SIZE, _UNBUFFERED, 0, "0"),
     _option("logging.options.json.splitStream", "log-json-split-stream", _BOOL, _UNBUFFERED, False),
-    _option("logging.options.text.infoBufferSize", "log-text-info-buffer-size", Opaque(), _UNBUFFERED, 0, "0"),
+    _option("logging.options.text.infoBufferSize", "log-text-info-buffer-size", _SIZE, _UNBUFFERED, 0, "0"),
     _option("logging.options.text.splitStream", "log-text-split-stream", _BOOL, _UNBUFFERED, False),
 )  # fmt: skip
 

@@ -20,8 +20,8 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube.text.yaml import YamlError, parse_documents
 from kubeletx.runtimes.endpoints.problems import raise_all
 
-from .check import check, unenforced
-from .kinds import Duration, SettingKind
+from .check import check, dropped_servers, unenforced
+from .kinds import SettingKind, is_unset
 from .kubelet import KubeletOption
 from .kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from .kubelet_words import KUBELET_ROOT
@@ -53,6 +53,8 @@ class _Values:
         self.legacy: dict[str, EndpointText] = {}
         self.options: dict[KubeletOption, tuple[Any, str]] = {}
         """Settings without effect → value, and the file that contains it; the file is empty for a flag."""
+        self.negative: list[UnusedSetting] = []
+        """Durations below zero, which are ignored."""
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
@@ -69,8 +71,12 @@ class _Values:
         self.found[setting.path] = value
         self.origins[setting.path] = origin
 
-    def forget(self, setting: Setting) -> None:
+    def forget(self, setting: Setting | KubeletOption) -> None:
         """Remove the value that was read for a setting, so that its default is used."""
+        if isinstance(setting, KubeletOption):
+            self.options.pop(setting, None)
+            return
+        self.endpoints.get(setting.path, []).clear()
         self.found.pop(setting.path, None)
         self.origins.pop(setting.path, None)
 
@@ -162,8 +168,10 @@ def _read_file(path: Path, values: _Values) -> None:
         return
     file = str(path)
     for field, expected in _HEADER.items():
-        found = document.pop(field, expected)
-        if found != expected:
+        found = document.pop(field, None)
+        if not found:
+            values.refuse(file, field, "is missing", f"write {field}: {expected}")
+        elif found != expected:
             values.refuse(file, field, f"{found!r} is not supported", f"use {expected}")
     for key, value in _flatten(document, ""):
         _read_key(file, key, value, values)
@@ -233,6 +241,15 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
         values.refuse(file, key, "is not a known field", _suggest(key, (*BY_KEY, *OPTION_BY_FIELD)))
         return
     try:
+        if is_unset(found.kind, value):
+            values.forget(found)
+            if isinstance(value, str) and value.startswith("-"):
+                values.negative.append(
+                    UnusedSetting(
+                        name=key, origin=file, value=value, consequence="it is negative; the default is used"
+                    )
+                )
+            return
         read = found.kind.from_file(value)
     except ValueError as err:
         values.refuse(file, key, f"{_shown(value)} {err}")
@@ -240,8 +257,6 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
     setting = found
     if isinstance(setting, KubeletOption):
         values.put_option(setting, read, file=file)
-    elif isinstance(setting.kind, Duration) and setting.kind.is_unset(value):
-        values.forget(setting)
     elif setting.path in ENDPOINT_KEYS:
         values.endpoints[setting.path].extend(
             EndpointText(text=text, origin=file, key=key if isinstance(value, str) else f"{key}[{index}]")
@@ -262,9 +277,11 @@ def _lines(value: Any, read: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_legacy_endpoint(file: str, key: str, value: Any, values: _Values) -> None:
-    if not isinstance(value, str):
+    if value is None or value == "":
+        values.legacy.pop(_LEGACY[key], None)
+    elif not isinstance(value, str):
         values.refuse(file, key, f"{_shown(value)} is not a string", "write unix:///path/to.sock")
-    elif value:
+    else:
         values.legacy[_LEGACY[key]] = EndpointText(text=value, origin=file, key=key)
 
 
@@ -347,7 +364,13 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
         changes["root_dir"] = root_dir.absolute()
         values.origins["root_dir"] = "flag --root-dir"
     config = msgspec.structs.replace(base, **changes, origins=dict(values.origins))
-    return msgspec.structs.replace(config, unused=(*values.judge_options(), *unenforced(config)))
+    dropped = tuple(dropped_servers(config))
+    servers = [one for one in config.network.cluster_dns if one not in {item.value for item in dropped}]
+    return msgspec.structs.replace(
+        config,
+        network=msgspec.structs.replace(config.network, cluster_dns=tuple(servers)),
+        unused=(*values.judge_options(), *unenforced(config), *dropped, *values.negative),
+    )
 
 
 def _defaults_that_follow(values: _Values) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import kubeletx
 from kubeletx.api import Clock
 from kubeletx.kube.text.duration import parse_duration
@@ -74,7 +76,7 @@ def rotation_limits(config: AgentConfig) -> RotationLimits:
     """Return the limits of container log rotation, from the configuration."""
     logs = config.logs
     return RotationLimits(
-        max_size_bytes=logs.max_size_bytes,
+        max_size_bytes=logs.max_size_bytes if logs.max_size_bytes >= 0 else sys.maxsize,
         max_files=logs.max_files,
         interval_seconds=logs.monitor_interval_seconds,
     )

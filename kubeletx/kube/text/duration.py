@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MAX_SECONDS: Final = 2**63 / 1e9
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
@@ -25,6 +26,8 @@ def parse_duration(text: str) -> float:
         raise ValueError("is not a duration; write it like 20s, 1m30s or 500ms")
     if text.startswith("-"):
         raise ValueError("is negative; durations start at 0")
+    if total >= _MAX_SECONDS:
+        raise ValueError("is longer than 2562047h, the longest duration")
     return round(total, 9)
 
 

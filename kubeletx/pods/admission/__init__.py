@@ -5,6 +5,7 @@ from .counter import FreedRoom, NodeAdmission
 from .gate import AdmissionGate
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 from .placement import selects
+from .sysctls import is_namespaced
 
 __all__ = [
     "AdmissionGate",
@@ -15,6 +16,7 @@ __all__ = [
     "Taken",
     "admit",
     "admit_beside",
+    "is_namespaced",
     "occupancy_of",
     "selects",
     "taken_by",

@@ -28,6 +28,13 @@ SAFE = frozenset(
         "net.ipv4.tcp_wmem",
     }
 )
+_NAMESPACED = frozenset(
+    {
+        "kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+        "kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni",
+    }
+)  # fmt: skip
+"""Source: component-helpers, node/util/sysctl/namespace.go; what begins with net. and fs.mqueue. is namespaced, too."""
 _IPC = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 _NETWORK = ("net.",)
 
@@ -44,6 +51,12 @@ def check_sysctls(pod: Pod, node: AdmissionNode) -> Rejection | None:
         if pod.spec.host_ipc and name.startswith(_IPC):
             return _forbidden(f"{sysctl.name!r} not allowed with host ipc enabled")
     return None
+
+
+def is_namespaced(pattern: str) -> bool:
+    """Return True if the sysctls of an operator's pattern belong to a namespace that a pod can have for itself."""
+    name = dotted(pattern).partition("*")[0]
+    return name in _NAMESPACED or name.startswith(("net.", "fs.mqueue."))
 
 
 def is_allowed(name: str, patterns: tuple[str, ...]) -> bool:

@@ -49,7 +49,11 @@ def build_dns(pod: Pod, context: NodeContext) -> DnsResult:
 
 
 def parse_resolv_conf(text: str) -> Dns:
-    """Parse the text of a resolv.conf. If it has several search or options lines, the last one counts."""
+    """Parse the text of a resolv.conf.
+
+    If it has several search or options lines, the last one counts. The root domain as a search domain is left out,
+    since musl resolves no name with it. Source: kubelet, pkg/kubelet/network/dns.
+    """
     servers: list[str] = []
     searches: list[str] = []
     options: list[str] = []
@@ -60,7 +64,7 @@ def parse_resolv_conf(text: str) -> Dns:
         if words[0] == "nameserver" and len(words) > 1:
             servers.append(words[1])
         elif words[0] == "search":
-            searches = [word if word == "." else word.removesuffix(".") for word in words[1:]]
+            searches = [word.removesuffix(".") for word in words[1:] if word != "."]
         elif words[0] == "options":
             options = words[1:]
     return Dns(servers=tuple(servers), searches=tuple(searches), options=tuple(options))

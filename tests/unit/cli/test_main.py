@@ -179,9 +179,12 @@ def test_every_boolean_flag_takes_the_forms_of_the_kubelet(
     flag: str, started: list[AgentConfig], tmp_path: Path
 ) -> None:
     get = operator.attrgetter(BY_FLAG[flag].path)
-    kubeconfig = [f"--kubeconfig={tmp_path}/kubeconfig"] if flag == "authentication-token-webhook" else []
+    needed = {
+        "authentication-token-webhook": [f"--kubeconfig={tmp_path}/kubeconfig"],
+        "cgroups-per-qos": ["--enforce-node-allocatable=none"],
+    }.get(flag, [])
     for form, expected in ((f"--{flag}", True), (f"--{flag}=true", True), (f"--{flag}=false", False)):
-        code, _, err = run("--root-dir", str(tmp_path), ENDPOINT, *kubeconfig, form, "--max-pods", "7")
+        code, _, err = run("--root-dir", str(tmp_path), ENDPOINT, *needed, form, "--max-pods", "7")
         assert (code, err) == (3, "")
         assert get(started[-1]) is expected
         assert started[-1].node.max_pods == 7

@@ -48,6 +48,7 @@ from kubeletx.server.views import (
 Run = Callable[..., Result]
 T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
+CONFIG_HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 MANIFEST = """
 apiVersion: v1
 kind: Pod
@@ -472,10 +473,7 @@ def test_with_agent_flags_the_plugins_of_such_an_agent_are_listed(
     agent: Any, kubeletx: Run, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        "kubeletx: {disabledPlugins: [libvirt]}\n"
-    )
+    config.write_text(CONFIG_HEAD + "kubeletx: {disabledPlugins: [libvirt]}\n")
     for flag, disabled, command in (
         (f"--config={config}", "libvirt", ["plugins"]),
         ("--disable-plugin=containerd", "containerd", ["plugin", "list"]),
@@ -508,13 +506,13 @@ def test_the_configuration_of_the_agent_is_shown_with_its_origins(agent: Any, ku
 
 def test_with_agent_flags_no_agent_is_asked_for_the_configuration(kubeletx: Run, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("maxPods: 7\n")
+    file.write_text(CONFIG_HEAD + "maxPods: 7\n")
     result = kubeletx("--config", str(file), "config", "view", "--changed")
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [
         ["--root-dir", str(tmp_path), "flag", "--root-dir"],
         ["maxPods", "7", str(file)],
     ]
-    file.write_text("maxPods: x\nsyncFrequency: y\n")
+    file.write_text(CONFIG_HEAD + "maxPods: x\nsyncFrequency: y\n")
     bad = kubeletx("--config", str(file), "config", "view")
     assert bad.exit_code == 2
     assert len(bad.stderr.splitlines()) == 2
@@ -523,12 +521,12 @@ def test_with_agent_flags_no_agent_is_asked_for_the_configuration(kubeletx: Run,
     )
     assert wrong.exit_code == 2
     assert "item 2: unknown workload type 'pod'" in wrong.stderr
-    file.write_text('kubeletx: {containerRuntimeEndpoints: ["container:a:/a", "pod:b:/b"]}\n')
+    file.write_text(CONFIG_HEAD + 'kubeletx: {containerRuntimeEndpoints: ["container:a:/a", "pod:b:/b"]}\n')
     of_file = kubeletx("--config", str(file), "config", "view")
     assert of_file.stderr.startswith(
         f"Error: {file}: kubeletx.containerRuntimeEndpoints[1]: unknown workload type 'pod'"
     )
-    file.write_text("containerRuntimeEndpoint: ftp:///a\n")
+    file.write_text(CONFIG_HEAD + "containerRuntimeEndpoint: ftp:///a\n")
     assert (
         f"Error: {file}: containerRuntimeEndpoint: "
         in kubeletx("--config", str(file), "config", "view").stderr

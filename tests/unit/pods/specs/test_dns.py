@@ -118,3 +118,8 @@ def test_no_input_goes_beyond_what_resolvers_take(searches, servers):
 @given(st.text())
 def test_any_resolv_conf_can_be_read(text):
     parse_resolv_conf(text)
+
+
+def test_the_root_domain_of_the_node_never_reaches_a_pod():
+    assert parse_resolv_conf("search a.example. . b.example\n").searches == ("a.example", "b.example")
+    assert parse_resolv_conf("nameserver 192.0.2.1\nsearch .\n").searches == ()
