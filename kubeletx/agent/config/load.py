@@ -124,7 +124,7 @@ def load_config(
     """
     values = _Values()
     for path in _files(config_file, config_dir, values):
-        _read_file(path, values)
+        _read_file(path, values, is_drop_in=path != config_file)
     _read_flags(flags or {}, values)
     config = _build(values, root_dir, _defaults(as_kubelet))
     values.problems.extend(check(config))
@@ -162,7 +162,7 @@ def _drop_ins(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def _read_file(path: Path, values: _Values) -> None:
+def _read_file(path: Path, values: _Values, *, is_drop_in: bool) -> None:
     document = _parse(path, values)
     if document is None:
         return
@@ -174,7 +174,8 @@ def _read_file(path: Path, values: _Values) -> None:
         elif found != expected:
             values.refuse(file, field, f"{found!r} is not supported", f"use {expected}")
     for key, value in _flatten(document, ""):
-        _read_key(file, key, value, values)
+        if not (is_drop_in and value is None and _take_back(key, values)):
+            _read_key(file, key, value, values)
 
 
 def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
@@ -220,21 +221,33 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
     """Yield each value with its key, in which the names of nested maps are joined by dots.
 
     A map is descended into only if the key of a known setting begins with the map's key and a dot; any other map is
-    yielded as a value.
+    yielded as a value, null too.
     """
     for name, value in table.items():
         key = f"{prefix}{name}"
         if f"{key}." in _BRANCHES and isinstance(value, dict):
             yield from _flatten(value, f"{key}.")
-        elif f"{key}." in _BRANCHES and value is None:
-            continue
         else:
             yield key, value
+
+
+def _take_back(key: str, values: _Values) -> bool:
+    """Remove what earlier files said about the key and the keys below it, as null in a JSON merge patch does.
+
+    Returns False if there is no such key.
+    """
+    known: dict[str, Setting | KubeletOption] = {**BY_KEY, **OPTION_BY_FIELD}
+    found = [setting for name, setting in known.items() if f"{name}.".startswith(f"{key}.")]
+    for setting in found:
+        values.forget(setting)
+    return bool(found)
 
 
 def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
     if key in _LEGACY:
         _read_legacy_endpoint(file, key, value, values)
+        return
+    if value is None and f"{key}." in _BRANCHES:
         return
     found = BY_KEY.get(key) or OPTION_BY_FIELD.get(key)
     if found is None:

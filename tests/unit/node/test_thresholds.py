@@ -157,3 +157,7 @@ def test_a_threshold_of_nothing_or_of_all_there_is_is_switched_off(amount: str) 
 
 def test_a_threshold_of_nothing_is_none() -> None:
     assert parse_thresholds({"memory.available": "0", "nodefs.available": "0%"}) == ()
+
+
+def test_a_soft_threshold_that_is_off_needs_no_grace_period() -> None:
+    assert parse_thresholds({}, {"memory.available": "0%", "nodefs.available": "100%"}) == ()

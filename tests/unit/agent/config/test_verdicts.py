@@ -17,6 +17,7 @@ import pytest
 
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.agent.parts.settings import rotation_limits
 from kubeletx.api import InvalidConfig
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -107,10 +108,17 @@ def load(tmp_path: Path, text: str, *drop_ins: str) -> AgentConfig:
 
 def test_an_empty_key_leaves_the_default_and_in_a_drop_in_takes_a_value_back(tmp_path: Path) -> None:
     text = "clusterDNS:\nmaxPods: 5.0\npodsPerCore: 010\ncontainerRuntimeEndpoint: unix:///a\nhairpinMode: none\n"
-    drop_in = "podsPerCore:\ncontainerRuntimeEndpoint:\nhairpinMode:\n"
+    text += "syncFrequency: 5s\nauthentication: {anonymous: {enabled: true}}\n"
+    drop_in = "podsPerCore:\ncontainerRuntimeEndpoint:\nhairpinMode:\nsyncFrequency:\nauthentication:\n"
     config = load(tmp_path, text, drop_in)
+    assert (config.pods.sync_seconds, config.auth.anonymous) == (60, False)
     assert (config.node.max_pods, config.node.pods_per_core) == (5, 0)
     assert (config.network.cluster_dns, config.runtimes.endpoints, config.unused) == ((), (), ())
+
+
+def test_an_empty_key_that_no_field_has_is_refused_in_a_drop_in_too(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="maxPodz: is not a known field"):
+        load(tmp_path, "", "maxPodz:\n")
 
 
 def test_zero_means_the_default_where_a_kubelet_has_one(tmp_path: Path) -> None:
@@ -133,3 +141,8 @@ def test_the_alpha_options_of_the_log_follow_their_feature_gate(tmp_path: Path) 
     with pytest.raises(InvalidConfig, match=r"logging\.options.text\.splitStream: needs the feature gate"):
         load(tmp_path, option)
     assert len(load(tmp_path, option + "featureGates: {LoggingAlphaOptions: true}\n").unused) == 2
+
+
+def test_a_negative_log_size_switches_rotation_off_as_in_a_kubelet(tmp_path: Path) -> None:
+    config = load(tmp_path, "containerLogMaxSize: '-1'\n")
+    assert rotation_limits(config).max_size_bytes > 2**60
