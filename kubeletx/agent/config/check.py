@@ -225,7 +225,7 @@ def _unused_value(config: AgentConfig, *names: str) -> UnusedSetting | None:
 def dropped_servers(config: AgentConfig) -> Iterator[UnusedSetting]:
     """Yield an `UnusedSetting` for each item of clusterDNS that is not an address; pods do not get it, as in a kubelet."""
     for text in config.network.cluster_dns:
-        if not _is_address(text):
+        if "%" in text or not _is_address(text):  # a pod has other interfaces than the node
             yield UnusedSetting(
                 name="clusterDNS",
                 origin=config.origins.get("network.cluster_dns", "default"),

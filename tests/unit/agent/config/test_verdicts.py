@@ -127,11 +127,14 @@ def test_zero_means_the_default_where_a_kubelet_has_one(tmp_path: Path) -> None:
 
 
 def test_what_a_kubelet_forgives_is_ignored_and_named(tmp_path: Path) -> None:
-    config = load(tmp_path, "clusterDNS: [10.96.0.10, dns.example.com]\nhttpCheckFrequency: -1s\n")
+    config = load(
+        tmp_path, 'clusterDNS: [10.96.0.10, dns.example.com, "fe80::a%eth0"]\nhttpCheckFrequency: -1s\n'
+    )
     assert config.network.cluster_dns == ("10.96.0.10",)
     assert config.sources.http_check_seconds == 20
     assert [(one.name, one.value) for one in config.unused] == [
         ("clusterDNS", "dns.example.com"),
+        ("clusterDNS", "fe80::a%eth0"),
         ("httpCheckFrequency", "-1s"),
     ]
 
