@@ -250,10 +250,14 @@ def _enable_controllers(directory: Path) -> None:
 
 
 def _inherit_cpuset(directory: Path) -> None:
-    """Copy CPUs and memory nodes from the parent: a new v1 cpuset is empty and refuses processes."""
+    """Copy CPUs and memory nodes from the parent: a new v1 cpuset is empty and refuses processes.
+
+    The parent may be empty too, for a moment: a concurrent create has just made it.
+    """
     for name in ("cpuset.cpus", "cpuset.mems"):
         file = directory / name
         if file.exists() and not file.read_text().strip() and (directory / "tasks").exists():
+            _inherit_cpuset(directory.parent)
             file.write_text((directory.parent / name).read_text())
 
 
