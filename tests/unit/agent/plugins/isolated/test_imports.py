@@ -70,6 +70,14 @@ async def test_an_import_that_ends_its_process_is_named_and_the_others_are_loade
         )
 
 
+async def test_an_import_that_ends_its_parent_process_is_named_and_the_others_are_loaded(site: Site) -> None:
+    install(site, "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(3600)\n")
+    found = await load()
+    assert found["good"].state == "ready"
+    assert found["bad"].state == "failed"
+    assert found["bad"].reason.startswith("the import of the plugin ended its parent process; repair")
+
+
 async def test_an_import_that_closes_the_descriptors_of_its_process_is_named(site: Site) -> None:
     install(site, "os.closerange(3, 50)\n" + HOOK.format(name="bad"))
     found = await load()
