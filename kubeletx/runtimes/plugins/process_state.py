@@ -7,9 +7,11 @@ import fcntl
 import logging
 import os
 import signal
+import socket
+import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -55,9 +57,14 @@ def restored_process(plugin: PluginIdentity) -> Iterator[None]:
 class _State:
     def __init__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
-        self._descriptors = {number: _copy(number) for number in _open_descriptors()}
+        opened = {number: os.fstat(number) for number in _open_descriptors()}
+        self._files = _FilesInFlight(number for number, one in opened.items() if stat.S_ISREG(one.st_mode))
+        self._descriptors = {
+            number: (one, os.get_inheritable(number), None if stat.S_ISREG(one.st_mode) else _copy(number))
+            for number, one in opened.items()
+        }
         low = os.open(".", os.O_PATH | os.O_CLOEXEC)
-        self._directory, _ = _copy(low)
+        self._directory = _copy(low)
         os.close(low)
         self._umask = _umask()
         self._environment = dict(os.environb)
@@ -85,21 +92,26 @@ class _State:
         return [word for word, restore in parts.items() if restore()]
 
     def close(self) -> None:
-        for number in (self._directory, *(copy for copy, _ in self._descriptors.values())):
-            with contextlib.suppress(OSError):
-                os.close(number)
+        self._files.close()
+        for number in (self._directory, *(copy for _, _, copy in self._descriptors.values())):
+            if number is not None:
+                with contextlib.suppress(OSError):
+                    os.close(number)
 
     def _restore_descriptors(self) -> bool:
         changed = False
-        for number, (copy, inheritable) in self._descriptors.items():
+        for number, (before, inheritable, copy) in self._descriptors.items():
             try:
-                if os.path.sameopenfile(number, copy):
+                if os.path.samestat(os.fstat(number), before):
                     continue
             except OSError:  # EBADF: it is closed
                 pass
             # An epoll instance has the number and the open file, so this also restores what it waits for.
             with contextlib.suppress(OSError):  # as below: EBADF if the copy is closed too
-                os.dup2(copy, number, inheritable=inheritable)
+                if copy is None:
+                    self._files.restore(number, inheritable)
+                else:
+                    os.dup2(copy, number, inheritable=inheritable)
             changed = True
         return changed
 
@@ -150,6 +162,41 @@ class _State:
         return True
 
 
+class _FilesInFlight:
+    """Copies of open files, each in a message of a socket.
+
+    They are not descriptors of this process: closing one of those drops all locks that the process has on the file, such
+    as SQLite's on the database. Source: fcntl(2), "Record locks"; a file that is in flight is released without that.
+    """
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._reader, self._writer = (socket.socket(fileno=_copy(one.fileno())) for one in pair)
+        for one in pair:
+            one.close()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._left = list(numbers)
+        with contextlib.suppress(
+            OSError
+        ):  # a full socket, with some 200 files: the others cannot be restored
+            for number in self._left:
+                socket.send_fds(self._writer, [b"."], [number])
+
+    def restore(self, number: int, inheritable: bool) -> None:
+        """Open the file again as `number`; once, and in the order of the constructor. Raises OSError if it has no copy."""
+        while self._left and self._left.pop(0) != number:
+            self._reader.recv(1)  # without its file
+        _, (copy,), _, _ = socket.recv_fds(self._reader, 1, 1)
+        os.dup2(copy, number, inheritable=inheritable)
+        os.close(copy)
+
+    def close(self) -> None:
+        for one in (self._reader, self._writer):
+            with contextlib.suppress(OSError):
+                one.close()
+
+
 def _open_descriptors() -> list[int]:
     found = []
     for name in os.listdir(_DESCRIPTORS):
@@ -159,9 +206,9 @@ def _open_descriptors() -> list[int]:
     return found
 
 
-def _copy(number: int) -> tuple[int, bool]:
-    """Return a copy with a high number, out of the reach of code that closes all low ones, and whether it is inherited."""
-    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR), os.get_inheritable(number)
+def _copy(number: int) -> int:
+    """Return a copy with a high number, out of the reach of code that closes all low ones."""
+    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
 
 
 def _umask() -> int:
