@@ -64,6 +64,7 @@ class Agent:
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "kubeletx": {
+                "pluginPanelTimeout": "60s",  # a busy machine starts a child in more than the default of 10 s
                 "containerRuntimeEndpoints": [f"container:tiny:exec://{self.program}"],
                 "plugins": {"exec": {"tiny": {"verbose": True, "paths": ["/a"]}}},
             },

@@ -23,11 +23,7 @@ MakeAgent = Callable[..., PrivateAgent]
 VOLUME = {"name": "data", "flexVolume": {"driver": "example.com/ramdisk", "options": {"size": "8Mi"}}}
 MOUNT = {"name": "data", "mountPath": "/data"}
 KILLS = 3
-FLAGS = tuple(
-    f"--disable-plugin={name}"
-    for name in ("directory-pods", "disk-space", "host-load", "image-registry", "flexvolume")
-)
-"""Plugins that these tests do not use; most would be a process of their own at each start of the agent."""
+FLAGS = ("--disable-plugin=flexvolume",)
 
 
 def parts(volume: dict[str, Any] = VOLUME, *mounts: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -69,13 +65,13 @@ def releases(agent: PrivateAgent) -> int:
 
 @pytest.fixture(scope="module")
 def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench(flags=(*FLAGS, "--volume-stats-agg-period=1s"))
+    return make_bench(examples=("ramdisk",), flags=(*FLAGS, "--volume-stats-agg-period=1s"))
 
 
 @pytest.fixture
 def agent(make_agent: MakeAgent) -> PrivateAgent:
     """An agent of one test, started."""
-    one = make_agent(flags=FLAGS)
+    one = make_agent(examples=("ramdisk",), flags=FLAGS)
     one.start()
     return one
 

@@ -20,9 +20,6 @@ from tests.integration.storage.flex_drivers import SCRIPTS
 from tests.integration.support.bench import Bench, until
 
 STORAGE = "kubeletx.io/storage"
-PLUGINS = ("directory-pods", "disk-space", "host-load", "image-registry", "ramdisk")
-FLAGS = tuple(f"--disable-plugin={name}" for name in PLUGINS)
-"""Plugins that these tests do not use; most would be a process of their own at each start of the agent."""
 
 _GATES = """
 wait_at() {

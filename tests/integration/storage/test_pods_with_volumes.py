@@ -8,7 +8,7 @@ import pytest
 
 from kubeletx_testing.lab import Lab
 from tests.integration.storage.flex_drivers import TMPFS
-from tests.integration.storage.pod_storage import FLAGS, StorageNode, parts, storage, third_party
+from tests.integration.storage.pod_storage import StorageNode, parts, storage, third_party
 from tests.integration.support.bench import Bench, until
 from tests.integration.support.survival import life
 
@@ -36,7 +36,7 @@ def nodes(
     try:
         for name, containerd in (("n1", "containerd-a"), ("n2", "containerd-b")):
             endpoints = f"container:{containerd}:{lab[containerd].endpoint}"
-            bench = make_bench(name=name, node_name=name, endpoints=endpoints, flags=FLAGS)
+            bench = make_bench(name=name, node_name=name, endpoints=endpoints)
             made.append(StorageNode(bench, shared))
             made[-1].storage.start()
         yield made[0], made[1]

@@ -12,7 +12,7 @@ import pytest
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.lab import Lab, PrivateAgent
 from tests.integration.storage.flex_drivers import LOOP, SECRET
-from tests.integration.storage.pod_storage import FLAGS, STORAGE, StorageOfNode
+from tests.integration.storage.pod_storage import STORAGE, StorageOfNode
 from tests.integration.support.clusters import ClusterNode, cluster_agent
 from tests.integration.support.survival import until
 
@@ -24,7 +24,7 @@ NAMES = ("loop", "secret", "storage")
 @pytest.fixture
 def node(tmp_path: Path, make_agent: Callable[..., PrivateAgent]) -> Iterator[ClusterNode]:
     with ApiServerDouble(tmp_path / "api") as api:
-        yield cluster_agent(api, make_agent, manifest_dir=None, flags=FLAGS)
+        yield cluster_agent(api, make_agent, manifest_dir=None)
 
 
 @pytest.fixture

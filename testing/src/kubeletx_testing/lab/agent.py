@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,9 @@ from .mounts import unmount_below
 from .process import Daemon, LabError, run_to_end
 from .tools import daemon_environment
 
+EXAMPLES = ("directory-pods", "disk-space", "host-load", "image-registry", "local-process", "ramdisk")
+"""Plugins of examples/plugins: most would be a process of their own at each start of an agent."""
+
 
 class PrivateAgent:
     """An agent process that a test starts and stops. As a context manager it runs during the block."""
@@ -45,12 +48,14 @@ class PrivateAgent:
         endpoints: str | None = None,
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        examples: Collection[str] = (),
     ) -> None:
         """`manifest_dir`: value of --pod-manifest-path; None: not set.
 
         `name`: name of the agent's directory in the lab. `endpoints`: value of --container-runtime-endpoint;
         None: every containerd of the lab. `flags`: added at the end of the command line, so that they
-        override the usual ones. `env`: added to the agent's environment.
+        override the usual ones. `env`: added to the agent's environment. `examples`: names of the `EXAMPLES` that
+        the agent loads; the others are disabled.
         """
         self.lab = lab
         self.root_dir = lab.base_dir / name
@@ -62,6 +67,7 @@ class PrivateAgent:
         self.flags = tuple(flags)
         """Flags that the next `start` adds at the end of the command line."""
         self._env = dict(env or {})
+        self._disabled = tuple(name for name in EXAMPLES if name not in examples)
         self._name = name
         self.daemon: Daemon | None = None
 
@@ -96,6 +102,7 @@ class PrivateAgent:
             "--port=0",
             # The developer's machine may be rather full: that must not evict the pods of a test.
             "--eviction-hard=memory.available<50Mi,nodefs.available<1%,imagefs.available<1%",
+            *(f"--disable-plugin=kubeletx-{name}" for name in self._disabled),
         ]
         if self.manifest_dir is not None:
             arguments.append(f"--pod-manifest-path={self.manifest_dir}")
