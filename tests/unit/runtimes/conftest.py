@@ -34,6 +34,8 @@ from kubeletx_testing.waiting import let_others_work
 
 AGENT = "agent-1"
 FAST = Limits(probe_seconds=0.05, query_seconds=0.2, request_seconds=0.2, open_seconds=0.2)
+PATIENT = Limits(probe_seconds=60, query_seconds=60, request_seconds=60, open_seconds=60)
+"""For calls that fail: the log draws a traceback meanwhile, which takes longer than `FAST` on a busy machine."""
 
 
 class Listener:

@@ -26,7 +26,7 @@ from kubeletx.api import (
 )
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.testing import FakeClock, FakeRuntime
-from tests.unit.runtimes.conftest import FAST, Bench, sandbox_of
+from tests.unit.runtimes.conftest import FAST, PATIENT, Bench, sandbox_of
 
 A = PodUid("uid-a")
 
@@ -398,7 +398,7 @@ async def test_a_thaw_does_not_wait_for_slow_creates_nor_for_reads_after_other_t
             await create
 
 
-async def test_foreign_exceptions_become_ours(bench: Bench) -> None:
+async def test_foreign_exceptions_become_ours(clock: FakeClock) -> None:
     async def broken(_unit: UnitId) -> None:
         raise ValueError("oops")
 
@@ -408,10 +408,12 @@ async def test_foreign_exceptions_become_ours(bench: Bench) -> None:
     async def closed(_unit: UnitId) -> None:
         raise asyncio.CancelledError
 
-    for function, error in ((broken, Internal), (reset, Unavailable), (closed, Unavailable)):
-        bench.runtime.start_unit = function  # type: ignore[method-assign]
-        with pytest.raises(error, match="runtime one: start_unit"):
-            await bench.handle.start_unit(UnitId("x"))
+    async with Bench(FakeRuntime("one", clock=clock), clock, PATIENT).running() as bench:
+        await bench.until(lambda: bench.handle.is_listed)
+        for function, error in ((broken, Internal), (reset, Unavailable), (closed, Unavailable)):
+            bench.runtime.start_unit = function  # type: ignore[method-assign]
+            with pytest.raises(error, match="runtime one: start_unit"):
+                await bench.handle.start_unit(UnitId("x"))
 
 
 async def test_a_cancelled_caller_sees_its_cancellation(bench: Bench) -> None:

@@ -87,6 +87,7 @@ async def test_a_child_that_is_killed_between_calls_is_started_by_the_next_one(m
     await until(lambda: model.pid is None)
     with pytest.raises(Unavailable):
         await model.disks.release(request(model))
+    await model.ended()  # its delay begins when the agent has seen the end, maybe after the answer
     model.wait_over()
     await model.disks.release(request(model))
     assert model.restarts == 1
