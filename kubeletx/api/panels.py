@@ -16,9 +16,9 @@ from .plugin_host import PluginHost
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="type"):
-    """Panel content: a table with column headings. At most 10,000 cells.
+    """Panel content: a table with column headings. At most 10,000 cells and a million characters.
 
-    `columns`: the headings. Every row has one cell for each column.
+    `columns`: the headings. Every row has one cell for each column. A cell is cut after 8,192 characters.
     """
 
     columns: tuple[str, ...]

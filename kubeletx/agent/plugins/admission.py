@@ -13,6 +13,7 @@ from kubeletx.api import AdmissionCheck, Allow, KubeletxError, Refuse
 from kubeletx.api.names import ADMISSION_CHECK_FAILED
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods import Rejection, Waiting
+from kubeletx.runtimes.handles.shapes import describe
 
 from .callbacks import MOST_LEFT, Callbacks, line
 
@@ -79,7 +80,7 @@ def _reviewing(check: AdmissionCheck, pod: Pod) -> Callable[[], Any]:
         if not isinstance(answer, Refuse):
             raise TypeError(f"returned {type(answer).__name__}, not Allow or Refuse")
         if not isinstance(answer.reason, str) or not REASON.fullmatch(answer.reason):
-            raise ValueError(f"reason {answer.reason!r} is not one word in CamelCase")
+            raise ValueError(f"reason {describe(answer.reason)} is not one word in CamelCase")
         return answer
 
     return review

@@ -23,7 +23,14 @@ import structlog
 from kubeletx.api import Clock, Internal, KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.api.names import PLUGIN_ERROR
-from kubeletx.runtimes.plugins.failures import is_no_answer, limited, package_of, place_of, words_of
+from kubeletx.runtimes.plugins.failures import (
+    LONGEST_TEXT,
+    is_no_answer,
+    limited,
+    package_of,
+    place_of,
+    words_of,
+)
 
 from .registrations import Registration
 
@@ -289,4 +296,4 @@ def expect(result: Any, wanted: type[T]) -> T:
 
 def line(text: object) -> str:
     """Return the text as one line of at most `LONGEST_LINE` characters."""
-    return " ".join(str(text).split())[:LONGEST_LINE]
+    return " ".join(str(text)[:LONGEST_TEXT].split())[:LONGEST_LINE]

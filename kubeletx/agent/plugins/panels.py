@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import NotFound, Panel, Png, Table, Text
+from kubeletx.runtimes.plugins.failures import shortened
 from kubeletx.server.views import PanelContent, PanelView
 
 from .callbacks import Callbacks
@@ -78,16 +79,17 @@ class Panels:
 async def _content(panel: Panel) -> PanelContent:
     """Call the panel's `show` and check the result; raises TypeError, ValueError or ValidationError.
 
-    The content is encoded and decoded, so that a field of a wrong type is refused.
+    The content is converted, so that a field of a wrong type is refused; its texts are not copied.
     """
     shown = await panel.show()
     if not isinstance(shown, Table | Text | Png):
         raise TypeError(f"returned {type(shown).__name__}, not Table, Text or Png")
-    return checked(msgspec.json.decode(msgspec.json.encode(shown), type=PanelContent))
+    values = msgspec.to_builtins(shown, builtin_types=(bytes,))
+    return checked(msgspec.convert(values, PanelContent, builtin_types=(bytes,)))
 
 
 def checked(content: PanelContent) -> PanelContent:
-    """Return the content. Raises ValueError if it is too large, or malformed by the rules of `kubeletx.api.panels`."""
+    """Return the content, with cells cut at `LONGEST_TEXT`. Raises ValueError if it is too large, or malformed by the rules of `kubeletx.api.panels`."""
     match content:
         case Table(columns=columns, rows=rows):
             for number, row in enumerate(rows):
@@ -95,12 +97,22 @@ def checked(content: PanelContent) -> PanelContent:
                     raise ValueError(f"row {number} has {len(row)} cells, not {len(columns)}")
             if len(rows) * len(columns) > MAX_CELLS:
                 raise ValueError(f"the table has {len(rows) * len(columns)} cells, more than {MAX_CELLS}")
+            cut = Table(columns=_cut(columns), rows=tuple(map(_cut, rows)))
+            size = sum(len(cell) for row in (cut.columns, *cut.rows) for cell in row)
+            if size > MAX_CHARACTERS:
+                raise ValueError(f"the table has {size} characters, more than {MAX_CHARACTERS}")
+            return cut
         case Text(text=text):
             if len(text) > MAX_CHARACTERS:
                 raise ValueError(f"the text has {len(text)} characters, more than {MAX_CHARACTERS}")
-        case Png(data=data):
+        case Png(data=data, text=description):
             if not data.startswith(PNG_SIGNATURE):
                 raise ValueError("the picture is no PNG")
             if len(data) > MAX_BYTES:
                 raise ValueError(f"the picture has {len(data)} bytes, more than {MAX_BYTES}")
+            return Png(data=data, text=shortened(description))
     return content
+
+
+def _cut(cells: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(shortened, cells))

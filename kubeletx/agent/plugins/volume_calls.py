@@ -29,6 +29,8 @@ from .callbacks import STOP_SECONDS, expect
 
 T = TypeVar("T")
 
+PATH_MAX: Final = 4096
+"""Most characters of a path, as in Linux."""
 MOST_LEFT: Final = 64
 """While this many calls of one method still run after they were cancelled, it is not called again."""
 
@@ -57,6 +59,8 @@ class VolumeCalls:
     async def prepare(self, request: VolumeRequest) -> ReadyVolume:
         async with self._turn(request):
             ready = _checked(await self._driver.prepare(request), ReadyVolume)
+        if len(ready.path) > PATH_MAX or len(ready.device) > PATH_MAX:
+            raise ValueError(f"returned a path or device of more than {PATH_MAX} characters")
         path = PurePosixPath(ready.path or "/")
         if not path.is_absolute() or ".." in path.parts or "\0" in ready.path:
             raise ValueError(f"returned the path {ready.path!r}, which is not absolute and plain")

@@ -5,6 +5,7 @@ before anything uses it:
 
     answer of the wrong type, status of another id, bad id, list that is too long      the call fails
     entry of a list with a wrong type or bad id, and the second entry of one id        the entry is left out
+    text for users, such as a message, that is longer than `LONGEST_TEXT`              the text is cut
     time more than `AHEAD_NS` ahead of this node's clock, or negative                  the present time, or 0, is used
 
 A wrong time does not remove an object: the clock of a node or of a remote runtime may jump, and a pod that vanishes
@@ -42,11 +43,14 @@ from kubeletx.api import (
     UnitSummary,
 )
 
+from ..plugins.failures import LONGEST_TEXT, shortened
 from .shapes import describe, have_shape, wrong_field
 
 LONGEST_ID: Final = 256
 LARGEST_LIST: Final = 50_000
 """Maximum number of entries of a list; far above what a node runs, and too few to exhaust its memory."""
+MOST_CONDITIONS: Final = 64
+"""Conditions of a runtime that are kept; the contract has two."""
 AHEAD_NS: Final = 3600 * 10**9
 """Time by which the clock of a runtime may be ahead of this node's."""
 
@@ -104,6 +108,7 @@ def _unit_status(result: Any, asked: str | None, now_ns: int, notes: list[str]) 
     _expect_summary(summary, UnitSummary, asked)
     if not _fits_quickly(result, summary):
         _refuse_wrong_fields(result)
+    result = _with_short_texts(result, "reason", "message")
     latest = max(result.started_at_ns, result.finished_at_ns, result.since_ns, summary.created_at_ns)
     least = min(result.started_at_ns, result.finished_at_ns, result.since_ns, summary.created_at_ns)
     if latest <= now_ns + AHEAD_NS and least >= 0:
@@ -125,6 +130,27 @@ def _sandbox_status(result: Any, asked: str | None, now_ns: int, notes: list[str
     return replace(
         result, summary=_with_possible_times(summary, ("created_at_ns",), now_ns, notes, summary.id)
     )
+
+
+def _with_short_texts(value: Any, *fields: str) -> Any:
+    """Return the value with these texts cut: users read them, so that their begin is enough."""
+    for name in fields:
+        if len(text := getattr(value, name)) > LONGEST_TEXT:
+            value = replace(value, **{name: shortened(text)})
+    return value
+
+
+def _version(result: Any, asked: str | None, now_ns: int, notes: list[str]) -> Any:
+    return _with_short_texts(
+        _one(RuntimeVersion)(result, asked, now_ns, notes), "name", "version", "api_version"
+    )
+
+
+def _health(result: Any, asked: str | None, now_ns: int, notes: list[str]) -> Any:
+    health = _one(RuntimeHealth)(result, asked, now_ns, notes)
+    texts = ("type", "reason", "message")
+    conditions = tuple(_with_short_texts(one, *texts) for one in health.conditions[:MOST_CONDITIONS])
+    return health if conditions == health.conditions else replace(health, conditions=conditions)
 
 
 def _fits_quickly(status: UnitStatus, summary: UnitSummary) -> bool:
@@ -303,8 +329,8 @@ def _id_of(entry: Any) -> Any:
 
 CHECKS: Final[Mapping[str, Check]] = {
     "traits": _one(Traits),
-    "version": _one(RuntimeVersion),
-    "health": _one(RuntimeHealth),
+    "version": _version,
+    "health": _health,
     "create_sandbox": _made_id,
     "create_unit": _made_id,
     "sandbox_status": _sandbox_status,

@@ -34,6 +34,6 @@ def write_log(args: Encoded, **owner: str) -> None:
 def text_of(value: object) -> str:
     """Return a text of a log line or event, cut to its limit; empty if it cannot be made."""
     try:
-        return shortened(printable(str(value)))
+        return printable(shortened(str(value)))
     except Exception:  # noqa: BLE001 - `__str__` is code of the plugin
         return ""

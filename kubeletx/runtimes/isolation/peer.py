@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Internal, KubeletxError, Unavailable
+from kubeletx.api.names import PLUGIN_ERROR
 
 from ..plugins.failures import words_of
 from .codec import MSGPACK, Codec, Encoded
@@ -44,6 +46,17 @@ Emit = Callable[[Any], Awaitable[None]]
 
 _CREDIT_EVERY = WINDOW // 4
 """Number of items that a reader of a stream takes before it grants credit for as many; a frame for each costs both ends."""
+
+_HEAD = re.compile(
+    rb"""\s*\[\s*"(?:answer|failure|item)"\s*,\s*(?P<json>\d{1,18})\b"""
+    rb"|[\x92-\x9f](?:\xa6answer|\xa7failure|\xa4item)"
+    rb"(?P<msgpack>[\x00-\x7f]|\xcc.|\xcd.{2}|\xce.{4}|\xcf.{8})",
+    re.DOTALL,
+)
+"""Begin of a frame that belongs to a call, with the call's number, in both encodings."""
+_HEAD_BYTES = 64
+_CHUNK = 64 * 1024
+_MOST_SKIPPED = 1 << 30
 
 
 class CallHandler(Protocol):
@@ -89,6 +102,7 @@ class Peer:
         self._cancels = cancels
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Queue[Any]] = {}
+        """Received frames of each call, by its number; of a frame that is too large only the number of its bytes."""
         self._serving: dict[int, asyncio.Task[None]] = {}
         self._credits: dict[int, asyncio.Semaphore] = {}
         self._closed: str | None = None
@@ -105,7 +119,8 @@ class Peer:
             while True:
                 size = int.from_bytes(await self._reader.readexactly(4), "big")
                 if size > LARGEST_FRAME:
-                    raise Internal(f"a frame of {size} bytes")
+                    await self._skip(size)
+                    continue
                 self._take(self._codec.read_frame(await self._reader.readexactly(size)))
         except (asyncio.IncompleteReadError, OSError):
             # the other process closed the socket; `finally` ends the calls
@@ -138,13 +153,13 @@ class Peer:
         try:
             while True:
                 frame = await queue.get()
-                ended = not isinstance(frame, Item)
+                ended = not isinstance(frame, Item | int)
                 if isinstance(frame, Item):
                     if progress is not None:
                         progress[1](self._codec.decode(frame.value, progress[0]))
                     self._send(Credit(call_id, 1))
                     continue
-                return self._codec.decode(_answer(frame).value, result)
+                return self._codec.decode(self._answer(frame, method).value, result)
         finally:
             self._end(call_id, ended)
 
@@ -159,8 +174,8 @@ class Peer:
             while True:
                 frame = await queue.get()
                 if not isinstance(frame, Item):
-                    ended = True
-                    _answer(frame)
+                    ended = not isinstance(frame, int)
+                    self._answer(frame, method)
                     return
                 yield self._codec.decode(frame.value, item)
                 read += 1
@@ -200,6 +215,33 @@ class Peer:
         data = self._codec.write_frame(frame)
         if self._closed is None and not self._writer.is_closing():
             self._writer.write(len(data).to_bytes(4, "big") + data)
+
+    async def _skip(self, size: int) -> None:
+        """Read a frame that is too large without keeping it; its call fails, and the connection stays.
+
+        Raises Internal if it is no frame of a call's result, or so large that the length is a mistake.
+        """
+        begin = b"" if size > _MOST_SKIPPED else await self._reader.readexactly(_HEAD_BYTES)
+        if (head := _HEAD.match(begin)) is None:
+            raise Internal(f"a frame of {size} bytes; at most {LARGEST_FRAME} are read")
+        left = size - _HEAD_BYTES
+        while left:
+            left -= len(await self._reader.readexactly(min(left, _CHUNK)))
+        number = head["json"] or head["msgpack"]
+        call_id = int(number) if head["json"] else msgspec.msgpack.decode(number, type=int)
+        if (queue := self._waiting.get(call_id)) is not None:
+            queue.put_nowait(size)
+
+    def _answer(self, frame: Any, method: str) -> Answer:
+        if isinstance(frame, int):
+            raise Internal(
+                f"{self._name}: {method} returned {frame} bytes; at most {LARGEST_FRAME} are read: return less",
+                reason=PLUGIN_ERROR,
+            )
+        if isinstance(frame, Failure):
+            raise error_of(frame)
+        assert isinstance(frame, Answer)
+        return frame
 
     def _take(self, frame: Frame) -> None:
         match frame:
@@ -266,13 +308,6 @@ class Peer:
             queue.put_nowait(failure)
         for task in self._serving.values():
             task.cancel()
-
-
-def _answer(frame: Any) -> Answer:
-    if isinstance(frame, Failure):
-        raise error_of(frame)
-    assert isinstance(frame, Answer)
-    return frame
 
 
 def _foreign(error: Exception, method: str) -> KubeletxError:

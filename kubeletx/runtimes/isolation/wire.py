@@ -22,7 +22,8 @@ from kubeletx.api.text import printable
 
 from ..plugins.failures import LONGEST_TEXT, shortened
 
-LARGEST_FRAME = 256 * 1024 * 1024
+LARGEST_FRAME = 64 * 1024 * 1024
+"""Most bytes of one answer, or another frame: more than a list of all containers of a node has."""
 MOST_CALLS = 1000
 """Largest number of calls of the other process that are handled at the same time."""
 WINDOW = 32
@@ -185,7 +186,7 @@ def error_of(failure: Failure) -> KubeletxError:
 def _limited(value: Any) -> Any:
     """Return an attribute of an error, cut if it is a text or bytes: the other process may have made it."""
     if isinstance(value, str):
-        return shortened(printable(value))
+        return printable(shortened(value))
     return value[:LONGEST_TEXT] if isinstance(value, bytes) else value
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from kubeletx.agent.plugins.registrations import Hook, Registration
 from kubeletx.api import Internal, NotFound, Png, Table, Text, TimedOut, Unavailable
+from kubeletx.runtimes.plugins.failures import LONGEST_TEXT
 from tests.unit.agent.agent_model import AgentModel
 
 PICTURE = Png(data=b"\x89PNG\r\n\x1a\n...", text="a dot")
@@ -56,6 +57,7 @@ async def test_a_panel_is_listed_and_shown(agent: AgentModel, content: Any) -> N
         (Table(columns=("A",), rows=((3,),)), "Expected `str`"),  # type: ignore[arg-type]
         (Table(columns=("A",), rows=(("1",),) * 10_001), "10001 cells, more than 10000"),
         (Text(text="x" * 1_000_001), "1000001 characters"),
+        (Table(columns=("A",), rows=(("x" * 8000,),) * 126), "1008001 characters, more than 1000000"),
         (Png(data=b"GIF89a"), "is no PNG"),
         (SystemExit(2), "SystemExit: 2"),
     ],
@@ -73,6 +75,18 @@ async def test_what_breaks_the_rules_is_an_error_of_the_plugin(
             "bad": "degraded",
             "good": "ready",
         }
+
+
+async def test_long_cells_and_descriptions_are_cut(agent: AgentModel) -> None:
+    register(agent, "long", Panel(Table(columns=("A",), rows=(("x" * 10_000,),))))
+    register(agent, "seen", Panel(Png(data=PICTURE.data, text="x" * 10_000)))
+    async with agent.running() as backend:
+        table, picture = await backend.about.show_panel("long"), await backend.about.show_panel("seen")
+    assert isinstance(table, Table)
+    assert isinstance(picture, Png)
+    for text in (table.rows[0][0], picture.text):
+        assert text.startswith("x" * LONGEST_TEXT)
+        assert text.endswith("(1808 characters left out)")
 
 
 async def test_a_panel_that_hangs_is_timed_out(agent: AgentModel) -> None:

@@ -248,6 +248,8 @@ async def test_a_fault_of_the_driver_degrades_it_until_a_call_succeeds(
         ("prepare", None, "returned NoneType, not ReadyVolume"),
         ("prepare", ReadyVolume(path=Path("/data")), "PosixPath is unsupported"),  # type: ignore[arg-type]
         ("prepare", ReadyVolume(kind="directories"), "Invalid enum value"),  # type: ignore[arg-type]
+        ("prepare", ReadyVolume(path="/" * 5000), "a path or device of more than 4096 characters"),
+        ("prepare", ReadyVolume(device="d" * 5000), "a path or device of more than 4096 characters"),
         ("prepare", ReadyVolume(path="data"), "the path 'data', which is not absolute and plain"),
         ("prepare", ReadyVolume(path="/data/../etc"), "which is not absolute and plain"),
         ("stats", {"capacity_bytes": 1}, "returned dict, not VolumeStats"),

@@ -10,8 +10,22 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.api import Internal, PodUid, RuntimeEvent, SandboxId, Unavailable, UnitId
+from kubeletx.api import (
+    Internal,
+    PodUid,
+    RuntimeCondition,
+    RuntimeEvent,
+    RuntimeHealth,
+    RuntimeVersion,
+    SandboxId,
+    Unavailable,
+    UnitId,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+)
 from kubeletx.runtimes.handles.guarded import QUIET_SECONDS, GuardedCalls
+from kubeletx.runtimes.plugins.failures import LONGEST_TEXT
 from kubeletx.testing import FakeClock, FakeRuntime
 from kubeletx.testing.bad_plugins.bad_entries import BadEntriesRuntime
 from kubeletx.testing.bad_plugins.bad_events import BadEventsRuntime
@@ -21,7 +35,7 @@ from kubeletx.testing.bad_plugins.forgets_results import ForgetfulRuntime
 from kubeletx.testing.bad_plugins.interrupts import InterruptingRuntime
 from kubeletx.testing.bad_plugins.leaks_exceptions import LeakingRuntime
 from kubeletx.testing.bad_plugins.wrong_clock import WrongClockRuntime
-from tests.unit.runtimes.conftest import Bench, sandbox_of, unit_of
+from tests.unit.runtimes.conftest import PATIENT, Bench, sandbox_of, unit_of
 
 A = PodUid("uid-a")
 LABEL = r"runtime b \(kubeletx-bad 0\.1\.0\)"
@@ -30,7 +44,7 @@ LABEL = r"runtime b \(kubeletx-bad 0\.1\.0\)"
 @asynccontextmanager
 async def bad(make: Callable[..., FakeRuntime], clock: FakeClock) -> AsyncIterator[Bench]:
     """A handle over the bad plugin, in distribution kubeletx-bad 0.1.0, after its first list."""
-    bench = Bench(make("b", clock=clock), clock, plugin="kubeletx-bad 0.1.0")
+    bench = Bench(make("b", clock=clock), clock, PATIENT, plugin="kubeletx-bad 0.1.0")
     async with bench.running():
         await bench.until(lambda: bench.handle.is_listed)
         yield bench
@@ -124,6 +138,27 @@ async def test_a_start_in_the_future_becomes_the_present_time(clock: FakeClock) 
             status = await bench.handle.unit_status(unit_id)
     assert abs(status.started_at_ns - clock.now().timestamp() * 1e9) < 1e9
     assert "started_at_ns" in lines[0]["err"]
+
+
+def test_long_texts_for_users_are_cut() -> None:
+    calls, text = GuardedCalls("b"), "x" * 10_000
+    summary = UnitSummary(
+        id=UnitId("u"),
+        sandbox_id=SandboxId("s"),
+        uid=A,
+        name="main",
+        attempt=0,
+        created_at_ns=1,
+        state=UnitState.EXITED,
+    )
+    status = calls.checked("unit_status", UnitStatus(summary=summary, reason=text, message=text))
+    bad = RuntimeCondition(type="Disk", ok=False, message=text)
+    health = RuntimeHealth(runtime_ready=True, network_ready=True, conditions=(bad,) * 100)
+    health = calls.checked("health", health)
+    version = calls.checked("version", RuntimeVersion(name=text, version="1"))
+    assert len(health.conditions) == 64
+    for found in (status.reason, status.message, health.conditions[0].message, version.name):
+        assert found == f"{text[:LONGEST_TEXT]}… (1808 characters left out)"
 
 
 async def test_a_missing_file_is_an_error_and_a_lost_connection_is_no_answer(clock: FakeClock) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from kubeletx.api import Unavailable
-from kubeletx.runtimes.isolation.codec import MSGPACK, Encoded
+from kubeletx.api import Internal, Unavailable
+from kubeletx.runtimes.isolation import peer as peers
+from kubeletx.runtimes.isolation.codec import CODECS, MSGPACK, Codec, Encoded
 from kubeletx.runtimes.isolation.handshake import framed
 from kubeletx.runtimes.isolation.peer import Emit, Peer
-from kubeletx.runtimes.isolation.wire import MOST_CALLS, WINDOW, Call, Credit, Frame, Item
+from kubeletx.runtimes.isolation.wire import MOST_CALLS, WINDOW, Answer, Call, Credit, Frame, Item
 from kubeletx_testing.waiting import let_others_work
 
 
@@ -28,11 +30,16 @@ class Waiting:
 
 
 @pytest.fixture
-async def ends() -> AsyncIterator[tuple[Peer, asyncio.StreamWriter]]:
+def codec() -> Codec:
+    return MSGPACK
+
+
+@pytest.fixture
+async def ends(codec: Codec) -> AsyncIterator[tuple[Peer, asyncio.StreamWriter]]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     _, other = await asyncio.open_connection(sock=theirs)
-    peer = Peer("the process of runtime a", reader, writer, Waiting())
+    peer = Peer("the process of runtime a", reader, writer, Waiting(), codec=codec)
     task = asyncio.create_task(peer.run())
     yield peer, other
     other.close()
@@ -55,6 +62,7 @@ NULL = MSGPACK.encode(None)
         (frames(*(Call(n, "x", "y", NULL) for n in range(MOST_CALLS + 1))), "more than 1000 calls"),
         (frames(Call(1, "x", "y", NULL), Call(1, "x", "y", NULL)), "call 1 is .* there already"),
         (b"\xff\xff\xff\xffgarbage", "a frame of 4294967295 bytes"),
+        (b"\x04\x00\x00\x01" + b"x" * 64, "a frame of 67108865 bytes; at most 67108864 are read"),
         (framed(b"\xc1 not msgpack"), "it broke the protocol"),
         (framed(b"\x91\xa5other"), "it broke the protocol"),
     ],
@@ -67,6 +75,41 @@ async def test_a_broken_rule_ends_the_connection_with_words(
     await let_others_work()
     other.write(sent)
     with pytest.raises(Unavailable, match=f"the process of runtime a: .*{words}"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await call
     assert peer.is_closed
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize("earlier", [0, 200])
+async def test_an_answer_that_is_too_large_fails_its_call_alone_and_names_it(
+    ends: tuple[Peer, asyncio.StreamWriter], codec: Codec, earlier: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "LARGEST_FRAME", 1000)
+    peer, other = ends
+    peer._ids = itertools.count(earlier)
+    large, small = (asyncio.create_task(peer.call("runtime", one, (), str)) for one in ("version", "health"))
+    await let_others_work()
+    for number, text in ((earlier, "x" * 200_000), (earlier + 1, "fine")):
+        other.write(framed(codec.write_frame(Answer(number, codec.encode(text)))))
+    async with asyncio.timeout(60):
+        with pytest.raises(
+            Internal, match=r"the process of runtime a: version returned 2000.. bytes; at most"
+        ):
+            await large
+        assert await small == "fine"
+
+
+async def test_an_item_that_is_too_large_ends_its_stream(
+    ends: tuple[Peer, asyncio.StreamWriter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "LARGEST_FRAME", 1000)
+    peer, other = ends
+    stream = peer.stream("runtime", "events", (), str)
+    first = asyncio.ensure_future(anext(stream))
+    await let_others_work()
+    other.write(frames(Item(1, MSGPACK.encode("x" * 2000))))
+    with pytest.raises(Internal, match=r"events returned 20.. bytes"):
+        async with asyncio.timeout(60):
+            await first
+    assert not peer.is_closed
