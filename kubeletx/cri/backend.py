@@ -80,8 +80,8 @@ def health_from_cri(
     """Convert the answer to the call Status. If the pod network is not ready, its message says what to do.
 
     `handlers`: runtime handlers of the server; empty: not known. `wanted`: runtime handler in the endpoint's URL,
-    or empty. `cni_directory`: see `Backend`. If the server does not have that handler, the runtime is not ready, and the condition HandlerReady
-    is added as False.
+    or empty. `cni_directory`: see `Backend`. If the server does not have that handler, the runtime is not ready, and the
+    condition HandlerReady is added as False.
     """
     conditions = tuple(
         RuntimeCondition(

@@ -42,7 +42,8 @@ def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> Sa
         namespace=metadata.namespace,
         attempt=metadata.attempt,
         state=_SANDBOX_STATES.get(sandbox.state, SandboxState.NOT_READY),
-        created_at_ns=sandbox.created_at,
+        # containerd 1.6 reports the zero time of Go (before 1970) for a sandbox whose network could not be made.
+        created_at_ns=max(sandbox.created_at, 0),
         handler=sandbox.runtime_handler,
         labels=dict(sandbox.labels),
         annotations=dict(sandbox.annotations),

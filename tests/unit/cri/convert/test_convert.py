@@ -50,6 +50,7 @@ from kubeletx.cri.convert import (
     resources_to_cri,
     sandbox_from_cri,
     sandbox_status_from_cri,
+    sandbox_summary_from_cri,
     sandbox_to_cri,
     stats_from_cri,
     unit_from_cri,
@@ -351,6 +352,10 @@ def test_a_sandbox_on_the_node_s_network_says_so() -> None:
     assert not sandbox_status_from_cri(answer).host_network
     answer.status.linux.namespaces.options.network = pb.NODE
     assert sandbox_status_from_cri(answer).host_network
+
+
+def test_a_sandbox_without_a_creation_time_has_time_zero() -> None:
+    assert sandbox_summary_from_cri(pb.PodSandbox(created_at=-6_795_364_578_871_345_152)).created_at_ns == 0
 
 
 @pytest.mark.parametrize(
