@@ -119,7 +119,8 @@ class StandbyBackend:
     ) -> None:
         """Wait until the pod has the state `wanted`; raise as `set_standby` does.
 
-        `request`: the stored request of this command, see `PodOverrides.power`. `seconds`: the command's timeout, for messages. `ends`: its monotonic end.
+        `request`: the stored request of this command, see `PodOverrides.power`. `seconds`: the command's timeout, for
+        messages. `ends`: its monotonic end.
         """
         ref, before = worker.desired.ref, _failures(worker, wanted)
 

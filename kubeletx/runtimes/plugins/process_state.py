@@ -32,7 +32,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 def restored_process(plugin: PluginIdentity) -> Iterator[None]:
     """Context of an import, after which the process is as before.
 
-    That are signals, umask, working directory, environment, open descriptors, and the configuration of log lines. A
+    This covers signals, umask, working directory, environment, open descriptors, and the configuration of log lines. A
     change is undone and logged with the plugin. Raises Unavailable, which names the plugin, if it cannot be undone.
     Descriptors that the import opened stay open.
     """

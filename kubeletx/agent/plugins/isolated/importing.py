@@ -103,7 +103,7 @@ class _Ended(Exception):
 
 
 class _Fork:
-    """Context of a fork, which runs `work` with the descriptor of its pipe; afterwards it is killed, with all processes that it started."""
+    """Context of a fork that runs `work` with the descriptor of its pipe; its end kills all processes of the fork."""
 
     def __init__(self, work: Callable[[int], None]) -> None:
         self._work = work

@@ -84,7 +84,7 @@ def _name_or_empty(thing: object) -> str:
 
 
 def _importing(plugin: LoadedPlugin, item: ReportedItem) -> Callable[..., Any]:
-    """Return the function that makes `item` in this process, as ``isolation=none`` wants."""
+    """Return the function that makes `item` in this process, for ``isolation=none``."""
 
     def make(*args: Any) -> Any:
         with restored_process(plugin.identity):
