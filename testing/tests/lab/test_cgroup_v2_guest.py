@@ -20,7 +20,7 @@ from kubeletx_testing.lab.cgroup_v2_guest import GuestRun, run_with_cgroup_v2
 def test_what_an_earlier_run_left_in_the_directory_is_not_taken_for_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: GuestRun
 ) -> None:
-    monkeypatch.setattr(cgroup_v2_guest, "_boot_files", lambda: (tmp_path / "kernel", tmp_path / "initramfs"))
+    monkeypatch.setattr(cgroup_v2_guest, "_boot_files", lambda *_: tmp_path)
     monkeypatch.setattr(
         cgroup_v2_guest, "_emulator", lambda *_: ["sh", "-c", f"cd {tmp_path} && {{ {script}; }}"]
     )

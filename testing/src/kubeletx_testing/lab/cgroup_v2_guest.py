@@ -6,7 +6,7 @@ guest differs from this machine in its kernel alone, so that the tests of this r
 | part | from |
 |---|---|
 | kernel and modules | linux-image (generic) of Debian, unpacked, booted directly with an initramfs of busybox |
-| root file system | an overlay: this machine's ``/``, shared read-only by 9p, below a tmpfs |
+| root file system | an overlay: this machine's ``/``, shared read-only by 9p, below packages of Debian that are asked for, below a tmpfs |
 | /tmp, /run, /dev/shm | tmpfs; of this machine's files there, a clone of the repository, its tools and its cache are shown |
 | /sys/fs/cgroup | cgroup2 with all controllers; ``cgroup_no_v1=all`` |
 | network | ``lo`` |
@@ -23,6 +23,7 @@ import gzip
 import hashlib
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,9 +72,10 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 for module in /modules/*.ko; do insmod "$module"; done
 mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=512000 host /host
+mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=512000 packages /packages
 mount -t tmpfs tmpfs /over
 mkdir /over/upper /over/work
-mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work root /new
+mount -t overlay -o lowerdir=/packages:/host,upperdir=/over/upper,workdir=/over/work root /new
 for one in proc sys dev; do mount --move /$one /new/$one; done
 mkdir -p /new/dev/pts /new/dev/shm /whole
 mount -t devpts devpts /new/dev/pts
@@ -106,19 +108,26 @@ class GuestRun(NamedTuple):
 
 
 def run_with_cgroup_v2(
-    command: Sequence[str], results: Path, *, directory: Path, timeout_seconds: float
+    command: Sequence[str],
+    results: Path,
+    *,
+    directory: Path,
+    timeout_seconds: float,
+    modules: Sequence[str] = (),
+    packages: Sequence[str] = (),
 ) -> GuestRun:
     """Run a command as root in a new guest, wait until it ends, and switch the guest off.
 
     `results`: directory of this machine, which must exist; the command may write there, as `RESULTS`, and its output
-    is in the file ``output`` meanwhile. `directory`: in which it runs. Raises LabError if the guest runs after
-    `timeout_seconds`, which includes its start.
+    is in the file ``output`` meanwhile. `directory`: in which it runs. `modules`: of the kernel, loaded in addition.
+    `packages`: of Debian, unpacked in the guest only, without those that they depend on. Raises LabError if the guest
+    runs after `timeout_seconds`, which includes its start.
     """
-    kernel, initramfs = _boot_files()
+    made = _boot_files((*_MODULES, *modules), packages)
     script = results / "command"
     script.write_text(_script(command, directory))
     script.chmod(0o755)
-    emulator = Daemon(name="console", argv=_emulator(kernel, initramfs, results), directory=results)
+    emulator = Daemon(name="console", argv=_emulator(made, results), directory=results)
     for earlier in (results / "status", results / "output", emulator.log_path):
         earlier.unlink(missing_ok=True)
     emulator.start()
@@ -160,8 +169,12 @@ def _script(command: Sequence[str], directory: Path) -> str:
     )
 
 
-def _emulator(kernel: Path, initramfs: Path, results: Path) -> list[str]:
-    shares = {"host": "path=/,readonly=on,multidevs=remap", "results": f"path={results}"}
+def _emulator(made: Path, results: Path) -> list[str]:
+    shares = {
+        "host": "path=/,readonly=on,multidevs=remap",
+        "packages": f"path={made / 'packages'},readonly=on",
+        "results": f"path={results}",
+    }
     arguments = [
         get_tool("qemu-system-x86_64"),
         "-machine",
@@ -176,39 +189,55 @@ def _emulator(kernel: Path, initramfs: Path, results: Path) -> list[str]:
     for name, options in shares.items():
         arguments += ["-fsdev", f"local,id={name},security_model=none,{options}"]
         arguments += ["-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
-    return [*arguments, "-kernel", str(kernel), "-initrd", str(initramfs), "-append", _KERNEL_OPTIONS]
+    return [
+        *arguments,
+        "-kernel",
+        str(made / "vmlinuz"),
+        "-initrd",
+        str(made / "initramfs"),
+        "-append",
+        _KERNEL_OPTIONS,
+    ]
 
 
-def _boot_files() -> tuple[Path, Path]:
-    """Return kernel and initramfs; they are made if they are not in the cache."""
+def _boot_files(modules: Sequence[str], packages: Sequence[str]) -> Path:
+    """Return the directory of kernel, initramfs and packages, which is made if it is not in the cache."""
     parent = default_cache_dir().parent / "machines"
     parent.mkdir(parents=True, exist_ok=True)
     busybox = Path(get_tool("busybox")).read_bytes()
     if not is_static(busybox):
         raise LabError("busybox is not static and cannot run in an initramfs: install busybox-static")
     package = kernel_package(Kernel.GENERIC)
-    key = hashlib.sha256(busybox + f"{package} {_MODULES} {_INIT}".encode()).hexdigest()[:16]
+    parts = f"{package} {modules} {packages} {_INIT}"
+    key = hashlib.sha256(busybox + parts.encode()).hexdigest()[:16]
     made = parent / f"cgroup-v2-{key}"
     with only_builder(parent) as scratch:
         if not made.exists():
-            _make(scratch, made, package=package, busybox=busybox)
-    return made / "vmlinuz", made / "initramfs"
+            _make(scratch, made, (package, *packages), modules=modules, busybox=busybox)
+    return made
 
 
-def _make(scratch: Path, made: Path, *, package: str, busybox: bytes) -> None:
+def _make(
+    scratch: Path, made: Path, packages: Sequence[str], *, modules: Sequence[str], busybox: bytes
+) -> None:
     unpacked, result = scratch / "unpacked", scratch / "result"
-    unpack_packages((package,), scratch, unpacked)
+    unpack_packages(packages[:1], scratch, unpacked)
     (kernel,) = unpacked.glob("boot/vmlinuz-*")
-    (modules,) = unpacked.glob("lib/modules/*")
+    (directory,) = unpacked.glob("lib/modules/*")
+    root = result / "packages"
+    unpack_packages(packages[1:], scratch, root)
+    for one in ("bin", "lib", "sbin"):  # links to those below usr, which a directory would hide
+        if (root / one).exists():
+            shutil.copytree(root / one, root / "usr" / one, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(root / one)
     archive = CpioArchive()
-    for name in ("bin", "dev", "host", "modules", "new", "over", "proc", "sys"):
+    for name in ("bin", "dev", "host", "modules", "new", "over", "packages", "proc", "sys"):
         archive.directory(name)
     archive.device("dev/console", 5, 1)
     archive.file("bin/busybox", busybox, 0o755)
     archive.file("init", _INIT.encode(), 0o755)
-    for index, module in enumerate(module_files(modules, _MODULES)):
+    for index, module in enumerate(module_files(directory, modules)):
         archive.file(f"modules/{index:03}-{module.name}", module.read_bytes(), 0o644)
-    result.mkdir()
     kernel.replace(result / "vmlinuz")
     (result / "initramfs").write_bytes(gzip.compress(archive.finish(), 6, mtime=0))
     result.replace(made)

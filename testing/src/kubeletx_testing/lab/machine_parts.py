@@ -56,7 +56,7 @@ def unpack_packages(
 
     `scratch`: directory for the downloads, which are removed again. `say`: called with a text at each package.
     """
-    target.mkdir(exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     downloads = scratch / "downloads"
     downloads.mkdir()
     for number, package in enumerate(packages, 1):
