@@ -141,7 +141,11 @@ class AgentNode:
         """Start the agent, and wait until the driver reaches it."""
         self.agent = self._daemon()
         self.agent.start()
-        self.agent.wait_until(self._answers, what="an answer to init")
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the driver reaches the agent that was started."""
+        self.agent.wait_until(self._answers, what="an answer to init", timeout_seconds=60)
 
     def stop(self) -> None:
         """End the agent as systemd does."""

@@ -140,6 +140,7 @@ class ModelBackend:
     def __init__(self, faults: Faults, type: SourceType = SourceType.DEVICE) -> None:
         self.attached: set[str] = set()
         self.secrets: dict[str, bytes] = {}
+        self.mount_options: tuple[str, ...] = ()
         self._type = type
         self._faults = faults
 
@@ -152,7 +153,7 @@ class ModelBackend:
         await self._faults.pass_("attach")
         self.attached.add(volume.name)
         self.secrets = dict(secrets)
-        return AttachedSource(type=self._type, source=DEVICE)
+        return AttachedSource(type=self._type, source=DEVICE, mount_options=self.mount_options)
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         return (f"model {volume.image}",)
@@ -224,6 +225,9 @@ class ModelMounts:
     async def bind_device(self, volume: str, device: str, target: str) -> None:
         await self._faults.pass_("bind device")
         self.add(target, device, read_only=False)
+
+    async def stop_writers(self, volume: str, directory: str) -> None:
+        await self._faults.pass_("stop writers")
 
     async def unmount(self, volume: str, path: str, *, lazy: bool = False) -> None:
         what = "unmount" if "/plugins/" in path else "unbind"

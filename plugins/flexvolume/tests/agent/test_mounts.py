@@ -164,6 +164,31 @@ async def test_a_busy_mount_is_an_error_and_can_be_unmounted_lazily(place: Place
     assert place.programs.calls[-1] == "umount -c -f -l -- /g/pv"
 
 
+async def test_a_file_system_of_a_server_is_made_read_only_when_no_process_writes(place: Place) -> None:
+    await place.mounts.stop_writers("pv", "/g/pv")
+    assert place.programs.calls == []
+    place.table.write_text(GLOBAL)
+    place.programs.answer("mount")
+    await place.mounts.stop_writers("pv", "/g/pv")
+    assert place.programs.calls == ["mount -c -o remount,ro -- /g/pv"]
+    place.programs.answer("mount", code=32, err="mount.nfs: /g/pv is busy or already mounted")
+    with pytest.raises(
+        Unavailable, match="volume pv: it is in use: a process has a file open and can still write"
+    ):
+        await place.mounts.stop_writers("pv", "/g/pv")
+
+
+async def test_a_server_that_does_not_answer_keeps_no_mount(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.table.write_text(GLOBAL)
+    place.programs.answer("mount", code=32, err="mount.nfs: Stale file handle")
+    await place.mounts.stop_writers("pv", "/g/pv")
+    monkeypatch.setattr(place.mounts, "_unmount_seconds", 0.1)
+    place.programs.answer("mount", then="while :; do /bin/sleep 1; done")
+    await place.mounts.stop_writers("pv", "/g/pv")
+
+
 async def test_programs_run_in_the_namespace_of_the_given_process(
     tmp_path: Path, programs: FakePrograms
 ) -> None:

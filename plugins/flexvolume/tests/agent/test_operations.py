@@ -314,6 +314,22 @@ async def test_a_forced_drop_takes_the_storage_away_before_it_unmounts(node: Nod
     assert node.is_clean
 
 
+async def test_a_forced_drop_of_a_volume_of_a_server_waits_for_the_processes_that_write(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, type=SourceType.REMOTE)
+    node.backend.mount_options = ("nosharecache",)
+    await node.mount()
+    node.faults.log.clear()
+    node.faults.fail("stop writers", Unavailable("a process has a file open"))
+    with pytest.raises(Unavailable, match="a process has a file open"):
+        await node.operations.drop(volume(), why="another node has it", force=True)
+    assert "lazy unmount" not in node.faults.log
+    await node.operations.drop(volume(), why="another node has it", force=True)
+    assert node.is_clean
+    await node.operations.close(0)
+
+
 async def test_a_drop_of_a_volume_without_a_journal_detaches_what_is_there(node: Node) -> None:
     node.backend.attached.add("pv-1")
     await node.operations.drop(volume(), why="a test")

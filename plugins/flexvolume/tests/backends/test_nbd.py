@@ -1,4 +1,4 @@
-"""Backend nbd as a recorded contract: no nbd is in the kernel of the tests, so they check the commands of nbd-client(8)."""
+"""Backend nbd with a fake nbd-client; `test_network_storage.py` of the integration tests has real devices."""
 
 from __future__ import annotations
 
@@ -66,11 +66,13 @@ async def test_the_recorded_command_of_a_connection(
     assert await backend.find(VOLUME) == device(0)
 
 
-async def test_the_port_is_given(backend: NbdBackend, programs: FakePrograms) -> None:
+async def test_port_and_address_are_given_as_nbd_client_reads_them(
+    backend: NbdBackend, programs: FakePrograms
+) -> None:
     programs.answer("nbd-client")
     one = volume("nbd", parameters={"server": "[2001:db8::7]", "port": "10810"})
     await backend.attach(one, read_only=False, secrets={})
-    assert programs.calls == ["nbd-client [2001:db8::7] 10810 /dev/nbd0 -name data -timeout 60"]
+    assert programs.calls == ["nbd-client 2001:db8::7 10810 /dev/nbd0 -name data -timeout 60"]
 
 
 async def test_the_recorded_command_of_a_disconnection(
@@ -97,6 +99,34 @@ async def test_a_device_that_stays_connected_keeps_its_note(
     with pytest.raises(Unavailable, match="Device or resource busy"):
         await backend.detach(VOLUME)
     assert (notes / "pv-1").exists()
+
+
+async def test_a_device_that_is_cut_off_but_open_is_in_use(
+    backend: NbdBackend, programs: FakePrograms, system: Path
+) -> None:
+    """The kernel keeps it until its last user has closed it; nbd-client succeeds."""
+    programs.answer("nbd-client", then=connecting(system))
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    programs.answer("nbd-client")
+    with pytest.raises(
+        Unavailable, match="volume pv-1: /dev/nbd0 is in use; stop the process that has it open"
+    ):
+        await backend.detach(VOLUME, force=True)
+
+
+async def test_a_mounted_device_is_disconnected_by_force_only(
+    backend: NbdBackend, programs: FakePrograms, system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs.answer("nbd-client", then=connecting(system))
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    programs.forget()
+    monkeypatch.setattr(nbd, "_is_mounted", lambda _: True)
+    programs.answer("nbd-client", then=f"rm {system}/nbd0/pid")
+    with pytest.raises(Unavailable, match="/dev/nbd0 is in use"):
+        await backend.detach(VOLUME)
+    assert programs.calls == []
+    await backend.detach(VOLUME, force=True)
+    assert await backend.find(VOLUME) is None
 
 
 async def test_a_failed_connection_leaves_no_note(

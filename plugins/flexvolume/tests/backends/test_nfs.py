@@ -1,4 +1,4 @@
-"""Backend nfs as a recorded contract: no NFS is in the kernel of the tests, so they check what mount(8) is given."""
+"""Backend nfs: what mount(8) is given; `test_network_storage.py` of the integration tests has a real server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ async def test_the_source_is_the_directory_of_the_share(
 ) -> None:
     backend.check(one)
     attached = await backend.attach(one, read_only=False, secrets={})
-    assert attached == AttachedSource(type=SourceType.REMOTE, source=source, fs_type="nfs")
+    assert attached == AttachedSource(
+        type=SourceType.REMOTE, source=source, fs_type="nfs", mount_options=("nosharecache",)
+    )
     assert await backend.find(one) is None
     await backend.detach(one)
 
@@ -56,7 +58,7 @@ async def test_the_recorded_command_of_a_mount(
         "pv-1", source, str(tmp_path), read_only=read_only, fs_type="ext4", options=("nfsvers=4.1", "hard")
     )
     access = "ro" if read_only else "rw"
-    options = f"{access},nfsvers=4.1,hard"
+    options = f"{access},nfsvers=4.1,hard,nosharecache"
     assert programs.calls == [f"mount -c -t nfs -o {options} -- nas.example.com:/export/data {tmp_path}"]
 
 

@@ -11,13 +11,17 @@ import stat
 from collections.abc import Sequence
 from typing import Final
 
-from kubeletx.api import Conflict, Unavailable
+import structlog
+
+from kubeletx.api import Conflict, TimedOut, Unavailable
 
 from ..backends.backend import AttachedSource, SourceType
 from ..mount_table import MountEntry, find_topmost, read_table
 from .commands import Commands
 from .namespace import MountNamespace
 from .paths import open_directory
+
+log = structlog.get_logger(__name__)
 
 _MAX_STACKED: Final = 16
 _KEPT_BY_BINDS: Final = frozenset(
@@ -121,6 +125,27 @@ class Mounts:
     async def remount_writable(self, volume: str, directory: str) -> None:
         """Make a file system that is mounted read-only writable."""
         await self._run(volume, ["mount", "-c", "-o", "remount,rw", "--", directory], self._mount_seconds)
+
+    async def stop_writers(self, volume: str, directory: str) -> None:
+        """Make the file system of a server read-only in all mount namespaces; no device can be taken away from it.
+
+        Raises Unavailable while a process has a file open for writing. Other errors are logged: a server that does not
+        answer must not keep the mount.
+        """
+        if self.find(directory) is None:
+            return
+        command = self._namespace.command(["mount", "-c", "-o", "remount,ro", "--", directory])
+        try:
+            result = await self._commands.run(command, seconds=self._unmount_seconds, volume=volume)
+        except TimedOut as error:
+            log.warning("Failed to make a volume read-only", volume=volume, err=str(error))
+            return
+        if result.code != 0 and "busy" in result.err:
+            raise Unavailable(
+                f"volume {volume}: it is in use: a process has a file open and can still write; end the process"
+            )
+        if result.code != 0:
+            log.warning("Failed to make a volume read-only", volume=volume, err=str(result.problem("mount")))
 
     async def bind(
         self, volume: str, directory: str, target: str, *, read_only: bool, options: Sequence[str]

@@ -176,6 +176,13 @@ class StepRunner:
 
     async def _unmount(self, journal: VolumeJournal, _: Use | None) -> None:
         await self._cut(journal)
+        # a volume of an earlier version may share its superblock with others, which must stay writable
+        if (
+            journal.is_forced
+            and journal.source is not None
+            and "nosharecache" in journal.source.mount_options
+        ):
+            await self._mounts.stop_writers(journal.volume.name, journal.global_dir)
         await self._mounts.unmount(journal.volume.name, journal.global_dir, lazy=journal.is_forced)
         await self._blocking(self._mounts.remove_directory, journal.kubelet_root, journal.global_dir)
 

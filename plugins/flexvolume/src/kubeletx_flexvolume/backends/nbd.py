@@ -2,14 +2,15 @@
 
     options server (host), port (default 10809); image is the name of the export
 
-Recorded contract: the kernel of the tests has no nbd, so they check the commands that are run, not a device. sysfs does
-not show the export of a device, so the backend notes the device of a volume in a file before it connects it. A device
-that such a note names is not given to another volume.
+sysfs does not show the export of a device, so the backend notes the device of a volume in a file before it connects it.
+A device that such a note names is not given to another volume. A disconnected device keeps its number, and fails all
+reads and writes, until its last user has closed it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,7 +63,8 @@ class NbdBackend:
         async with self._choice:
             device = self._free_device(volume)
             await self._blocking(_write_note, self._note(volume), device)
-        command = ["nbd-client", server, port, device, "-name", volume.image, "-timeout", _TIMEOUT]
+        host = server.strip("[]")  # nbd-client looks the brackets of an IPv6 address up as a part of a name
+        command = ["nbd-client", host, port, device, "-name", volume.image, "-timeout", _TIMEOUT]
         result = await self._commands.run(
             [*command, *(["-readonly"] if read_only else [])], seconds=_SECONDS, volume=volume.name
         )
@@ -82,10 +84,13 @@ class NbdBackend:
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         device = self._device(volume)
         if device:
+            # nbd-client would disconnect a mounted device, and what is not written yet would be lost
+            if not force and await self._blocking(_is_mounted, device):
+                raise _in_use(volume, device)
             command = ["nbd-client", "-d", device]
             result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume.name)
             if self._device(volume):
-                raise result.problem(f"volume {volume.name}")
+                raise _in_use(volume, device) if result.code == 0 else result.problem(f"volume {volume.name}")
         self._note(volume).unlink(missing_ok=True)
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
@@ -129,6 +134,20 @@ def _read_note(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def _is_mounted(device: str) -> bool:
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EBUSY
+    return False
+
+
+def _in_use(volume: StorageVolume, device: str) -> Unavailable:
+    return Unavailable(
+        f"volume {volume.name}: {device} is in use; stop the process that has it open or mounted"
+    )
 
 
 def _source(device: str) -> AttachedSource:

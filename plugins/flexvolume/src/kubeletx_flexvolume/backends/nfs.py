@@ -2,8 +2,8 @@
 
     SERVER:SHARE/IMAGE   options server, share (a path) and image
 
-Recorded contract: the kernel of the tests has no NFS, so they check the commands that are run, not a mount. The agent
-mounts the directory once for the node, and never makes it.
+The agent mounts the directory once for the node, and never makes it. Each volume has a superblock of its own
+(nosharecache), so that it can be made read-only without other volumes of the share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class NfsBackend:
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
     ) -> AttachedSource:
-        return AttachedSource(type=SourceType.REMOTE, source=_remote(volume), fs_type=NAME)
+        return AttachedSource(
+            type=SourceType.REMOTE, source=_remote(volume), fs_type=NAME, mount_options=("nosharecache",)
+        )
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         host, _, path = _remote(volume).partition(":/")
