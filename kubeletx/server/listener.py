@@ -26,7 +26,6 @@ log = structlog.get_logger(__name__)
 PAUSE_SECONDS = 1.0
 BACKLOG = 128
 HANDSHAKE_SECONDS = 10.0
-_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +122,7 @@ class Listener:
             try:
                 accepted, peer = await loop.sock_accept(listening)
             except OSError as error:
-                if error.errno not in _NO_RESOURCES:
+                if error.errno == errno.ECONNABORTED:
                     continue  # the client disconnected while it waited
                 if not is_paused:
                     log.error("Paused accepting connections", purpose=self._flag, err=error.strerror)
