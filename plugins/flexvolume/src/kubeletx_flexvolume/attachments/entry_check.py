@@ -106,8 +106,10 @@ class EntryCheck:
     async def _complete(self, name: str) -> None:
         """Bring entries that an agent of an earlier version has made up to date; they have no access modes."""
         one = self._local().find(name)
+        if one is None:
+            return
         stored = {entry.key: entry for entry in await self._editor.items(name)}
-        for holder in one.holders if one is not None else ():
+        for holder in one.holders:
             if holder.key in stored and not stored[holder.key].modes:
                 try:
                     await self._book.complete(one.volume, holder)

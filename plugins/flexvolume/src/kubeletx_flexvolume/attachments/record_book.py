@@ -187,7 +187,7 @@ class RecordBook:
         for name in wanted.images:
             await self._editor.change(name, lambda entries: with_entry(entries, wanted))
         await self._editor.change(volume.name, completed)
-        others = [one for one in (await self._found(request)).entries if one.key != wanted.key]
+        others = tuple(one for one in (await self._found(request)).entries if one.key != wanted.key)
         decision = self._decide(request, others, {one.key: _NOT_SEARCHED for one in others})
         if isinstance(decision, RefuseEntry):
             raise Conflict(decision.reason)
