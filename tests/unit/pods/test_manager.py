@@ -213,6 +213,7 @@ async def test_a_runtime_annotation_that_changes_on_a_bound_pod_is_an_event(node
 async def test_a_wrong_list_changes_nothing(node: Node, restart_policy: str) -> None:
     async with node.running():
         await node.start(a_pod(restart_policy=restart_policy))
+        await node.clock.run_for(20)  # the looks after the start have ended; they would read the wrong lists
         runtime, handle = node.runtimes["one"], node.registry.find("one")
         assert handle is not None
         made = (runtime.counts["create_sandbox"], runtime.counts["create_unit"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 from pathlib import Path
 
 COMMON = Path(__file__).parents[3] / "script" / "_common.sh"
@@ -29,6 +30,6 @@ def test_a_program_has_no_terminal_and_an_interrupt_ends_it_with_its_children() 
         opened.write(b"\x03")
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert b"no terminal: 3" in output
-    assert status == 130
+    assert status in (130, -signal.SIGINT)  # bash exits, or ends by the signal itself
     assert select.select([child], [], [], 30)[0] == [child], "the child of the program has ended"
     os.close(child)
