@@ -8,6 +8,8 @@ from __future__ import annotations
 
 def is_printable(text: str) -> bool:
     """Return True if `text` can be encoded as UTF-8, that is, has no lone surrogates."""
+    if text.isascii():  # without the copy that an encoding makes
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
