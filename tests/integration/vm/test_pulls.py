@@ -135,7 +135,7 @@ def test_a_url_that_hangs_is_told_holds_nobody_up_and_does_not_delay_deletion(
     until(lambda: server.answers("/hangs.img"), "the request that hangs")
     put(bench, "goes", f"{server.url}/goes.img")
     running(bench, "goes")
-    refused(bench, "hangs", f"sent nothing for {STALL_SECONDS} s")
+    refused(bench, "hangs", f"did not answer within {STALL_SECONDS} s")
     put(bench, "other", f"{server.url}/other.img")
     until(lambda: server.answers("/other.img"), "another request that hangs")
     bench.remove("other", "hangs", "goes")
