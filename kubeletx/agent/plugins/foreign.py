@@ -1,4 +1,4 @@
-"""`load_agent_plugins`: loads the installed plugins, and imports only those of this repository in this process."""
+"""`load_agent_plugins`: loads the installed plugins; child processes import the plugins of other projects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def load_agent_plugins(
     sections: Mapping[str, Any] | None = None,
     origin: str = "",
 ) -> Plugins:
-    """Load the installed plugins: those of this repository in this process, all others in child processes.
+    """Load the installed plugins: kubeletx's own in this process, all others in child processes.
 
     `settings`: of plugins, with those that are disabled and the limits of child processes. `markers`, `sections`,
     `origin`: as for `load_plugins`.

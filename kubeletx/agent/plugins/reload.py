@@ -112,7 +112,7 @@ class RunningPlugins:
         return list(self._find())
 
     async def _load(self, plugins: Sequence[LoadedPlugin]) -> list[Candidate]:
-        """Import the plugins, those of other projects in child processes; return them in their order."""
+        """Import the plugins and return them in their order. Child processes import those of other projects."""
         foreign = [one for one in plugins if is_foreign(one) and not is_disabled(one, self._disabled)]
         reported: dict[PluginIdentity, Candidate] = {}
         if foreign:

@@ -37,7 +37,7 @@ class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Nodes on which the pod may run (required), and those that the scheduler prefers."""
+    """Nodes on which the pod may run (required), and nodes that the scheduler prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()

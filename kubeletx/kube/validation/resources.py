@@ -45,7 +45,7 @@ def check_overhead(overhead: Mapping[str, str], problems: Problems) -> None:
 def check_amounts(
     field: str, amounts: Mapping[str, str], problems: Problems, allowed: Check = words.container_resource
 ) -> dict[str, Quantity]:
-    """Check a map from resource names to quantities of 0 or more, and return those that are valid."""
+    """Check a map from resource names to quantities of 0 or more, and return the valid entries."""
     found = {}
     for name, text in amounts.items():
         where = f"{field}[{name}]"

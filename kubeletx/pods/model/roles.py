@@ -39,7 +39,7 @@ def all_units(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
 
 
 def changed_images(before: Pod, after: Pod) -> tuple[str, ...]:
-    """Return the names of the containers whose image was changed, and of those that were added."""
+    """Return the names of added containers, and of containers whose image was changed."""
     images = {one.name: one.image for one in all_units(before)}
     return tuple(one.name for one in all_units(after) if images.get(one.name) != one.image)
 

@@ -129,7 +129,7 @@ class Node:
         self.extras: dict[str, ExtrasProvider] = {}
         self.sources = BUILT_IN
         self.classes: dict[str, str] = {}
-        """Handlers of runtime classes. All runtimes report those that are not the name of a runtime."""
+        """Handlers of runtime classes. All runtimes report the handlers that are not the name of a runtime."""
         self.cgroups: Any = None
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
         self.without: tuple[type, ...] = ()

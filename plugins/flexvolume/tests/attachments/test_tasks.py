@@ -112,7 +112,7 @@ def kubeconfig(api: ApiServerDouble) -> Path:
 
 
 def names(api: ApiServerDouble, of: Any = RECORDS) -> list[str]:
-    """Names of the records, without those of images."""
+    """Names of the records of volumes."""
     found = [one["metadata"]["name"] for one in api.admin.list(of)["items"]]
     return [name for name in found if not is_image_record(name)]
 

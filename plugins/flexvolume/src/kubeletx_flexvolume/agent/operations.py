@@ -101,7 +101,7 @@ class Operations:
         return tuple(one for one in found if one is not None)
 
     def users(self, device: str) -> list[str]:
-        """Return the names of the volumes that have the device, without those that are being detached."""
+        """Return the names of the volumes that have the device and are not being detached."""
         return [
             one.name
             for one in self._workers.values()

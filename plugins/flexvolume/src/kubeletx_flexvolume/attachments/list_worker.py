@@ -121,7 +121,7 @@ class ListWorker:
         self._clock = clock
         self._dropper = Dropper(own.name, local, events, drop_seconds)
         self._pending: dict[str, frozenset[str]] | None = None
-        """Names of the volumes to drop, with those of the records of their images; None: the list has not been read."""
+        """Names of the volumes to drop, each with the names of its image's records; None: the list has not been read."""
 
     def pending(self) -> Collection[str]:
         """Return the names of the volumes to drop, and of the records of their images.

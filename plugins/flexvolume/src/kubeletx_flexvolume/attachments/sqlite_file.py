@@ -53,7 +53,7 @@ class SqliteFile:
         self.path = path
         self._sets_aside = sets_aside
         self._inode = 0
-        """Of the file that is open, or was tried last."""
+        """Inode of the file that is open, or was tried last."""
         self._pool = BoundedThreadPool("records", threads=1, when_full=WhenFull.WAIT, owner="store of")
         self._connection: sqlite3.Connection | None = None
 

@@ -243,7 +243,7 @@ def _remove_files(export: Path) -> None:
 
 
 def _end_daemons(export: Path, grace_seconds: float) -> int:
-    """End all daemons of an export; return the PID of one that does not end, or 0.
+    """End all daemons of an export; return the PID of a daemon that does not end, or 0.
 
     A daemon has no PID file if the agent was killed while it started.
     """
