@@ -1,4 +1,4 @@
-"""The plugin author's page: its code is the example's, runs, and says what the contract says."""
+"""The pages for plugin authors: their code is the examples', runs, and says what the contract says."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ from tests.unit.docs.pages import DOCS, ROOT, first_words, named_blocks, section
 OF_THE_SUITES = {"pytestmark", "time_factor", "calls", "maker", "runtime", "pod", "records", "volumes"}
 """Names that authors do not override, and the attribute that every suite has."""
 
-PAGE = (DOCS / "plugin-authors.md").read_text()
+TUTORIAL = (DOCS / "plugin-authors.md").read_text()
+PAGES = {path.stem: path.read_text() for path in sorted((DOCS / "plugins").glob("*.md"))}
+RUNTIMES, REFERENCE = PAGES["runtimes"], PAGES["reference"]
+PAGE = "\n".join((TUTORIAL, *PAGES.values()))
 EXAMPLE = ROOT / "examples" / "plugins" / "local-process"
 PACKAGE = "src/kubeletx_local_process"
 BLOCKS = named_blocks(PAGE)
@@ -96,13 +99,13 @@ def test_the_examples_of_the_other_hooks_pass_their_suites(example: str) -> None
 
 def test_every_hook_beside_runtimes_is_in_the_table() -> None:
     hooks = {name for name in vars(hookspecs) if name.startswith("kubeletx_register_")}
-    reported = first_words(section(PAGE, "Beside runtimes"))
+    reported = first_words(section(REFERENCE, "Hooks beside runtimes"))
     assert sorted(reported) == sorted(hooks - {"kubeletx_register_runtimes"})
 
 
 def test_every_member_of_the_plugin_host_is_in_the_table() -> None:
     members = [name for name in vars(PluginHost) if not name.startswith("_")]
-    assert sorted(first_words(section(PAGE, "Plugin host"))) == sorted(members)
+    assert sorted(first_words(section(REFERENCE, "Plugin host"))) == sorted(members)
 
 
 def test_every_python_block_has_a_name_and_so_a_test() -> None:
@@ -169,19 +172,19 @@ def test_the_tables_name_the_whole_contract() -> None:
     methods = [
         name for name, _ in inspect.getmembers(Runtime, inspect.isfunction) if not name.startswith("_")
     ]
-    assert sorted(first_words(section(PAGE, "The contract in short"))) == sorted(methods)
-    assert first_words(section(PAGE, "Capabilities")) == [one.__name__ for one in CAPABILITIES]
-    assert first_words(section(PAGE, "Traits")) == list(Traits.__struct_fields__)
+    assert sorted(first_words(section(RUNTIMES, "The contract in short"))) == sorted(methods)
+    assert first_words(section(RUNTIMES, "Capabilities")) == [one.__name__ for one in CAPABILITIES]
+    assert first_words(section(RUNTIMES, "Traits")) == list(Traits.__struct_fields__)
     members = [name for name in vars(Host) if not name.startswith("_")]
-    assert sorted(first_words(section(PAGE, "Host"))) == sorted(members)
-    assert sorted(first_words(section(PAGE, "Errors"))) == sorted(cls.__name__ for cls in TABLE)
+    assert sorted(first_words(section(RUNTIMES, "Host"))) == sorted(members)
+    assert sorted(first_words(section(REFERENCE, "Errors"))) == sorted(cls.__name__ for cls in TABLE)
 
 
 def test_the_deadlines_are_those_of_the_code() -> None:
     limits, plugins = Limits(), AgentConfig().plugins
     stated = {
         name: float(seconds)
-        for names, seconds in re.findall(r"^\| (.+?) \| (\d+) s", section(PAGE, "Deadlines"), re.MULTILINE)
+        for names, seconds in re.findall(r"^\| (.+?) \| (\d+) s", section(REFERENCE, "Deadlines"), re.MULTILINE)
         for name in names.replace("`", "").split(", ")
     }
     request = limits.request_seconds
@@ -202,7 +205,7 @@ def test_the_deadlines_are_those_of_the_code() -> None:
 
 
 def test_the_section_on_volume_drivers_has_the_whole_protocol_with_its_deadlines() -> None:
-    text, configured = section(PAGE, "Volume drivers"), AgentConfig().plugins.volume_seconds
+    text, configured = section(PAGES["volume-drivers"], "Volume drivers"), AgentConfig().plugins.volume_seconds
     methods = [name for name in vars(VolumeDriver) if not name.startswith("_")]
     members = [name for name in vars(VolumeHost) if not name.startswith("_")]
     assert first_words(text) == [*methods, *members]
@@ -219,18 +222,18 @@ def test_the_section_on_volume_drivers_has_the_whole_protocol_with_its_deadlines
 
 
 def test_every_feature_is_named() -> None:
-    text = section(PAGE, "Features").partition(":")[2]
+    text = section(RUNTIMES, "Features").partition(":")[2]
     assert sorted(words(text)) == sorted(FEATURES)
 
 
 def test_the_helpers_are_all_named() -> None:
     modules = {module.__name__ for module in (base, specfiles, following, pulls, subprocesses)}
     offered = [name for name in api.__all__ if getattr(getattr(api, name), "__module__", None) in modules]
-    assert sorted(first_words(section(PAGE, "Helpers"))) == sorted([*offered, "every_feature_but"])
+    assert sorted(first_words(section(RUNTIMES, "Helpers"))) == sorted([*offered, "every_feature_but"])
 
 
 def test_the_example_has_as_many_lines_as_the_page_says() -> None:
-    said = re.search(r"`runtime.py` has (\d+) lines of code, not counting", PAGE)
+    said = re.search(r"`runtime.py` has (\d+) lines of code, not counting", TUTORIAL)
     assert said is not None
     assert int(said[1]) == code_lines((EXAMPLE / PACKAGE / "runtime.py").read_text()) <= 150
 
@@ -281,8 +284,7 @@ def registered(plugin: ModuleType) -> KindTable:
 
 
 def test_the_table_of_the_suites_names_every_fixture_and_attribute() -> None:
-    text = (DOCS / "plugin-authors.md").read_text()
-    table = text.partition("\n### Fixtures and attributes of the suites\n")[2].partition("\n### ")[0]
+    table = section(REFERENCE, "Fixtures and attributes of the suites")
     shown: dict[str, set[str]] = {}
     for suite, names in re.findall(r"^\| (?:`(\w+)`)? ?\| (.*?) \|", table, re.MULTILINE):
         shown.setdefault(suite or list(shown)[-1], set()).update(re.findall(r"`(\w+)`", names))

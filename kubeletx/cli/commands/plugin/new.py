@@ -54,6 +54,7 @@ def new(name: str, kind: str, directory: Path | None) -> int:
         file.write_text(text, encoding="utf-8")
     (target / "ci.sh").chmod(0o755)
     click.echo(f"{target} written: a {KINDS[kind].words} plugin {name!r}")
+    click.echo(f"Read:       {KINDS[kind].page} of kubeletx: what a {KINDS[kind].words} plugin must do")
     click.echo(f"Test it:    cd {target} && WHERE_KUBELETX_IS=/path/to/kubeletx ./ci.sh")
     click.echo(f"Install it: kubeletx plugin install {target}")
     return ExitCode.OK

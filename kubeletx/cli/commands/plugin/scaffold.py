@@ -25,26 +25,49 @@ COMMON: Final = {
 class PluginKind(msgspec.Struct, frozen=True):
     """Properties in which plugins of different kinds differ.
 
-    `words`: the kind for people. `hook`: name of the hook function. `code`: files of the package.
+    `words`: the kind for people. `hook`: name of the hook function. `code`: files of the package. `page`: documentation of
+    the hook in the repository of kubeletx.
     """
 
     words: str
     hook: str
     code: tuple[str, ...]
+    page: str
 
 
 KINDS: Final = {
     "runtime": PluginKind(
-        "runtime", "kubeletx_register_runtimes", ("plugin.py", "runtime.py", "processes.py")
+        "runtime",
+        "kubeletx_register_runtimes",
+        ("plugin.py", "runtime.py", "processes.py"),
+        "docs/plugin-authors.md",
     ),
-    "health-check": PluginKind("health check", "kubeletx_register_health_checks", ("plugin.py", "check.py")),
-    "pod-source": PluginKind("pod source", "kubeletx_register_pod_sources", ("plugin.py", "source.py")),
+    "health-check": PluginKind(
+        "health check",
+        "kubeletx_register_health_checks",
+        ("plugin.py", "check.py"),
+        "docs/plugins/health-checks.md",
+    ),
+    "pod-source": PluginKind(
+        "pod source",
+        "kubeletx_register_pod_sources",
+        ("plugin.py", "source.py"),
+        "docs/plugins/pod-sources.md",
+    ),
     "admission-check": PluginKind(
-        "admission check", "kubeletx_register_admission_checks", ("plugin.py", "check.py")
+        "admission check",
+        "kubeletx_register_admission_checks",
+        ("plugin.py", "check.py"),
+        "docs/plugins/admission-checks.md",
     ),
-    "panel": PluginKind("panel", "kubeletx_register_panels", ("plugin.py", "panel.py")),
+    "panel": PluginKind(
+        "panel", "kubeletx_register_panels", ("plugin.py", "panel.py"), "docs/plugins/panels.md"
+    ),
     "volume-driver": PluginKind(
-        "volume driver", "kubeletx_register_volume_drivers", ("plugin.py", "driver.py")
+        "volume driver",
+        "kubeletx_register_volume_drivers",
+        ("plugin.py", "driver.py"),
+        "docs/plugins/volume-drivers.md",
     ),
 }
 
@@ -66,6 +89,7 @@ def new_plugin(name: str, kind: str, version: str) -> Mapping[str, str]:
         "CLASS": _class_name(name, kind),
         "KIND": about.words,
         "HOOK": about.hook,
+        "PAGE": about.page,
         "BOUND": required_range(version),
     }
     templates = {f"common/{source}": path for source, path in COMMON.items()}

@@ -17,6 +17,7 @@ from kubeletx.agent.plugins import load_plugins
 from kubeletx.cli.commands.plugin.scaffold import KINDS, required_range
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.exit_codes import ExitCode
+from tests.unit.docs.pages import ROOT
 
 
 def write(directory: Path, name: str, *options: str) -> Result:
@@ -53,6 +54,14 @@ def test_the_files_of_a_new_plugin_have_no_placeholder_left(kind: str, tmp_path:
     assert all(path.read_text().endswith("\n") or path.name == "py.typed" for path in files)
     assert (tmp_path / "ci.sh").stat().st_mode & 0o111
     assert "| capability | state |" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_plugin_names_the_page_of_its_hook(kind: str, tmp_path: Path) -> None:
+    page = KINDS[kind].page
+    assert f"Read:       {page}" in write(tmp_path, "tea", "--kind", kind).output
+    assert f"`{page}`" in (tmp_path / "README.md").read_text()
+    assert (ROOT / page).is_file()
 
 
 @pytest.mark.parametrize("kind", KINDS)
