@@ -184,7 +184,9 @@ def test_the_deadlines_are_those_of_the_code() -> None:
     limits, plugins = Limits(), AgentConfig().plugins
     stated = {
         name: float(seconds)
-        for names, seconds in re.findall(r"^\| (.+?) \| (\d+) s", section(REFERENCE, "Deadlines"), re.MULTILINE)
+        for names, seconds in re.findall(
+            r"^\| (.+?) \| (\d+) s", section(REFERENCE, "Deadlines"), re.MULTILINE
+        )
         for name in names.replace("`", "").split(", ")
     }
     request = limits.request_seconds
@@ -205,7 +207,10 @@ def test_the_deadlines_are_those_of_the_code() -> None:
 
 
 def test_the_section_on_volume_drivers_has_the_whole_protocol_with_its_deadlines() -> None:
-    text, configured = section(PAGES["volume-drivers"], "Volume drivers"), AgentConfig().plugins.volume_seconds
+    text, configured = (
+        section(PAGES["volume-drivers"], "Volume drivers"),
+        AgentConfig().plugins.volume_seconds,
+    )
     methods = [name for name in vars(VolumeDriver) if not name.startswith("_")]
     members = [name for name in vars(VolumeHost) if not name.startswith("_")]
     assert first_words(text) == [*methods, *members]
