@@ -218,5 +218,5 @@ class CriPassthrough:
         return self._client_of(method).stream_bytes(method, request)
 
     def _client_of(self, method: str) -> CriClient:
-        is_image = path_of(method).startswith(f"/{methods.IMAGE_SERVICE}/")
+        is_image = path_of(method).startswith(f"/{methods.IMAGES.full_name}/")
         return self._images if is_image else self._runtime

@@ -21,7 +21,7 @@ from kubeletx.api import EventKind, RuntimeEvent, UnitId, Unsupported
 from .client import DEADLINE_SECONDS, CriClient
 from .events import RESYNC, Sleep, with_gap
 from .ids import KnownIds
-from .methods import method, streaming
+from .methods import method
 from .stubs import containerd_events_pb2 as ev
 from .stubs import containerd_events_service_pb2 as events_pb
 from .stubs import containerd_introspection_pb2 as introspection_pb
@@ -30,11 +30,9 @@ from .stubs.containerd_types_pb2 import Envelope
 NAMESPACE_HEADER = "containerd-namespace"
 
 SERVER = method(
-    "containerd.services.introspection.v1.Introspection", "Server", Empty, introspection_pb.ServerResponse
+    introspection_pb.DESCRIPTOR.services_by_name["Introspection"], Empty, introspection_pb.ServerResponse
 )
-SUBSCRIBE = streaming(
-    "containerd.services.events.v1.Events", "Subscribe", events_pb.SubscribeRequest, Envelope
-)
+SUBSCRIBE = method(events_pb.DESCRIPTOR.services_by_name["Events"], events_pb.SubscribeRequest, Envelope)
 
 
 class Topic(NamedTuple):

@@ -14,10 +14,7 @@ from .methods import method
 from .stubs import containerd_content_pb2 as pb
 
 LIST_STATUSES = method(
-    "containerd.services.content.v1.Content",
-    "ListStatuses",
-    pb.ListStatusesRequest,
-    pb.ListStatusesResponse,
+    pb.DESCRIPTOR.services_by_name["Content"], pb.ListStatusesRequest, pb.ListStatusesResponse
 )
 EVERY_SECONDS = 0.5
 DEADLINE_SECONDS = 5.0

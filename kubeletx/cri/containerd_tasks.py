@@ -37,21 +37,22 @@ from .stubs import containerd_containers_pb2 as containers
 from .stubs import containerd_task_types_pb2 as types
 from .stubs import containerd_tasks_pb2 as pb
 
-SERVICE = "containerd.services.tasks.v1.Tasks"
-GET = method(SERVICE, "Get", pb.GetRequest, pb.GetResponse)
-PAUSE = method(SERVICE, "Pause", pb.PauseTaskRequest, Empty)
-RESUME = method(SERVICE, "Resume", pb.ResumeTaskRequest, Empty)
-KILL = method(SERVICE, "Kill", pb.KillRequest, Empty)
-WAIT = method(SERVICE, "Wait", pb.WaitRequest, pb.WaitResponse)
-DELETE = method(SERVICE, "Delete", pb.DeleteTaskRequest, pb.DeleteResponse)
+TASKS = pb.DESCRIPTOR.services_by_name["Tasks"]
+GET = method(TASKS, pb.GetRequest, pb.GetResponse)
+PAUSE = method(TASKS, pb.PauseTaskRequest, Empty)
+RESUME = method(TASKS, pb.ResumeTaskRequest, Empty)
+KILL = method(TASKS, pb.KillRequest, Empty)
+WAIT = method(TASKS, pb.WaitRequest, pb.WaitResponse)
+DELETE = method(TASKS, pb.DeleteTaskRequest, pb.DeleteResponse)
 TASK_METHODS: dict[str, Method[Any, Any]] = {
-    one.name: one for one in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
+    method.name: method for method in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
 }
 """The gRPC methods of the tasks service that this module uses, by name."""
 
-CONTAINERS = "containerd.services.containers.v1.Containers"
 CREATE_RECORD = method(
-    CONTAINERS, "Create", containers.CreateContainerRequest, containers.CreateContainerResponse
+    containers.DESCRIPTOR.services_by_name["Containers"],
+    containers.CreateContainerRequest,
+    containers.CreateContainerResponse,
 )
 
 DEADLINE_SECONDS = 10.0

@@ -154,7 +154,7 @@ class CriModel:
         self.lost_records.discard(container_id)
         return containers_pb.CreateContainerResponse(container=request.container)
 
-    def _task_state(self, status: pb.ContainerStatus) -> task_types.Status.ValueType:
+    def _task_state(self, status: pb.ContainerStatus) -> task_types.Status:
         if status.state == pb.CONTAINER_EXITED:
             return task_types.STOPPED
         return task_types.PAUSED if status.id in self.paused else task_types.RUNNING

@@ -23,8 +23,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from kubeletx.cri.containerd import SERVER, SUBSCRIBE
-from kubeletx.cri.containerd_tasks import CONTAINERS, CREATE_RECORD, TASK_METHODS
-from kubeletx.cri.containerd_tasks import SERVICE as TASKS
+from kubeletx.cri.containerd_tasks import CREATE_RECORD, TASK_METHODS
 from kubeletx.cri.methods import METHODS, Method
 from kubeletx.cri.stubs import containerd_events_service_pb2 as events_pb
 from kubeletx.cri.stubs import containerd_introspection_pb2 as introspection_pb
@@ -192,10 +191,10 @@ class FakeCriServer:
             if not self.uuid:
                 raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
             return introspection_pb.ServerResponse(uuid=self.uuid)
-        if method.service in (TASKS, CONTAINERS):
+        if method is CREATE_RECORD or method in TASK_METHODS.values():
             if not self.uuid:
-                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"unknown service {method.service}")
-            answer = self.model.answer_task if method.service == TASKS else self.model.answer_container
+                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"unknown service of {method.path}")
+            answer = self.model.answer_container if method is CREATE_RECORD else self.model.answer_task
             return answer(method.name, request)
         return self.model.answer(method.name, request)
 

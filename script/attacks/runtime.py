@@ -55,7 +55,7 @@ class Hostile:
         """Events of every container, five times each, if the behaviour is ``floods``; else none."""
         if self.kind != "floods":
             return []
-        types = list(pb.ContainerEventType.values())
+        types = pb.ContainerEventType.keys()
         return [
             pb.ContainerEventResponse(
                 container_id=self._rng.choice((one.id, "", "unknown", "a\x00b")),

@@ -171,7 +171,7 @@ def _since_ns(status: pb.ContainerStatus, state: UnitState) -> int:
 def _figure(
     message: pb.CpuUsage | pb.MemoryUsage | pb.FilesystemUsage | pb.SwapUsage, field: str
 ) -> int | None:
-    if not message.HasField(field):  # type: ignore[arg-type]  # one name per message type
+    if not message.HasField(field):
         return None
     value: int = getattr(message, field).value
     return value

@@ -77,7 +77,7 @@ def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxS
 def port_to_cri(port: PortMapping) -> pb.PortMapping:
     """Convert a port mapping to CRI. Raises ValueError for a protocol that CRI does not have."""
     return pb.PortMapping(
-        protocol=pb.Protocol.Value(port.protocol),
+        protocol=port.protocol,
         container_port=port.container_port,
         host_port=port.host_port,
         host_ip=port.host_ip,

@@ -6,6 +6,8 @@ and the disk format of a `Mount`; `kubeletx.api` has no fields for CRI's ambient
 
 from __future__ import annotations
 
+from typing import cast
+
 from kubeletx.api import (
     Capabilities,
     Device,
@@ -168,7 +170,7 @@ def device_from_cri(device: pb.Device) -> Device:
     )
 
 
-def signal_to_cri(name: str) -> pb.Signal.ValueType:
+def signal_to_cri(name: str) -> pb.Signal:
     """Convert the name of a signal to CRI, such as SIGTERM, TERM, SIGRTMINPLUS3 or SIGRTMIN+3.
 
     An empty name is the runtime's default signal. Raises Unsupported for an unknown name.
@@ -178,12 +180,12 @@ def signal_to_cri(name: str) -> pb.Signal.ValueType:
     word = name.upper().replace("+", "PLUS").replace("-", "MINUS")
     word = word if word.startswith("SIG") else f"SIG{word}"
     try:
-        return pb.Signal.Value(_SIGNAL_PREFIX + word)
+        return cast("pb.Signal", pb.Signal.Value(_SIGNAL_PREFIX + word))
     except ValueError:
         raise Unsupported(f"stop signal {name!r} is not a signal of the CRI") from None
 
 
-def signal_from_cri(signal: pb.Signal.ValueType) -> str:
+def signal_from_cri(signal: pb.Signal) -> str:
     """Return the name of a CRI signal, such as SIGTERM; empty for the runtime's default signal."""
     if signal == pb.SIGNAL_RUNTIME_DEFAULT:
         return ""

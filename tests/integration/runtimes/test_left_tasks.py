@@ -32,11 +32,9 @@ from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 pytestmark = pytest.mark.integration
 
-CREATE = method(
-    "containerd.services.tasks.v1.Tasks", "Create", tasks.CreateTaskRequest, tasks.CreateTaskResponse
-)
+CREATE = method(tasks.DESCRIPTOR.services_by_name["Tasks"], tasks.CreateTaskRequest, tasks.CreateTaskResponse)
 DELETE = method(
-    "containerd.services.containers.v1.Containers", "Delete", containers.DeleteContainerRequest, Empty
+    containers.DESCRIPTOR.services_by_name["Containers"], containers.DeleteContainerRequest, Empty
 )
 RUNS = {"exited": ("true",), "running": ("sleep", "1000")}
 HEADER = ((NAMESPACE_HEADER, CRI_NAMESPACE),)

@@ -368,7 +368,7 @@ def test_a_sandbox_without_a_creation_time_has_time_zero() -> None:
     ],
 )
 def test_a_unit_s_status_says_since_when_and_its_exit_code_once_it_has_one(
-    cri: pb.ContainerState.ValueType, state: UnitState, since_ns: int, exit_code: int | None
+    cri: pb.ContainerState, state: UnitState, since_ns: int, exit_code: int | None
 ) -> None:
     status = pb.ContainerStatus(
         id="c", state=cri, created_at=10, started_at=20, finished_at=30, exit_code=7, image_ref="sha256:1"
