@@ -27,6 +27,6 @@ def test_each_constant_is_the_row_of_the_table() -> None:
 
 
 def test_methods_of_containerd_with_the_same_answer_differ_by_their_request() -> None:
-    assert PAUSE == Method("/containerd.services.tasks.v1.Tasks/Pause", tasks.PauseTaskRequest, Empty)
+    assert Method("/containerd.services.tasks.v1.Tasks/Pause", tasks.PauseTaskRequest, Empty) == PAUSE
     with pytest.raises(ValueError, match="not enough values"):
         method(TASKS, tasks.PauseTaskRequest, tasks.GetResponse)
