@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.agent.client import ask_agent
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.agent.lifecycle import StorageAgent
 from kubeletx_flexvolume.agent.operations import Operations
 from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.attachments.clock import LoopClock
-from kubeletx_flexvolume.attachments.tasks import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.backends.pools import Pool
 from kubeletx_flexvolume.values import MountRequest, PodRef, StorageVolume
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from kubeletx_flexvolume.agent.local import LocalVolume
+from kubeletx_flexvolume.agent.background import AttachmentSettings, make_attachments
 from kubeletx_flexvolume.attachments.clock import LoopClock
-from kubeletx_flexvolume.attachments.holder import Holder
+from kubeletx_flexvolume.attachments.local import LocalVolume
 from kubeletx_flexvolume.attachments.record import entry_of, value_of
 from kubeletx_flexvolume.attachments.stores import open_stores
-from kubeletx_flexvolume.attachments.tasks import AttachmentSettings, make_attachments
 from kubeletx_flexvolume.attachments.views import scanner_of
-from kubeletx_flexvolume.values import StorageVolume
+from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from .model import Figure, Result, Sizes, median, now
 from .storage_child import DISK, logs_in

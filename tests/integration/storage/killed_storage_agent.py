@@ -21,14 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kubeletx_flexvolume.agent.background  # the agent's command imports these modules late
 import kubeletx_flexvolume.attachments.sqlite
-import kubeletx_flexvolume.attachments.tasks  # the agent's command imports these modules late
 import kubeletx_flexvolume.cleanup.tasks
 from kubeletx_flexvolume.agent import lifecycle
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.journal_store import JournalStore
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.attachments.record_book import RecordBook
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.mount_table import read_table
 

@@ -12,11 +12,10 @@ import tempfile
 from pathlib import Path
 
 import structlog
-from kubeletx_flexvolume.agent.local import LocalVolume
+from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.attachments.clock import LoopClock
-from kubeletx_flexvolume.attachments.holder import Holder
-from kubeletx_flexvolume.attachments.tasks import Attachments, AttachmentSettings, make_attachments
-from kubeletx_flexvolume.values import StorageVolume
+from kubeletx_flexvolume.attachments.local import LocalVolume
+from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from kubeletx.api import Conflict
 

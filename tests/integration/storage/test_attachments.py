@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.definitions import definitions, rights
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
 from kubeletx_flexvolume.attachments.stores import open_stores
-from kubeletx_flexvolume.attachments.tasks import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.attachments.views import scanner_of
 
 from kubeletx.api import Conflict, NotFound

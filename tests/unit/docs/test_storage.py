@@ -14,7 +14,6 @@ import msgspec
 import pytest
 import yaml
 from kubeletx_flexvolume.agent import options, server
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.format import MAKE_COMMANDS
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.agent.paths import TargetPath
@@ -27,6 +26,7 @@ from kubeletx_flexvolume.backends.pools import Pool, Pools
 from kubeletx_flexvolume.backends.registry import Backends, CheckedBackend
 from kubeletx_flexvolume.cleanup import cleaner, finalizers
 from kubeletx_flexvolume.cleanup.sequence import CleanupStep
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.driver.install import DEFAULT_PLUGIN_DIRECTORY, KNOWN_PLUGIN_DIRECTORIES

@@ -14,11 +14,10 @@ from kubeletx_flexvolume.agent.operations import AgentFacts, Operations
 from kubeletx_flexvolume.agent.paths import TargetPath, global_directory
 from kubeletx_flexvolume.agent.steps import StepRunner
 from kubeletx_flexvolume.agent.worker import WorkerParts
-from kubeletx_flexvolume.attachments.holder import Holder, HolderStatus
 from kubeletx_flexvolume.backends.backend import AttachedSource, FenceResult, SourceType
 from kubeletx_flexvolume.backends.registry import Backends
 from kubeletx_flexvolume.mount_table import MountEntry
-from kubeletx_flexvolume.values import MountRequest, PodRef, StorageVolume
+from kubeletx_flexvolume.values import Holder, HolderStatus, MountRequest, PodRef, StorageVolume
 
 from kubeletx.api import Conflict, KubeletxError, Unavailable
 from kubeletx.testing import FakeClock

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import SECRET_FILE, Commands
-from kubeletx_flexvolume.agent.locks import hold_lock
+from kubeletx_flexvolume.commands import SECRET_FILE, Commands, hold_lock
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx_testing.waiting import until
@@ -129,7 +128,7 @@ async def test_only_the_program_has_the_lock_so_that_no_other_child_inherits_it(
 async def test_a_program_keeps_its_lock_when_the_agent_is_gone(tmp_path: Path) -> None:
     source = (
         "import asyncio, os, pathlib\n"
-        "from kubeletx_flexvolume.agent.commands import Commands\n"
+        "from kubeletx_flexvolume.commands import Commands\n"
         f"commands = Commands(pathlib.Path({str(tmp_path)!r}))\n"
         "async def main():\n"
         "    asyncio.get_running_loop().call_later(0.3, os._exit, 9)\n"

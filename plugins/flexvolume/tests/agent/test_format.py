@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from kubeletx_flexvolume.agent import format
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.format import FileSystems
 from kubeletx_flexvolume.agent.namespace import MountNamespace
+from kubeletx_flexvolume.commands import Commands
 
 from kubeletx.api import InvalidConfig, Unavailable
 from plugins.flexvolume.tests.agent.agent_model import volume

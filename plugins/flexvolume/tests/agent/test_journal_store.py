@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kubeletx_flexvolume.agent.files import file_stem, private_directory, replace_file
 from kubeletx_flexvolume.agent.journal import Content, Mark, Use
 from kubeletx_flexvolume.agent.journal_store import JournalStore
 from kubeletx_flexvolume.agent.progress import recovered
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
+from kubeletx_flexvolume.files import file_stem, private_directory, replace_file
 
 from plugins.flexvolume.tests.agent.agent_model import BOOT, holder, journal, volume
 

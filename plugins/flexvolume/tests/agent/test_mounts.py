@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.fsgroup import TopDirectory
 from kubeletx_flexvolume.agent.mounts import Mounts
 from kubeletx_flexvolume.agent.namespace import MountNamespace
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.mount_table import find_topmost, parse_table
 
 from kubeletx.api import Conflict, Unavailable

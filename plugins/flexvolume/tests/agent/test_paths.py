@@ -85,9 +85,9 @@ def test_an_accepted_target_is_always_below_its_root(text: str) -> None:
         assert len(message) < 2000
         if message:
             continue
-        assert os.path.normpath(path) == path
-        assert path.startswith("/var/lib/kubelet/pods/")
-        assert not {"-", ".", ""} & {part[:1] for part in path.split("/")[4:]}
+        assert os.path.normpath(target.path) == target.path
+        assert target.path.startswith("/var/lib/kubelet/pods/")
+        assert not {"-", ".", ""} & {part[:1] for part in target.path.split("/")[4:]}
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from kubeletx_flexvolume.agent.plan import (
     next_step,
 )
 from kubeletx_flexvolume.agent.progress import REMOVALS, StepResult, begun, failed, recovered, succeeded
-from kubeletx_flexvolume.attachments.holder import Holder
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
+from kubeletx_flexvolume.values import Holder
 
 from plugins.flexvolume.tests.agent.agent_model import holder, journal
 

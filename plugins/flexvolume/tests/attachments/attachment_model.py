@@ -7,20 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from kubeletx_flexvolume.agent.local import LocalVolume
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.attachments.editing import record_editor
 from kubeletx_flexvolume.attachments.events import EventSubject
 from kubeletx_flexvolume.attachments.fencing import ProofSearch, SearchTools
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
 from kubeletx_flexvolume.attachments.guard import VolumeGuard
-from kubeletx_flexvolume.attachments.holder import Holder, HolderStatus
+from kubeletx_flexvolume.attachments.local import LocalVolume
 from kubeletx_flexvolume.attachments.modes import VolumeLookup
 from kubeletx_flexvolume.attachments.proofs import StorageNode
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, Entries, entry_of, value_of
 from kubeletx_flexvolume.attachments.record_book import BookTools, RecordBook
 from kubeletx_flexvolume.backends.backend import AttachedSource, FenceResult, SourceType
-from kubeletx_flexvolume.values import AccessMode, StorageVolume
+from kubeletx_flexvolume.values import AccessMode, Holder, HolderStatus, StorageVolume
 
 from kubeletx.api import Record, TimedOut, Unavailable
 from kubeletx.testing import FakeClock, FakeRecords

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from kubeletx_flexvolume.agent.paths import parse_target
 from kubeletx_flexvolume.attachments.entry_check import EntryCheck
-from kubeletx_flexvolume.attachments.holder import HolderStatus
 from kubeletx_flexvolume.attachments.record import is_image_record
 from kubeletx_flexvolume.attachments.store_memory import StoreMemory
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.host.options import FS_GROUPS
+from kubeletx_flexvolume.values import HolderStatus
 
 from kubeletx.api import Conflict, InvalidPod, Unavailable
 from kubeletx_testing.apiserver import ApiServerDouble

@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from kubeletx_flexvolume.attachments import record_book
 from kubeletx_flexvolume.attachments.entry_check import EntryCheck
-from kubeletx_flexvolume.attachments.holder import Holder
 from kubeletx_flexvolume.attachments.list_worker import OwnNode
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, image_record, is_image_record
 from kubeletx_flexvolume.attachments.returned import ReturnedEntries
 from kubeletx_flexvolume.attachments.stale import Scanner
 from kubeletx_flexvolume.attachments.store_memory import StoreMemory
-from kubeletx_flexvolume.values import StorageVolume
+from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from kubeletx.api import Conflict, KubeletxError, Record, Unavailable
 from plugins.flexvolume.tests.attachments.attachment_model import (

@@ -10,7 +10,7 @@ from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.attachments.editing import TRIES
 from kubeletx_flexvolume.attachments.events import LOCK_BROKEN
 from kubeletx_flexvolume.attachments.garbage import GarbageItem
-from kubeletx_flexvolume.attachments.holder import HolderStatus
+from kubeletx_flexvolume.values import HolderStatus
 
 from kubeletx.api import Conflict, Internal, TimedOut, Unavailable
 from plugins.flexvolume.tests.attachments.attachment_model import (

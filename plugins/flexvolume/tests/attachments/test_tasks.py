@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.attachments.definitions import (
     CLUSTERS,
@@ -18,11 +19,10 @@ from kubeletx_flexvolume.attachments.definitions import (
     cluster_rules,
     lease_rules,
 )
-from kubeletx_flexvolume.attachments.holder import HolderStatus
 from kubeletx_flexvolume.attachments.leader import FIRST_SECONDS
 from kubeletx_flexvolume.attachments.loops import CHECK_SECONDS
 from kubeletx_flexvolume.attachments.record import is_image_record, value_of
-from kubeletx_flexvolume.attachments.tasks import Attachments, AttachmentSettings, make_attachments
+from kubeletx_flexvolume.values import HolderStatus
 
 from kubeletx.api import Conflict, InvalidConfig, PermissionDenied, Unavailable
 from kubeletx.testing import FakeClock

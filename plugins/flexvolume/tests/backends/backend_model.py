@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kubeletx_flexvolume.attachments.holder import Holder
 from kubeletx_flexvolume.mount_table import MountEntry
-from kubeletx_flexvolume.values import StorageVolume
+from kubeletx_flexvolume.values import Holder, StorageVolume
 
 MIB = 1 << 20
 BOOT = "boot-1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends.pools import Pool, Pools
+from kubeletx_flexvolume.commands import Commands
 
 from plugins.flexvolume.tests.fake_programs import FakePrograms
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends import fuse
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.fuse import FuseBackend
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
 from kubeletx_flexvolume.backends.pools import Pools
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import InvalidConfig, Unavailable

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.loop import LoopBackend
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
 from kubeletx_flexvolume.backends.pools import Pools
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import AccessMode
 
 from kubeletx.api import InvalidConfig, NotFound

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
+from kubeletx_flexvolume.commands import Commands
 
 from kubeletx.api import Conflict, Unavailable
 from kubeletx.testing import FakeClock

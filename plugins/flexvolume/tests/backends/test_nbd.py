@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends import nbd
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.nbd import NbdBackend
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import StorageVolume
 
 from kubeletx.api import InvalidConfig, TimedOut, Unavailable

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.mounts import Mounts
 from kubeletx_flexvolume.agent.namespace import MountNamespace
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.nfs import NfsBackend
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import StorageVolume
 
 from kubeletx.api import InvalidConfig

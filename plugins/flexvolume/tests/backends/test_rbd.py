@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends import rbd
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.rbd import RbdBackend
+from kubeletx_flexvolume.commands import Commands
 
 from kubeletx.api import InvalidConfig, NotFound, TimedOut, Unavailable
 from plugins.flexvolume.tests.backends.backend_model import MIB, holder, mount, volume

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.identify import Identifies
 from kubeletx_flexvolume.backends.pools import Pool
 from kubeletx_flexvolume.backends.registry import BackendParts, Backends, build_backends
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import StorageVolume
 
 from kubeletx.api import InvalidConfig

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.backends.backend import Backend
@@ -20,6 +19,7 @@ from kubeletx_flexvolume.backends.nfs import NfsBackend
 from kubeletx_flexvolume.backends.pools import Pool, Pools
 from kubeletx_flexvolume.backends.rbd import RbdBackend
 from kubeletx_flexvolume.backends.sharing import ChecksModes
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import AccessMode, StorageVolume
 
 from kubeletx.api import InvalidConfig

@@ -15,10 +15,9 @@ import msgspec
 
 from kubeletx.api import KubeletxError
 
-from ..attachments.holder import Holder, HolderStatus
 from ..backends.registry import Backends
 from ..mount_table import MountEntry
-from ..values import StorageVolume
+from ..values import Holder, HolderStatus, StorageVolume
 from .journal import Content, Mark, Use, VolumeJournal
 from .paths import TargetPath, check_volume_name, global_directory, parse_target
 

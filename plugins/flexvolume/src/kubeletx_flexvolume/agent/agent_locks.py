@@ -15,7 +15,7 @@ from typing import Final
 
 from kubeletx.api import Conflict, InvalidConfig
 
-from .files import file_stem, private_directory
+from ..files import file_stem, private_directory
 
 _STATE_LOCK: Final = "agent.lock"
 _LONGEST_PID: Final = 20

@@ -27,8 +27,8 @@ from ..blank import (
     problem_with_signature,
     problem_with_wipefs,
 )
+from ..commands import Commands, ProgramResult
 from ..values import StorageVolume
-from .commands import Commands, ProgramResult
 from .namespace import MountNamespace
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ only: new files get the group from its setgid bit.
 
 from __future__ import annotations
 
-from .commands import Commands
+from ..commands import Commands
 from .namespace import MountNamespace
 
 _SECONDS = 30.0

@@ -11,9 +11,8 @@ from typing import Final
 
 import msgspec
 
-from ..attachments.holder import Holder
 from ..backends.backend import AttachedSource
-from ..values import StorageVolume
+from ..values import Holder, StorageVolume
 
 VERSION: Final = 1
 

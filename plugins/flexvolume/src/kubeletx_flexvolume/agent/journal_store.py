@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from .files import HALF_WRITTEN, file_stem, private_directory, replace_file
+from ..files import HALF_WRITTEN, file_stem, private_directory, replace_file
 from .journal import VERSION, VolumeJournal
 
 log = structlog.get_logger(__name__)

@@ -22,24 +22,24 @@ import structlog
 
 from kubeletx.api import BoundedThreadPool, Clock, WhenFull
 
-from ..attachments.tasks import Attachments
+from ..attachments.local import LocalVolumes
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
 from ..backends.registry import BackendParts, Backends, build_backends
+from ..commands import Commands
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
+from ..files import private_directory
 from ..mount_table import read_table
 from .agent_locks import hold_node, hold_state
+from .background import Attachments
 from .calls import DriverCalls, DriverCapabilities
-from .commands import Commands
 from .config import AgentConfig, is_network_file_system
-from .files import private_directory
 from .format import FileSystems
 from .fsgroup import TopDirectory
 from .handshakes import Handshakes
 from .installer import DriverInstaller
 from .journal_store import JournalStore
-from .local import LocalVolumes
 from .mounts import Mounts
 from .namespace import MountNamespace
 from .notify import notify

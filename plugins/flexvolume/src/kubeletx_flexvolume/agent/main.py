@@ -235,10 +235,10 @@ async def _run(config: AgentConfig) -> None:
 
     from ..attachments.clock import LoopClock
     from ..attachments.decision import BreakPolicy
-    from ..attachments.tasks import Attachments, AttachmentSettings, make_attachments
+    from ..attachments.local import LocalVolumes
     from ..backends.registry import Backends
+    from .background import Attachments, AttachmentSettings, make_attachments
     from .lifecycle import StorageAgent
-    from .local import LocalVolumes
 
     clock = LoopClock()
 

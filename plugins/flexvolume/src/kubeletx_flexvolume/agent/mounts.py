@@ -16,8 +16,8 @@ import structlog
 from kubeletx.api import Conflict, TimedOut, Unavailable
 
 from ..backends.backend import AttachedSource, SourceType
+from ..commands import Commands
 from ..mount_table import MountEntry, find_topmost, read_table
-from .commands import Commands
 from .namespace import MountNamespace
 from .paths import open_directory
 

@@ -16,12 +16,11 @@ import structlog
 
 from kubeletx.api import Conflict, TimedOut
 
-from ..attachments.holder import Holder
+from ..attachments.local import LocalVolume
 from ..backends.registry import Backends
-from ..values import MountRequest, StorageVolume
+from ..values import Holder, MountRequest, StorageVolume
 from .adopt import FoundVolume, find_volumes, rebuild_journal
 from .journal import Mark, VolumeJournal
-from .local import LocalVolume
 from .mounts import Mounts
 from .paths import TargetPath, global_directory
 from .plan import StepKind, entered_holders

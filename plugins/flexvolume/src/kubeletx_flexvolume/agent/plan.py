@@ -18,8 +18,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from ..attachments.holder import Holder
 from ..backends.backend import SourceType
+from ..values import Holder
 from .journal import Content, Mark, Use, UseKey, VolumeJournal
 
 

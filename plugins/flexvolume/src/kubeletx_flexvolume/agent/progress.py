@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..attachments.holder import Holder, HolderStatus
 from ..backends.backend import AttachedSource
+from ..values import Holder, HolderStatus
 from .journal import Content, Mark, UseKey, VolumeJournal
 from .plan import Step, StepKind
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from kubeletx.api import Conflict
 
-from .files import private_directory
+from ..files import private_directory
 
 NAME: Final = "agent.sock"
 _NEW: Final = ".agent.sock.new"

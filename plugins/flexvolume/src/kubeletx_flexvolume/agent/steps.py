@@ -12,10 +12,9 @@ import structlog
 from kubeletx.api import Blocking, Conflict, Internal, InvalidPod, KubeletxError, TimedOut
 
 from ..attachments.book import AttachmentBook
-from ..attachments.holder import Holder, HolderStatus
 from ..backends.backend import AttachedSource, SourceType
 from ..backends.registry import Backends
-from ..values import AccessMode, MountRequest, StorageVolume
+from ..values import AccessMode, Holder, HolderStatus, MountRequest, StorageVolume
 from .format import FileSystems
 from .fsgroup import TopDirectory
 from .journal import Use, VolumeJournal

@@ -23,8 +23,7 @@ import structlog
 from kubeletx.api import Blocking, Clock, Conflict, Internal, KubeletxError, Unavailable
 from kubeletx.api.backoff import Backoff
 
-from ..attachments.holder import Holder
-from ..values import MountRequest, StorageVolume
+from ..values import Holder, MountRequest, StorageVolume
 from .callers import MountCallers
 from .journal import Mark, Use, UseKey, VolumeJournal
 from .journal_store import JournalStore

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..values import StorageVolume
-from .holder import Holder, HolderStatus
+from ..values import Holder, HolderStatus, StorageVolume
 
 
 class AttachmentBook(Protocol):

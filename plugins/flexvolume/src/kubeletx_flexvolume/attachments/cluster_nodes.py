@@ -14,7 +14,7 @@ from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.meta import ApiStruct, ListMeta, ObjectMeta
 
-from .holder import Holder
+from ..values import Holder
 from .proofs import OUT_OF_SERVICE, StorageNode
 
 STATEFUL_SET = "StatefulSet"

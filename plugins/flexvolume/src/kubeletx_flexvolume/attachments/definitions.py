@@ -17,9 +17,8 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube.client import Resource
 from kubeletx.kube.records import definition
 
-from ..values import AccessMode
+from ..values import AccessMode, HolderStatus
 from .garbage import MAX_ITEMS
-from .holder import HolderStatus
 from .record import MAX_ENTRIES
 
 Json = dict[str, Any]

@@ -15,11 +15,11 @@ import structlog
 
 from kubeletx.api import Conflict, KubeletxError
 
-from ..agent.local import LocalVolume, LocalVolumes
 from .editing import RecordEditor
 from .events import LOGGED, AttachmentEvents
 from .guard import VolumeGuard
 from .list_worker import AT_ONCE, DROP_SECONDS, Dropper
+from .local import LocalVolume, LocalVolumes
 from .record_book import RecordBook, lost_holders
 from .store_memory import StoreMemory
 

@@ -20,12 +20,11 @@ import structlog
 
 from kubeletx.api import KubeletxError
 
-from ..agent.local import LocalVolumes
 from ..backends.backend import Backend
-from ..values import StorageVolume
+from ..values import Holder, StorageVolume
 from .deadlines import within
 from .decision import BreakPolicy
-from .holder import Holder
+from .local import LocalVolumes
 from .nodes import NodeDirectory
 from .proofs import Proof, StorageNode, is_same_pod, proof_from_facts
 from .record import AttachmentEntry, EntryKey

@@ -22,13 +22,13 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, Unavailable
 
-from ..agent.local import LocalVolumes
 from ..values import StorageVolume
 from .deadlines import within
 from .editing import RecordEditor
 from .events import LOGGED, NOT_REMOVED, AttachmentEvents
 from .garbage import GarbageItem, GarbageLists, Items, is_outdated
 from .guard import VolumeGuard
+from .local import LocalVolumes
 from .record import AttachmentEntry
 
 log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from .holder import Holder
+from ..values import Holder
 from .record import EntryKey
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"

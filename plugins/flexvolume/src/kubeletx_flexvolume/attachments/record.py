@@ -20,8 +20,7 @@ import msgspec
 
 from kubeletx.api import Internal, Record
 
-from ..values import IMAGE_RECORD, AccessMode, StorageVolume
-from .holder import Holder
+from ..values import IMAGE_RECORD, AccessMode, Holder, StorageVolume
 
 EntryKey = tuple[str, str, str]
 """Identity of an entry within its record: node, boot ID, mount directory."""

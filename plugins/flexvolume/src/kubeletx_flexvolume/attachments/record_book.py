@@ -26,10 +26,9 @@ import structlog
 
 from kubeletx.api import Clock, Conflict, KubeletxError, Record, TimedOut, Unavailable
 
-from ..agent.local import LocalVolume, LocalVolumes
 from ..backends.backend import Backend
 from ..backends.sharing import ChecksModes
-from ..values import AccessMode, StorageVolume
+from ..values import AccessMode, Holder, HolderStatus, StorageVolume
 from .deadlines import within
 from .decision import (
     AlreadyEntered,
@@ -47,8 +46,8 @@ from .events import LOCK_BROKEN, AttachmentEvents
 from .fencing import ProofSearch
 from .garbage import GarbageLists, item_of, rfc3339
 from .guard import VolumeGuard
-from .holder import Holder, HolderStatus
 from .listing import all_pages
+from .local import LocalVolume, LocalVolumes
 from .modes import VolumeLookup
 from .nodes import NodeDirectory
 from .proofs import Proof, Proofs, StorageNode, proof_from_facts

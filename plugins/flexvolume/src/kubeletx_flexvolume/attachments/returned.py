@@ -12,12 +12,12 @@ import structlog
 
 from kubeletx.api import KubeletxError
 
-from ..agent.local import LocalVolumes
 from .deadlines import within
 from .editing import RecordEditor
 from .guard import VolumeGuard
 from .list_worker import DROP_SECONDS, OwnNode, known_volume
 from .listing import all_pages, origins_of
+from .local import LocalVolumes
 from .record import AttachmentEntry, Entries, find_entry, is_image_record, without
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from typing import Final
 
 from kubeletx.api import BoundedThreadPool, Unavailable, WhenFull
 
-from ..agent.files import replace_file
+from ..files import replace_file
 
 FILE_NAME: Final = "records-store"
 """Name of the file in the agent's state directory."""

@@ -11,8 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..attachments.holder import Holder
-from ..values import StorageVolume
+from ..values import Holder, StorageVolume
 
 
 class SourceType(enum.Enum):

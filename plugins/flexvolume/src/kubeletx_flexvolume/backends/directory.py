@@ -13,9 +13,8 @@ from typing import Final
 
 from kubeletx.api import Blocking
 
-from ..attachments.holder import Holder
 from ..mount_table import MountEntry
-from ..values import StorageVolume
+from ..values import Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .pools import Pools
 

@@ -20,11 +20,10 @@ import structlog
 
 from kubeletx.api import Blocking, KubeletxError, Unavailable
 
-from ..agent.commands import Commands
-from ..agent.files import file_stem, private_directory, replace_file
-from ..attachments.holder import Holder
+from ..commands import Commands
+from ..files import file_stem, private_directory, replace_file
 from ..mount_table import MountEntry, find_topmost
-from ..values import AccessMode, StorageVolume
+from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .daemons import daemons_of, end_daemon, is_running, pid_of
 from .file_locks import is_locked

@@ -11,9 +11,8 @@ from typing import Final
 
 from kubeletx.api import Blocking
 
-from ..attachments.holder import Holder
 from ..mount_table import MountEntry
-from ..values import AccessMode, StorageVolume
+from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .loop_devices import LoopDevices
 from .pools import Pools

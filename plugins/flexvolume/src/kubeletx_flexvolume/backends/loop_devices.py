@@ -15,7 +15,7 @@ import msgspec
 
 from kubeletx.api import Clock, Conflict, Unavailable
 
-from ..agent.commands import Commands
+from ..commands import Commands
 
 _SYS_BLOCK: Final = Path("/sys/block")
 _DELETED: Final = " (deleted)"

@@ -18,10 +18,9 @@ from typing import Final
 
 from kubeletx.api import Blocking, Unavailable
 
-from ..agent.commands import Commands
-from ..agent.files import file_stem, private_directory, replace_file
-from ..attachments.holder import Holder
-from ..values import AccessMode, StorageVolume
+from ..commands import Commands
+from ..files import file_stem, private_directory, replace_file
+from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOST, PORT, check_word, parameter
 from .sharing import check_one_writer

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..attachments.holder import Holder
 from ..mount_table import MountEntry
-from ..values import StorageVolume
+from ..values import Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOST, PATH, check_word, parameter
 

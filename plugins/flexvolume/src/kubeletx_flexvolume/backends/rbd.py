@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from kubeletx.api import NotFound, Unavailable
 
-from ..agent.commands import SECRET_FILE, Commands, ProgramResult
-from ..attachments.holder import Holder
+from ..commands import SECRET_FILE, Commands, ProgramResult
 from ..mount_table import MountEntry
-from ..values import AccessMode, StorageVolume
+from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOSTS, WORD, check_word, parameter
 from .sharing import check_one_writer

@@ -10,7 +10,7 @@ import msgspec
 
 from kubeletx.api import Blocking, Clock, InvalidConfig
 
-from ..agent.commands import Commands
+from ..commands import Commands
 from ..mount_table import MountEntry
 from ..values import StorageVolume
 from . import directory, fuse, loop, nbd, nfs, rbd

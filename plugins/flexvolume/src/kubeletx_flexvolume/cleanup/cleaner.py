@@ -16,10 +16,10 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, TimedOut
 
-from ..agent.local import LocalVolumes
 from ..attachments.deadlines import wait_for_event, within
 from ..attachments.editing import RecordEditor
 from ..attachments.events import AttachmentEvents
+from ..attachments.local import LocalVolumes
 from ..attachments.record import without
 from ..values import StorageVolume
 from .clusters import ClusterState, StorageCluster

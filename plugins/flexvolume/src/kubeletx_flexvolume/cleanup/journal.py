@@ -14,7 +14,7 @@ import structlog
 
 from kubeletx.api import BoundedThreadPool, Internal, Unavailable, WhenFull
 
-from ..agent.files import replace_file
+from ..files import replace_file
 from .sequence import VolumeCleanup
 
 log = structlog.get_logger(__name__)

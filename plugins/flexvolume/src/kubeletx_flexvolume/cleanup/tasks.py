@@ -1,4 +1,4 @@
-"""`make_cleanup`: the clean-up of deleted storage clusters, as parts of `attachments.tasks`."""
+"""`make_cleanup`: the clean-up of deleted storage clusters, as parts of `agent.background`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from kubeletx.api import Clock
 
-from ..agent.local import LocalVolumes
 from ..attachments.editing import RecordEditor
+from ..attachments.local import LocalVolumes
 from ..attachments.stores import Stores
 from ..values import StorageVolume
 

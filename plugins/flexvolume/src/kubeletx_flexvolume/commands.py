@@ -4,9 +4,12 @@
        └─ deadline ─► SIGINT ─ grace ─► SIGKILL ─ grace ─► it hangs in the kernel
 
 A program runs in a process group of its own, which gets the signals. Its output goes to files in memory, so that a
-child that keeps the output open delays nothing. A program that survives SIGKILL keeps the lock of its volume (`locks`).
+child that keeps the output open delays nothing. A program that survives SIGKILL keeps the lock of its volume (`hold_lock`).
 It also keeps running if the waiting task is cancelled: that happens only at the agent's end, when half of a mkfs would
 be worse.
+
+A program inherits the open lock file of its volume. The kernel drops the lock when the last process that has the file
+open has ended. So the volume remains locked also if the agent that started the program was killed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import msgspec
 
 from kubeletx.api import TimedOut, Unavailable
 
-from .locks import hold_lock
+from .files import file_stem
 
 GRACE_SECONDS: Final = 15.0
 SECRET_FILE: Final = "/proc/self/fd/4"
@@ -39,6 +42,8 @@ _USAGE: Final = " Usage: "
 _KILL_SECONDS: Final = 3.0
 _FIRST_FREE: Final = 10
 _LOCK, _SECRET = 3, 4
+_PROC: Final = Path("/proc")
+_LONGEST_COMMAND: Final = 200
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -232,3 +237,51 @@ def _high(descriptor: int) -> Iterator[int]:
 
 def _content(descriptor: int) -> str:
     return os.pread(descriptor, _MAX_OUTPUT, 0).decode(errors="replace")
+
+
+@contextlib.contextmanager
+def hold_lock(directory: Path, volume: str) -> Iterator[int]:
+    """Hold the lock file of the volume, and yield its descriptor for programs to inherit.
+
+    Raises Unavailable, which names the process, if another one holds it.
+    """
+    path = directory / f"{file_stem(volume)}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unavailable(f"volume {volume} is locked by {_holder(path)}, which has not ended") from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    """Describe the processes that have the lock file open, without this one."""
+    wanted = path.stat()
+    found = []
+    for process in _PROC.iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid() and _has_open(process, wanted):
+            found.append(f"PID {process.name} ({_command(process)})")
+    return ", ".join(found) or "a process that is not visible here"
+
+
+def _has_open(process: Path, wanted: os.stat_result) -> bool:
+    try:
+        for one in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(one.stat(), wanted):
+                    return True
+    except OSError:  # the process has ended
+        pass
+    return False
+
+
+def _command(process: Path) -> str:
+    try:
+        words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        text = b" ".join(words).decode(errors="replace") or (process / "comm").read_text().strip()
+    except OSError:
+        return "ended"
+    return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND]}..."

@@ -10,8 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..attachments.holder import Holder
-from ..values import StorageVolume
+from ..values import Holder, StorageVolume
 
 
 class LocalVolume(msgspec.Struct, frozen=True, kw_only=True):

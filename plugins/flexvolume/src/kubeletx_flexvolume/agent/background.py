@@ -22,25 +22,25 @@ import msgspec
 
 from kubeletx.api import Clock
 
-from ..agent.local import LocalVolumes
+from ..attachments import loops
+from ..attachments.decision import BreakPolicy
+from ..attachments.editing import Draw, RecordEditor, record_editor
+from ..attachments.entry_check import EntryCheck
+from ..attachments.fencing import ProofSearch, SearchTools
+from ..attachments.garbage import GarbageLists
+from ..attachments.guard import VolumeGuard
+from ..attachments.leader import Work, lead, scan_daily
+from ..attachments.list_worker import ListWorker, OwnNode
+from ..attachments.local import LocalVolumes
+from ..attachments.nodes import SILENT_SECONDS
+from ..attachments.record_book import BookTools, RecordBook
+from ..attachments.returned import ReturnedEntries
+from ..attachments.stale import Scanner
+from ..attachments.store_memory import FILE_NAME, StoreMemory
+from ..attachments.stores import Stores, open_stores
 from ..backends.backend import Backend
 from ..cleanup.tasks import Cleanup, make_cleanup
 from ..values import StorageVolume
-from . import loops
-from .decision import BreakPolicy
-from .editing import Draw, RecordEditor, record_editor
-from .entry_check import EntryCheck
-from .fencing import ProofSearch, SearchTools
-from .garbage import GarbageLists
-from .guard import VolumeGuard
-from .leader import Work, lead, scan_daily
-from .list_worker import ListWorker, OwnNode
-from .nodes import SILENT_SECONDS
-from .record_book import BookTools, RecordBook
-from .returned import ReturnedEntries
-from .stale import Scanner
-from .store_memory import FILE_NAME, StoreMemory
-from .stores import Stores, open_stores
 
 
 class AttachmentSettings(msgspec.Struct, frozen=True, kw_only=True):
