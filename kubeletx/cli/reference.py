@@ -5,7 +5,6 @@ A test compares the page with the generated text.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 
 import click
@@ -13,8 +12,7 @@ import click
 from kubeletx.agent.config.kubelet import KubeletOption
 from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
-from kubeletx.agent.config.settings import ENDPOINT_KEYS, SETTINGS, Setting
-from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.agent.config.tree import SETTINGS, Setting
 
 from .main import COMMANDS, cli
 from .options.exit_codes import ExitCode
@@ -86,9 +84,9 @@ def _flag(setting: Setting) -> str:
 
 
 def _default(setting: Setting) -> str:
-    if setting.path in ENDPOINT_KEYS:
+    if setting.single:
         return ""
-    shown = setting.kind.show(operator.attrgetter(setting.path)(AgentConfig()))
+    shown = setting.kind.show(setting.default)
     if isinstance(shown, dict):
         shown = ", ".join(f"{key}: {value}" for key, value in shown.items())
     if isinstance(shown, list):

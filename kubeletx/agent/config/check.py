@@ -16,8 +16,7 @@ from kubeletx.runtimes.images.verification import NEVER_ALLOWLISTED, check_patte
 from kubeletx.server.access.ciphers import CIPHERS, TLS13_CIPHERS
 
 from .ports import kubelet_port
-from .settings import BY_PATH
-from .tree import AgentConfig, UnusedSetting
+from .tree import BY_PATH, AgentConfig, UnusedSetting
 
 _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 _SIGNALS_FIX: Final = f"use one of {', '.join(sorted(SIGNALS))}"

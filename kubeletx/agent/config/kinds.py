@@ -154,14 +154,13 @@ class Integer(msgspec.Struct, frozen=True):
 class Duration(msgspec.Struct, frozen=True):
     """Kind of a duration in Go's syntax, such as 1m30s; parsed to seconds.
 
-    `low`, `high`: bounds in seconds. `zero_means`: seconds that are used instead of 0, since the kubelet treats a
-    duration of zero as "not set"; None: 0 is a normal value. `nullable`: null in the file means "not set"; a kubelet
+    `low`, `high`: bounds in seconds. `zero_is_unset`: the default is used instead of 0, as by a kubelet. `nullable`: null in the file means "not set"; a kubelet
     accepts that for few durations. `forgives_negative`: a negative duration in the file means "not set".
     """
 
     low: float = 0.0
     high: float = float("inf")
-    zero_means: float | None = None
+    zero_is_unset: bool = False
     nullable: bool = True
     forgives_negative: bool = False
     word: str = "DURATION"
@@ -176,12 +175,15 @@ class Duration(msgspec.Struct, frozen=True):
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> float:
-        """Parse a duration in Go's syntax; returns seconds. Raises ValueError if it is out of bounds."""
+        """Parse a duration in Go's syntax; returns seconds. Raises ValueError if it is out of bounds.
+
+        With `zero_is_unset`, 0 is within the bounds, and the caller uses the default instead.
+        """
         from kubeletx.kube.text.duration import format_duration, parse_duration
 
         seconds = parse_duration(text)
-        if seconds == 0 and self.zero_means is not None:
-            return self.zero_means
+        if seconds == 0 and self.zero_is_unset:
+            return seconds
         if not self.low <= seconds <= self.high:
             limit = (
                 f"at least {format_duration(self.low)}"
@@ -496,7 +498,7 @@ def is_unset(kind: SettingKind, value: object) -> bool:
     if isinstance(kind, Duration):
         from kubeletx.kube.text.duration import parse_duration
 
-        if not isinstance(value, str) or kind.zero_means is None:
+        if not isinstance(value, str) or not kind.zero_is_unset:
             return False
         if kind.forgives_negative and value.startswith("-"):
             return parse_duration(value[1:]) >= 0

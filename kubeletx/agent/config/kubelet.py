@@ -1,6 +1,6 @@
 """`KubeletOption`: a setting of the kubelet that has no effect in kubeletx.
 
-- `settings.SETTINGS` has the kubelet's settings that have an effect.
+- `tree.SETTINGS` has the kubelet's settings that have an effect.
 - `kubelet_options` has those without an effect. The two tables cover every flag and every KubeletConfiguration field of
   kubelet v1.36; a test compares them with the kubelet's own list.
 - `kubelet_legacy` has flags of kubelets since v1.15 that v1.36 no longer has.

@@ -2,7 +2,7 @@
 
 With an old command line the agent either starts, or refuses to start and gives the reason. A removed flag whose field
 v1.36 still has is in `kubelet_options`, not here. An old flag that has an effect, such as --register-schedulable, is in
-`settings`.
+`tree`.
 
 Source: kubelet v1.15 to v1.35, cmd/kubelet/app/options; kubernetes CHANGELOG-1.15 to 1.35.
 """

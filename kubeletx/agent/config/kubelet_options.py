@@ -42,7 +42,7 @@ def _refused(field: str, flag: str, kind: SettingKind, words: str, *silent: obje
 _MANAGERS: Final = (
     _refused("cpuManagerPolicy", "cpu-manager-policy", _TEXT, _PINS_NOTHING, "none"),
     _refused("cpuManagerPolicyOptions", "cpu-manager-policy-options", Pairs(), _PINS_NOTHING),
-    _option("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", Opaque(like=Duration(zero_means=10.0, nullable=False, forgives_negative=True)),
+    _option("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", Opaque(like=Duration(zero_is_unset=True, nullable=False, forgives_negative=True)),
             "no CPUs are pinned, so nothing is reconciled", "0s", "10s"),
     _refused("memoryManagerPolicy", "memory-manager-policy", _TEXT, _PINS_NOTHING, "None"),
     _refused("reservedMemory", "reserved-memory", Opaque(),

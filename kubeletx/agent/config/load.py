@@ -4,7 +4,7 @@ The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JS
 ``kubeletx:``. A drop-in directory contains ``*.conf`` files of the same format, also in subdirectories; they are read
 in order of name. Later values replace earlier ones; maps are merged key by key. All mistakes are raised together.
 
-Keys and flags are looked up in `settings`, then among the kubelet's settings that have no effect (`kubelet_options`);
+Keys and flags are looked up in `tree.SETTINGS`, then among the kubelet's settings that have no effect (`kubelet_options`);
 an unknown key is refused. Lists of endpoints are not replaced: those of flags come before those of files (DECISIONS 2).
 """
 
@@ -21,16 +21,19 @@ from kubeletx.kube.text.yaml import YamlError, parse_documents
 from kubeletx.runtimes.endpoints.problems import raise_all
 
 from .check import check, dropped_servers, unenforced
-from .kinds import SettingKind, is_unset
+from .kinds import Duration, SettingKind, is_unset
 from .kubelet import KubeletOption
 from .kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from .kubelet_words import KUBELET_ROOT
-from .settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, Setting
 from .tree import (
+    BY_FLAG,
+    BY_KEY,
     DEFAULT_EVICTION_HARD,
+    ENDPOINT_KEYS,
     KUBELET_PROCESS,
     AgentConfig,
     EndpointText,
+    Setting,
     UnusedSetting,
 )
 
@@ -317,7 +320,8 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
             continue
         read = _read_texts(name, setting.kind, texts, values)
         if read is not _UNREADABLE:
-            values.put(setting, read, origin)
+            is_default = isinstance(setting.kind, Duration) and setting.kind.zero_is_unset and read == 0
+            values.put(setting, setting.default if is_default else read, origin)
 
 
 def _read_texts(name: str, kind: SettingKind, texts: Sequence[str], values: _Values) -> Any:

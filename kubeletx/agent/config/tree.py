@@ -1,25 +1,82 @@
-"""`AgentConfig`: the typed configuration of the agent, which is read once at start.
+"""`AgentConfig`: the typed configuration of the agent, which is read once at start, and `SETTINGS`, the table of its fields.
 
-Fields that exist in the kubelet's configuration have its name (in snake_case), meaning and default unless they say
-otherwise; kubeletx adds fields of its own. `settings.SETTINGS` has the key in the configuration file and the flag of
-each field. `load.load_config` builds the configuration from defaults, file, drop-in directory and flags, in that order.
+Each field says its key in the configuration file, its flag, its help text and its default, and nothing else does: the
+flags, ``kubeletx config view``, the checks of the configuration file and the reference of the command line all come
+from here. A key that begins with ``kubeletx.`` exists only in kubeletx; any other key is a field of
+KubeletConfiguration (kubelet.config.k8s.io/v1beta1) with the same meaning and, unless the field says otherwise, the same
+default. `load.load_config` builds the configuration from defaults, file, drop-in directory and flags, in that order.
 
-Units are in the names: seconds are floats, sizes are bytes. None means "not set"; each field documents the effect of
-None.
+Units are in the names: seconds are floats, sizes are bytes. None means "not set".
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: `_settings` reads the annotations as values. The two types in quotes are
+# never evaluated, so that ``--help`` does not import their packages.
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from kubeletx.kube.types.node import Taint
-from kubeletx.node.shutdown import ShutdownGroup
-from kubeletx.runtimes.images.verification import NEVER_PRELOADED
+from kubeletx.runtimes.images.verification import NEVER_PRELOADED, POLICIES
 
-from .kubelet_words import VOLUME_PLUGIN_DIR
+from .kinds import (
+    Boolean,
+    Choice,
+    Duration,
+    HeaderMap,
+    Integer,
+    Items,
+    Pairs,
+    PathKind,
+    PriorityGraces,
+    SettingKind,
+    Size,
+    String,
+    Tables,
+    Taints,
+)
+from .kubelet_words import EXTERNAL, VOLUME_PLUGIN_DIR
+
+if TYPE_CHECKING:
+    from kubeletx.kube.types.node import Taint
+    from kubeletx.node.shutdown import ShutdownGroup
+
+PORT: Final = Integer(low=0, high=65535)
+PERCENT: Final = Integer(low=0, high=100)
+PERIOD: Final = Duration(zero_is_unset=True, nullable=False, forgives_negative=True)
+"""A duration of the kubelet: zero and negative values mean its default."""
+BY_TYPE: Final = String()
+_KINDS: Final[dict[object, SettingKind]] = {
+    bool: Boolean(),
+    int: Integer(),
+    float: Duration(),
+    str: String(),
+    str | None: String(optional=True),
+    Path | None: PathKind(),
+    dict[str, str]: Pairs(),
+    tuple[str, ...]: Items(),
+}
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting: its key, flag, help text and values. It annotates its field of `AgentConfig`.
+
+    `key`: its key in the configuration file, empty if it has only a flag. `flag`: its flag without dashes, empty if it
+    has only a key. `kind`: parses and formats its values; `BY_TYPE`: the usual kind of the field's type.
+    """
+
+    key: str
+    flag: str
+    help: str
+    kind: SettingKind = BY_TYPE
+    short: str = ""
+    """One-letter form of the flag; empty if there is none."""
+    single: str = ""
+    """The kubelet's key for a single endpoint, of a list of endpoints. If the flag is given, this key is ignored."""
+    path: str = ""
+    """The field's place in `AgentConfig`, such as ``node.max_pods``. `SETTINGS` has this and `default` from the field."""
+    default: Any = None
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,258 +100,293 @@ class EndpointText(Section, frozen=True, kw_only=True):
         return f"{self.origin}: {self.key}" if self.key else ""
 
 
+# fmt: off
 class RuntimeSettings(Section, frozen=True, kw_only=True):
     """Settings of the runtimes and of the agent's calls to them."""
 
-    endpoints: tuple[EndpointText, ...] = ()
-    """Endpoints in the order flags, configuration file, drop-ins by file name.
+    endpoints: Annotated[tuple[EndpointText, ...], Setting("kubeletx.containerRuntimeEndpoints", "container-runtime-endpoint",
+        "Runtimes as type:name:url joined by ';' (repeatable); the first of a type is its default. Default: "
+        "the first well-known CRI socket that exists.",
+        Items(), single="containerRuntimeEndpoint")] = ()
+    """In the order flags, configuration file, drop-ins by file name; the first of a workload type is its default.
 
-    The first runtime of a workload type is the default of that type. Empty: the agent looks for the well-known CRI
-    sockets, unless there are drop-in files of runtimes.
+    Empty: the agent looks for the well-known CRI sockets, unless there are drop-in files of runtimes.
     """
-    image_endpoints: tuple[EndpointText, ...] = ()
-    """Endpoints of separate image services, in the same syntax. A runtime without one serves its images itself."""
-    request_timeout_seconds: float = 120.0
-    """Deadline of every call to a runtime except pulls, logs, exec and attach (kubelet: 2m)."""
-    health_grace_seconds: float = 10.0
-    """Time without an answer to health calls after which a runtime is not ready (kubelet: 30s, fixed)."""
-    classes: dict[str, str] = {}
-    """RuntimeClass name → NAME or NAME--HANDLER: the name of a runtime of this node, and one of its handlers."""
-    plugins: dict[str, dict[str, Any]] = {}
-    """Runtime kind or registered name → the plugin's own settings; checked at start against the type it declares."""
-    plugin_isolation: dict[str, str] = {}
-    """Runtime kind or registered name → process or none; of a kind, for its endpoints without ``isolation=``."""
-    share_runtime: bool = False
-    """Start even if a kubelet uses one of the same CRI sockets."""
+    image_endpoints: Annotated[tuple[EndpointText, ...], Setting("kubeletx.imageServiceEndpoints", "image-service-endpoint",
+        "Image services that are not on the socket of their runtime, in the same form (repeatable).",
+        Items(), single="imageServiceEndpoint")] = ()
+    request_timeout_seconds: Annotated[float, Setting("runtimeRequestTimeout", "runtime-request-timeout",
+        "Deadline of runtime calls, except pulls, logs, exec and attach.", PERIOD)] = 120.0
+    health_grace_seconds: Annotated[float, Setting("kubeletx.runtimeHealthGracePeriod", "runtime-health-grace-period",
+        "How long a runtime may fail to answer before it is unreachable and not ready.")] = 10.0
+    """The kubelet's is fixed: 30s."""
+    classes: Annotated[dict[str, str], Setting("kubeletx.runtimeClasses", "",
+        "RuntimeClass name to NAME or NAME--HANDLER of a runtime.")] = {}
+    plugins: Annotated[dict[str, dict[str, Any]], Setting("kubeletx.plugins", "",
+        "Settings of plugins, by kind or registered name.", Tables())] = {}
+    plugin_isolation: Annotated[dict[str, str], Setting("kubeletx.pluginIsolation", "",
+        "Name that a plugin registers to process (own process) or none (agent's process); isolation= in the "
+        "URL overrides it.")] = {}
+    share_runtime: Annotated[bool, Setting("kubeletx.shareRuntime", "share-runtime",
+        "Start even if a kubelet uses one of the CRI sockets. That kubelet removes pods that it did not start.")] = False
 
 
 class PluginSettings(Section, frozen=True, kw_only=True):
-    """Settings of plugins. Deadlines for calls to runtimes are in `RuntimeSettings`.
+    """Settings of plugins. Deadlines for calls to runtimes are in `RuntimeSettings`."""
 
-    `disabled`: names of plugins, or of their distributions, that are not imported. `variables`: names of environment
-    variables that processes of plugins get beside the usual ones. `pod_source_sync_seconds`: a pod
-    source that has not delivered all its pods within this time is reported as degraded. `volume_seconds`: deadline of
-    a volume driver's preparation, release or expansion of one volume. `stall_seconds`: time for which
-    the plugin of a runtime may block the agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its
-    next start isolates the runtime) or ``log``. `memory_limit_bytes`, `process_limit`, `cpu_weight`: of the child process
-    of one distribution, with all processes that it starts; the weight is that of cgroup v2, 100 the kernel's default.
-    """
-
-    disabled: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    health_check_seconds: float = 10.0
-    admission_check_seconds: float = 5.0
-    pod_source_sync_seconds: float = 60.0
-    panel_seconds: float = 10.0
-    volume_seconds: float = 120.0
-    stall_seconds: float = 30.0
-    stall_action: str = "restart"
-    memory_limit_bytes: int = 512 * 1024 * 1024
-    process_limit: int = 512
-    cpu_weight: int = 100
+    disabled: Annotated[tuple[str, ...], Setting("kubeletx.disabledPlugins", "disable-plugin",
+        "Plugins that are not imported, by name of the plugin or of its distribution (repeatable).",
+        Items(word="NAME"))] = ()
+    variables: Annotated[tuple[str, ...], Setting("kubeletx.pluginEnvironment", "",
+        "Environment variables that plugin processes inherit in addition to PATH, HOME, LANG, TZ and proxy settings.")] = ()
+    health_check_seconds: Annotated[float, Setting("kubeletx.pluginHealthCheckTimeout", "",
+        "Deadline of one health check of a plugin.", Duration(zero_is_unset=True))] = 10.0
+    admission_check_seconds: Annotated[float, Setting("kubeletx.pluginAdmissionCheckTimeout", "",
+        "Deadline of one plugin's review of a new pod.", Duration(zero_is_unset=True))] = 5.0
+    pod_source_sync_seconds: Annotated[float, Setting("kubeletx.pluginPodSourceSyncTimeout", "",
+        "How long a plugin's pod source may take to set all its pods before it counts as degraded.",
+        Duration(zero_is_unset=True))] = 60.0
+    panel_seconds: Annotated[float, Setting("kubeletx.pluginPanelTimeout", "",
+        "Deadline of one panel of a plugin.", Duration(zero_is_unset=True))] = 10.0
+    volume_seconds: Annotated[float, Setting("kubeletx.pluginVolumeTimeout", "",
+        "Deadline of a volume driver's preparation, release or expansion of one volume.",
+        Duration(zero_is_unset=True))] = 120.0
+    stall_seconds: Annotated[float, Setting("kubeletx.pluginStallTimeout", "",
+        "How long the plugin of a runtime may block the agent before pluginStallAction is taken.",
+        Duration(zero_is_unset=True))] = 30.0
+    stall_action: Annotated[str, Setting("kubeletx.pluginStallAction", "",
+        "restart: end the agent; its next start runs that plugin in a process of its own. log: only log and dump.",
+        Choice(("restart", "log")))] = "restart"
+    memory_limit_bytes: Annotated[int, Setting("kubeletx.pluginMemoryLimit", "",
+        "Memory of the process of one distribution's plugins, except runtimes, with everything that it "
+        "starts.", Size())] = 512 * 1024 * 1024
+    process_limit: Annotated[int, Setting("kubeletx.pluginProcessLimit", "",
+        "Most processes and threads of the process of one distribution's plugins, with everything that it "
+        "starts.", Integer(low=16))] = 512
+    cpu_weight: Annotated[int, Setting("kubeletx.pluginCPUWeight", "",
+        "CPU weight of the process of one distribution's plugins, as in cgroup v2; 100 is the weight of other "
+        "services.", Integer(low=1, high=10_000))] = 100
 
 
 class SourceSettings(Section, frozen=True, kw_only=True):
     """Settings of the sources of static pods: manifest files and a manifest URL."""
 
-    pod_manifest_path: Path | None = None
-    """Directory or file of static pod manifests; None: the agent reads no manifest files."""
-    manifest_url: str | None = None
-    """URL of static pod manifests; None: the agent reads no manifests from a URL."""
-    manifest_url_headers: dict[str, tuple[str, ...]] = {}
-    """Additional headers of requests to `manifest_url`; their values are never printed."""
-    file_check_seconds: float = 20.0
-    """Interval at which the manifests are listed again, in addition to inotify (kubelet: 20s)."""
-    http_check_seconds: float = 20.0
-    """Interval of requests to `manifest_url` (kubelet: 20s)."""
+    pod_manifest_path: Annotated[Path | None, Setting("staticPodPath", "pod-manifest-path",
+        "Directory of static pod manifests, or one file.")] = None
+    manifest_url: Annotated[str | None, Setting("staticPodURL", "manifest-url",
+        "URL of a static pod manifest.")] = None
+    manifest_url_headers: Annotated[dict[str, tuple[str, ...]], Setting("staticPodURLHeader", "manifest-url-header",
+        "HTTP header for --manifest-url, as Name:value (repeatable).", HeaderMap())] = {}
+    file_check_seconds: Annotated[float, Setting("fileCheckFrequency", "file-check-frequency",
+        "How often manifests are listed; changes are also noticed at once by inotify.", PERIOD)] = 20.0
+    http_check_seconds: Annotated[float, Setting("httpCheckFrequency", "http-check-frequency",
+        "How often --manifest-url is requested.", PERIOD)] = 20.0
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
     """Settings of the connection to the API server, and of the Node object."""
 
-    kubeconfig: Path | None = None
-    """Kubeconfig of the node; None: the node is in no cluster."""
-    bootstrap_kubeconfig: Path | None = None
-    """Kubeconfig that requests the node's certificate while `kubeconfig` is missing or its certificate has expired.
-
-    None: no certificate is requested.
-    """
-    rotate_certificates: bool = False
-    """Renew the client certificate after 70 to 90 % of its life."""
-    server_tls_bootstrap: bool = False
-    """Request the serving certificate of the kubelet's API from the cluster; each request must be approved there."""
-    taint_kubeconfig: Path | None = None
-    """Kubeconfig of an identity that may change the node's taints, which a node itself may not.
+    kubeconfig: Annotated[Path | None, Setting("kubeletx.kubeconfig", "kubeconfig",
+        "Address of the API server and credentials of the node. Without it the node belongs to no cluster.")] = None
+    bootstrap_kubeconfig: Annotated[Path | None, Setting("kubeletx.bootstrapKubeconfig", "bootstrap-kubeconfig",
+        "Used to request the node's certificate if --kubeconfig does not exist; that file is then written.")] = None
+    rotate_certificates: Annotated[bool, Setting("rotateCertificates", "rotate-certificates",
+        "Request a new client certificate from the cluster before the current one expires.")] = False
+    server_tls_bootstrap: Annotated[bool, Setting("serverTLSBootstrap", "rotate-server-certificates",
+        "Request the certificate of --port from the cluster and renew it; each request must be approved.")] = False
+    register_node: Annotated[bool, Setting("registerNode", "register-node",
+        "Create the Node object in the API server; false: it must exist.")] = True
+    register_deleted_node: Annotated[bool, Setting("kubeletx.registerDeletedNode", "register-deleted-node",
+        "Register a Node again at once when it is deleted; false: at the next start.")] = False
+    register_schedulable: Annotated[bool, Setting("kubeletx.registerSchedulable", "register-schedulable",
+        "Register the node so that pods may be scheduled to it at once.")] = True
+    register_with_taints: Annotated["tuple[Taint, ...]", Setting("registerWithTaints", "register-with-taints",
+        "Taints that the Node gets when it is registered, as key=value:effect,...", Taints())] = ()
+    taint_kubeconfig: Annotated[Path | None, Setting("kubeletx.taintKubeconfig", "taint-kubeconfig",
+        "Credentials for taints of workload types that have no ready runtime (deploy/taints.yaml).")] = None
+    """Of an identity that may change the node's taints, which a node itself may not.
 
     None: the taints are set only when the node is registered.
     """
-    register_node: bool = True
-    register_deleted_node: bool = False
-    """True: a Node that is deleted while the agent runs is registered again at once, without its cordon and taints.
-
-    False: at the next start of the agent, as by a kubelet.
-    """
-    register_schedulable: bool = True
-    """False: the node is registered as unschedulable until 'kubectl uncordon'."""
-    register_with_taints: tuple[Taint, ...] = ()
-    """Taints set when the node is registered; a node may not change its taints later."""
-    report_seconds: float = 300.0
-    """Interval at which the node status is sent even if it has not changed (kubelet: 5m)."""
-    lease_seconds: int = 40
-    """Duration of the node's lease; it is renewed after a quarter of this."""
-    qps: int = 50
-    """Limit of requests per second to the API server, except heartbeats and events; 0: no limit."""
-    burst: int = 100
-    event_qps: int = 50
-    """Limit of requests per second that send events; 0: no limit."""
-    event_burst: int = 100
+    report_seconds: Annotated[float, Setting("nodeStatusReportFrequency", "node-status-report-frequency",
+        "How often node status is sent when nothing changes.", PERIOD)] = 300.0
+    lease_seconds: Annotated[int, Setting("nodeLeaseDurationSeconds", "",
+        "Duration of the node's lease in seconds; it is renewed after a quarter of that.",
+        Integer(low=1, zero_is_unset=True))] = 40
+    qps: Annotated[int, Setting("kubeAPIQPS", "kube-api-qps",
+        "Requests a second to the API server; 0: no limit.")] = 50
+    """Heartbeats and events do not count."""
+    burst: Annotated[int, Setting("kubeAPIBurst", "kube-api-burst",
+        "Requests allowed in a burst above --kube-api-qps.", Integer(zero_is_unset=True))] = 100
+    event_qps: Annotated[int, Setting("eventRecordQPS", "event-qps",
+        "Events a second to the API server; 0: no limit.")] = 50
+    event_burst: Annotated[int, Setting("eventBurst", "event-burst",
+        "Events allowed in a burst above --event-qps.", Integer(zero_is_unset=True))] = 100
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
     """Settings of the node: name, addresses, labels, capacity, readiness and status."""
 
-    hostname_override: str | None = None
-    """The node's name; None: the host name in lower case."""
-    node_ip: tuple[str, ...] = ()
-    """The node's addresses, at most one per IP family; empty: taken from the default route."""
-    labels: dict[str, str] = {}
-    max_pods: int = 110
-    pods_per_core: int = 0
-    """Limit of pods per CPU core; 0: no limit."""
-    readiness_policy: str = "partial"
-    """Runtimes that must be ready for the node to be Ready.
-
-    partial: at least one. all: every runtime that is not cordoned. primary: the first listed.
-    """
-    status_update_seconds: float = 10.0
-    """Interval at which the node status is computed (kubelet: 10s)."""
-    system_reserved: dict[str, str] = {}
-    """Resource → quantity that is reserved for the system and that pods may not use."""
-    kube_reserved: dict[str, str] = {}
-    """Resource → quantity that is reserved for the node's agents and that pods may not use."""
-    provider_id: str | None = None
-    cloud_provider: str | None = None
-    """external: a cloud controller sets the node's addresses and removes a taint. None: there is no such controller."""
-    max_images: int = 50
-    """Number of images in the node's status, largest first; -1 for all (kubelet: 50)."""
-    fail_swap_on: bool = False
-    """Refuse to start while the machine has swap.
-
-    False by default, unlike the kubelet: pods get no swap by default, even if the machine has it.
-    """
+    hostname_override: Annotated[str | None, Setting("kubeletx.hostnameOverride", "hostname-override",
+        "The node's name, instead of the host's name.")] = None
+    """None: the host name in lower case."""
+    node_ip: Annotated[tuple[str, ...], Setting("kubeletx.nodeIP", "node-ip",
+        "The node's address, or one for each IP family joined by a comma. Default, or 0.0.0.0: an address of "
+        "the default route, preferably IPv4; '::': preferably IPv6.")] = ()
+    labels: Annotated[dict[str, str], Setting("kubeletx.nodeLabels", "node-labels",
+        "Labels of the node, as a=1,b=2.")] = {}
+    max_pods: Annotated[int, Setting("maxPods", "max-pods",
+        "The largest number of pods on this node.", Integer(low=1, zero_is_unset=True))] = 110
+    pods_per_core: Annotated[int, Setting("podsPerCore", "pods-per-core",
+        "The largest number of pods for each core; 0: no such limit.")] = 0
+    readiness_policy: Annotated[str, Setting("kubeletx.nodeReadinessPolicy", "node-readiness-policy",
+        "Which runtimes must be ready for the node to be Ready: at least one, all, or the first listed.",
+        Choice(("partial", "all", "primary")))] = "partial"
+    status_update_seconds: Annotated[float, Setting("nodeStatusUpdateFrequency", "node-status-update-frequency",
+        "How often node status is computed.", PERIOD)] = 10.0
+    system_reserved: Annotated[dict[str, str], Setting("systemReserved", "system-reserved",
+        "Resources kept for the system, as cpu=200m,memory=1Gi.")] = {}
+    kube_reserved: Annotated[dict[str, str], Setting("kubeReserved", "kube-reserved",
+        "Resources kept for the node's agents, as cpu=200m,memory=1Gi.")] = {}
+    provider_id: Annotated[str | None, Setting("providerID", "provider-id",
+        "ID of the machine at its cloud provider.")] = None
+    cloud_provider: Annotated[str | None, Setting("kubeletx.cloudProvider", "cloud-provider",
+        "external: register with the taint that a cloud controller removes; the controller sets the "
+        "addresses.", Choice((EXTERNAL,), optional=True))] = None
+    max_images: Annotated[int, Setting("nodeStatusMaxImages", "node-status-max-images",
+        "How many images the node's status lists, largest first; -1: all.", Integer(low=-1))] = 50
+    fail_swap_on: Annotated[bool, Setting("failSwapOn", "fail-swap-on",
+        "Refuse to start while the machine has swap (the kubelet's default is true).")] = False
+    """False by default, unlike the kubelet: pods get no swap by default, even if the machine has it."""
 
 
 class PodSettings(Section, frozen=True, kw_only=True):
     """Settings of pods: restarts, sysctls, seccomp, process limit and swap."""
 
-    sync_seconds: float = 60.0
-    """Base of the interval at which runtimes that send events are also listed (kubelet: 1m).
-
-    The interval is one to five times this value.
-    """
-    max_restart_period_seconds: float = 300.0
-    """Upper bound of the crash-loop back-off, 1 to 300 (kubelet: 5m)."""
-    allowed_unsafe_sysctls: tuple[str, ...] = ()
-    """Names of sysctls, or prefixes ending in ``*``."""
-    seccomp_default: bool = False
-    """True: containers without a seccomp profile get the runtime's default profile."""
-    pids_limit: int = -1
-    """Maximum processes per pod; -1: no limit."""
-    swap_behavior: str | None = None
-    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. NoSwap or None: no pod gets swap."""
-    standby_streams: str = "thaw"
-    """Effect of exec, attach and each connection of a port-forward on a frozen pod.
-
-    thaw: the pod runs while they last. refuse: they fail, and the pod stays frozen.
-    """
-    standby_delay_seconds: float = 0.0
-    """Time for which a woken pod runs on after its last exec, attach or forwarded connection; 0: it rests at once.
-
-    A client that comes back within this time meets no frozen pod, and a hibernated pod is not reclaimed between requests.
-    """
-    standby_requests_percent: int = 100
-    """Share of the CPU requests of frozen pods, and of the memory requests of hibernated ones, counted at admission."""
+    sync_seconds: Annotated[float, Setting("syncFrequency", "sync-frequency",
+        "Runtimes with events are also listed completely, after one to five times this period.",
+        Duration(zero_is_unset=True, nullable=False))] = 60.0
+    max_restart_period_seconds: Annotated[float, Setting("crashLoopBackOff.maxContainerRestartPeriod", "",
+        "Cap of the crash-loop back-off.", Duration(low=1.0, high=300.0))] = 300.0
+    allowed_unsafe_sysctls: Annotated[tuple[str, ...], Setting("allowedUnsafeSysctls", "allowed-unsafe-sysctls",
+        "Unsafe sysctls that pods may set; a name may end in *.", Items(text=False))] = ()
+    seccomp_default: Annotated[bool, Setting("seccompDefault", "seccomp-default",
+        "Give containers without a seccomp profile the runtime's default one.")] = False
+    pids_limit: Annotated[int, Setting("podPidsLimit", "pod-max-pids",
+        "The largest number of processes in a pod; -1: no limit per pod.",
+        Integer(low=-(2**63), high=2**63 - 1))] = -1
+    swap_behavior: Annotated[str | None, Setting("memorySwap.swapBehavior", "",
+        "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap.",
+        Choice(("NoSwap", "LimitedSwap"), optional=True))] = None
+    standby_streams: Annotated[str, Setting("kubeletx.standbyStreams", "",
+        "thaw: exec, attach and each forwarded connection wake a frozen pod. refuse: they fail, and it stays "
+        "frozen.", Choice(("thaw", "refuse")))] = "thaw"
+    standby_delay_seconds: Annotated[float, Setting("kubeletx.standbyDelay", "",
+        "Time for which a woken pod runs on after its last exec, attach or forwarded connection.")] = 0.0
+    """A client that comes back within this time finds the pod running; a hibernated pod is not reclaimed between requests."""
+    standby_requests_percent: Annotated[int, Setting("kubeletx.standbyRequestsPercent", "",
+        "Share of requests that counts at admission: CPU of frozen pods, CPU and memory of hibernated ones.",
+        PERCENT)] = 100
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):
     """Settings of DNS, and of the pod network for runtimes that do not call CNI themselves."""
 
-    cni_conf_dir: Path | None = None
-    """Directory of CNI configurations; None: the agent offers no pod network to runtime plugins."""
-    cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
-    """Directories searched for CNI programs, in order; the second is Debian's."""
-    cluster_dns: tuple[str, ...] = ()
-    cluster_domain: str = ""
-    resolv_conf: Path | None = Path("/etc/resolv.conf")
-    """Resolver file on which pods' resolver files are based.
-
-    None (an empty string in the configuration file): pods get no name servers from the host.
-    """
+    cni_conf_dir: Annotated[Path | None, Setting("kubeletx.cniConfDir", "cni-conf-dir",
+        "CNI configuration for runtimes that do not call CNI themselves.")] = None
+    """None: the agent offers no pod network to runtime plugins."""
+    cni_bin_dirs: Annotated[tuple[Path, ...], Setting("kubeletx.cniBinDir", "cni-bin-dir",
+        "Directories of CNI plugins, searched in order.",
+        Items(paths=True))] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+    """The second is Debian's."""
+    cluster_dns: Annotated[tuple[str, ...], Setting("clusterDNS", "cluster-dns",
+        "Addresses of the cluster's DNS servers.", Items(text=False))] = ()
+    cluster_domain: Annotated[str, Setting("clusterDomain", "cluster-domain", "The cluster's DNS domain.")] = ""
+    resolv_conf: Annotated[Path | None, Setting("resolvConf", "resolv-conf",
+        "Resolver file of the node on which the resolver files of pods are based; empty: none.")] = Path("/etc/resolv.conf")
 
 
 class VolumeSettings(Section, frozen=True, kw_only=True):
     """Settings of volumes."""
 
-    plugin_dir: Path = VOLUME_PLUGIN_DIR
-    """Directory of executable FlexVolume drivers (the kubelet's default)."""
+    plugin_dir: Annotated[Path, Setting("volumePluginDir", "volume-plugin-dir",
+        "Directory of executable FlexVolume drivers, for the plugin kubeletx-flexvolume.",
+        PathKind(empty_means=VOLUME_PLUGIN_DIR))] = VOLUME_PLUGIN_DIR
 
 
 class ImageSettings(Section, frozen=True, kw_only=True):
     """Settings of image pulls and of image garbage collection; they apply to each image store separately."""
 
-    serialize_pulls: bool = True
-    max_parallel_pulls: int | None = None
-    """Limit of parallel pulls if `serialize_pulls` is False; None: no limit."""
-    pull_qps: int = 5
-    """Pulls per second; 0: no limit."""
-    pull_burst: int = 10
-    gc_high_percent: int = 85
-    gc_low_percent: int = 80
-    minimum_gc_age_seconds: float = 120.0
-    maximum_gc_age_seconds: float = 0.0
-    """Time without use after which an image is removed whatever the disk usage; 0: never."""
-    verification_policy: str = NEVER_PRELOADED
-    """Policy that selects the images already on the node for which a pod must have valid pull credentials."""
-    verification_allowlist: tuple[str, ...] = ()
-    """Images for which a pod needs no credentials; used only with policy NeverVerifyAllowlistedImages."""
-    credential_provider_config: Path | None = None
-    """A CredentialProviderConfig file, or a directory of such files; None: no credential providers."""
-    credential_provider_bin_dir: Path | None = None
-    """Directory of the credential providers' programs."""
+    serialize_pulls: Annotated[bool, Setting("serializeImagePulls", "serialize-image-pulls",
+        "Pull one image at a time for each store.")] = True
+    max_parallel_pulls: Annotated[int | None, Setting("maxParallelImagePulls", "max-parallel-image-pulls",
+        "How many pulls run at once when they are not serialised.", Integer(low=1))] = None
+    """None: no limit."""
+    pull_qps: Annotated[int, Setting("registryPullQPS", "registry-qps", "Pulls a second; 0: no limit.")] = 5
+    pull_burst: Annotated[int, Setting("registryBurst", "registry-burst",
+        "Pulls allowed in a burst above --registry-qps.", Integer(zero_is_unset=True))] = 10
+    gc_high_percent: Annotated[int, Setting("imageGCHighThresholdPercent", "image-gc-high-threshold",
+        "Disk usage in percent above which unused images are removed.", PERCENT)] = 85
+    gc_low_percent: Annotated[int, Setting("imageGCLowThresholdPercent", "image-gc-low-threshold",
+        "Disk usage in percent at which the removal of images stops.", PERCENT)] = 80
+    minimum_gc_age_seconds: Annotated[float, Setting("imageMinimumGCAge", "minimum-image-ttl-duration",
+        "Unused images younger than this are kept.", Duration(zero_is_unset=True, nullable=False))] = 120.0
+    maximum_gc_age_seconds: Annotated[float, Setting("imageMaximumGCAge", "",
+        "Images unused for longer are removed regardless of disk usage; 0s: never.",
+        Duration(nullable=False))] = 0.0
+    verification_policy: Annotated[str, Setting("imagePullCredentialsVerificationPolicy", "",
+        "Images for which a pod needs pull credentials even if they are present on the node.",
+        Choice(POLICIES))] = NEVER_PRELOADED
+    verification_allowlist: Annotated[tuple[str, ...], Setting("preloadedImagesVerificationAllowlist", "",
+        "Images, or prefixes ending in /*, that need no credentials with policy NeverVerifyAllowlistedImages.",
+        Items(text=False))] = ()
+    credential_provider_config: Annotated[Path | None, Setting("kubeletx.imageCredentialProviderConfig", "image-credential-provider-config",
+        "CredentialProviderConfig file with the programs that supply registry credentials, or a directory of such files.")] = None
+    credential_provider_bin_dir: Annotated[Path | None, Setting("kubeletx.imageCredentialProviderBinDir", "image-credential-provider-bin-dir",
+        "Directory of the programs in --image-credential-provider-config.")] = None
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
     """Settings of container logs and of the agent's own log."""
 
-    pod_logs_dir: Path = Path("/var/log/pods")
-    max_size_bytes: int = 10 * 1024 * 1024
-    max_files: int = 5
-    monitor_interval_seconds: float = 10.0
-    format: str = "text"
-    """Format of the agent's log: text or json."""
-    verbosity: int = 0
-    """Verbosity of the agent's log; 4 and more shows debug messages."""
+    pod_logs_dir: Annotated[Path, Setting("podLogsDir", "pod-logs-dir",
+        "Directory of container logs.", PathKind(exact=True))] = Path("/var/log/pods")
+    max_size_bytes: Annotated[int, Setting("containerLogMaxSize", "container-log-max-size",
+        "Size at which a container's log is rotated; negative: logs are not rotated.",
+        Size())] = 10 * 1024 * 1024
+    max_files: Annotated[int, Setting("containerLogMaxFiles", "container-log-max-files",
+        "Log files kept for each container.", Integer(low=2))] = 5
+    monitor_interval_seconds: Annotated[float, Setting("containerLogMonitorInterval", "",
+        "How often log sizes are checked.", Duration(low=3.0))] = 10.0
+    format: Annotated[str, Setting("logging.format", "logging-format",
+        "Format of the agent's own log.", Choice(("text", "json")))] = "text"
+    verbosity: Annotated[int, Setting("logging.verbosity", "v",
+        "Verbosity of the agent's own log; 4: debug.", short="v")] = 0
 
 
 class CgroupSettings(Section, frozen=True, kw_only=True):
     """Settings of the cgroups that the agent makes for pods."""
 
-    per_qos: bool = True
-    driver: str | None = None
-    """cgroupfs or systemd, for runtimes that do not report their driver; None: cgroupfs."""
-    root: str = ""
-    """Cgroup below which pods' cgroups are made; empty: the root cgroup."""
-    cpu_cfs_quota: bool = True
-    cpu_cfs_quota_period_seconds: float = 0.1
-    single_process_oom_kill: bool | None = None
-    """True: on OOM the kernel kills one process instead of the whole container; None means False on cgroup v2."""
-    enforce_allocatable: tuple[str, ...] = ("pods",)
-    """('pods',): all pods together are limited to what kubeReserved and systemReserved leave.
-
-    Empty or ('none',): no such limit.
-    """
-    fail_cgroup_v1: bool = False
-    """Refuse to start on cgroup v1. False by default, unlike the kubelet: v1 is reported with an event."""
+    per_qos: Annotated[bool, Setting("cgroupsPerQOS", "cgroups-per-qos",
+        "Group pods' cgroups by QoS class.")] = True
+    driver: Annotated[str | None, Setting("cgroupDriver", "cgroup-driver",
+        "Cgroup driver if the runtimes report none or different ones. Default: cgroupfs.",
+        Choice(("cgroupfs", "systemd"), optional=True))] = None
+    root: Annotated[str, Setting("cgroupRoot", "cgroup-root", "The parent cgroup of all pods' cgroups.")] = ""
+    cpu_cfs_quota: Annotated[bool, Setting("cpuCFSQuota", "cpu-cfs-quota",
+        "Enforce CPU limits with a quota.")] = True
+    cpu_cfs_quota_period_seconds: Annotated[float, Setting("cpuCFSQuotaPeriod", "cpu-cfs-quota-period",
+        "Period of the CPU quota.", Duration(low=0.001, high=1.0))] = 0.1
+    single_process_oom_kill: Annotated[bool | None, Setting("singleProcessOOMKill", "",
+        "Let the kernel kill one process instead of the whole container when memory runs out.",
+        Boolean())] = None
+    """None: False on cgroup v2."""
+    enforce_allocatable: Annotated[tuple[str, ...], Setting("enforceNodeAllocatable", "enforce-node-allocatable",
+        "pods: limit all pods together to what kubeReserved and systemReserved leave; none: no limit.",
+        Items(text=False))] = ("pods",)
+    fail_cgroup_v1: Annotated[bool, Setting("failCgroupV1", "fail-cgroupv1",
+        "Refuse to start on cgroup v1 (the kubelet's default is true).")] = False
+    """False by default, unlike the kubelet: v1 is reported with an event."""
 
 
 DEFAULT_EVICTION_HARD: dict[str, str] = {
@@ -305,104 +397,121 @@ DEFAULT_EVICTION_HARD: dict[str, str] = {
     "imagefs.inodesFree": "5%",
 }
 
-
 class EvictionSettings(Section, frozen=True, kw_only=True):
     """Settings of evictions. Hard thresholds also reduce the node's allocatable resources."""
 
-    hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
-    """Hard thresholds: signal → quantity or percentage.
-
-    If the setting is given, signals that it does not name have no hard threshold, unless `merge_defaults`.
-    """
-    merge_defaults: bool = False
-    soft: dict[str, str] = {}
-    """Soft thresholds, which act after a grace period: signal → quantity or percentage."""
-    soft_grace_periods: dict[str, str] = {}
-    """Grace periods of soft thresholds: signal → duration. Each soft threshold must have one."""
-    minimum_reclaim: dict[str, str] = {}
-    """Signal → quantity or percentage. A pressure ends when this much more than the threshold is available."""
-    pressure_transition_seconds: float = 300.0
-    """Time for which a pressure is reported after it was last detected (kubelet: 5m)."""
-    max_pod_grace_seconds: int = 0
-    """Upper bound of the grace period of pods that a soft threshold evicts; at least 1 s is used."""
-    local_limits: bool = True
-    """Evict pods that exceed the sizeLimit of an emptyDir, or their limits of ephemeral storage."""
-    volume_stats_seconds: float = 60.0
-    """Interval at which the disk usage of pods is measured (kubelet: 1m); every ten seconds for pods with limits."""
+    hard: Annotated[dict[str, str], Setting("evictionHard", "eviction-hard",
+        "Thresholds, as memory.available<100Mi,nodefs.available<10%.",
+        Pairs(separator="<"))] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
+    """If the setting is given, signals that it does not name have no hard threshold, unless `merge_defaults`."""
+    merge_defaults: Annotated[bool, Setting("mergeDefaultEvictionSettings", "",
+        "Use the default thresholds for signals that evictionHard does not name.")] = False
+    soft: Annotated[dict[str, str], Setting("evictionSoft", "eviction-soft",
+        "Thresholds that act after their grace period, as memory.available<1.5Gi.", Pairs(separator="<"))] = {}
+    soft_grace_periods: Annotated[dict[str, str], Setting("evictionSoftGracePeriod", "eviction-soft-grace-period",
+        "Grace period of each soft threshold, as memory.available=1m30s.")] = {}
+    minimum_reclaim: Annotated[dict[str, str], Setting("evictionMinimumReclaim", "eviction-minimum-reclaim",
+        "Amount above the threshold at which a pressure ends, as nodefs.available=500Mi.")] = {}
+    pressure_transition_seconds: Annotated[float, Setting("evictionPressureTransitionPeriod", "eviction-pressure-transition-period",
+        "How long a pressure is reported after it was last seen.", PERIOD)] = 300.0
+    max_pod_grace_seconds: Annotated[int, Setting("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period",
+        "Longest grace period in seconds of pods that are evicted by a soft threshold.",
+        Integer(low=-2 ** 31))] = 0
+    """At least 1 s is used."""
+    local_limits: Annotated[bool, Setting("localStorageCapacityIsolation", "local-storage-capacity-isolation",
+        "Evict pods that exceed the sizeLimit of an emptyDir or their limits of ephemeral storage.")] = True
+    volume_stats_seconds: Annotated[float, Setting("volumeStatsAggPeriod", "volume-stats-agg-period",
+        "How often the disk usage of pods is measured.", PERIOD)] = 60.0
+    """The usage of pods with limits is measured every ten seconds."""
 
 
 class ShutdownSettings(Section, frozen=True, kw_only=True):
     """Settings of shutdowns of the host, which systemd-logind announces. A stop of the agent ends no pod."""
 
-    grace_seconds: float = 0.0
-    """Total time for which a shutdown of the host waits for pods; 0: shutdowns are not detected."""
-    critical_grace_seconds: float = 0.0
-    """Part of `grace_seconds` that is reserved for critical pods, which end last."""
-    by_priority: tuple[ShutdownGroup, ...] = ()
-    """Grace periods by pod priority; used instead of `grace_seconds` and `critical_grace_seconds`."""
+    grace_seconds: Annotated[float, Setting("shutdownGracePeriod", "",
+        "How long a shutdown of the host waits for pods to end; 0s: it does not wait.",
+        Duration(nullable=False))] = 0.0
+    critical_grace_seconds: Annotated[float, Setting("shutdownGracePeriodCriticalPods", "",
+        "The part of shutdownGracePeriod reserved for critical pods, which end last.",
+        Duration(nullable=False))] = 0.0
+    by_priority: Annotated["tuple[ShutdownGroup, ...]", Setting("shutdownGracePeriodByPodPriority", "",
+        "Replaces shutdownGracePeriod and shutdownGracePeriodCriticalPods: a list of priority and "
+        "shutdownGracePeriodSeconds.", PriorityGraces())] = ()
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
     """Settings of the agent's TCP servers: health, read-only port, and the kubelet's API."""
 
-    healthz_bind_address: str = "127.0.0.1"
-    healthz_port: int = 10248
-    """Port of the health server; 0: off."""
-    read_only_port: int = 0
-    """Port of the read-only server; 0: off."""
-    address: str = "0.0.0.0"
-    """Address of the kubelet's API and the read-only port."""
-    enabled: bool = True
-    """False: the kubelet's API is not served."""
-    port: int = 10250
-    """Port of the kubelet's API; 0: off. Without a kubeconfig see `ports.kubelet_port`."""
-    cert_dir: Path | None = None
-    """Directory of certificates; None means ``pki`` below the root directory."""
-    tls_cert_file: Path | None = None
-    """Serving certificate of the kubelet's API; None: a self-signed one, or one of the cluster, in `cert_dir`."""
-    tls_key_file: Path | None = None
-    tls_cipher_suites: tuple[str, ...] = ()
-    """IANA names of cipher suites for TLS 1.2; empty: OpenSSL's default strong suites."""
-    tls_min_version: str = "VersionTLS12"
-    debugging_handlers: bool = True
-    """False: the kubelet's API serves no logs, commands, port-forward and running pods."""
-    system_log_handler: bool = True
-    """False: the files in /var/log are not served on the kubelet's API."""
-    system_log_query: bool = False
-    """True: the logs of systemd services can be queried over the kubelet's API."""
-    debug_flags_handler: bool = True
-    """False: the log verbosity cannot be changed over the kubelet's API."""
-    stream_idle_seconds: float = 4 * 3600.0
-    """An exec, attach or port-forward stream without data for this long is closed (kubelet: 4h)."""
+    healthz_bind_address: Annotated[str, Setting("healthzBindAddress", "healthz-bind-address",
+        "Address of the health endpoint.", String(empty_is_unset=True))] = "127.0.0.1"
+    healthz_port: Annotated[int, Setting("healthzPort", "healthz-port",
+        "Port of the health endpoint; 0: off.", PORT)] = 10248
+    read_only_port: Annotated[int, Setting("readOnlyPort", "read-only-port",
+        "Port that serves pods and metrics without authentication; 0: off.", PORT)] = 0
+    address: Annotated[str, Setting("address", "address",
+        "Address of --port and --read-only-port.", String(empty_is_unset=True))] = "0.0.0.0"
+    enabled: Annotated[bool, Setting("enableServer", "enable-server", "Serve the kubelet's API on --port.")] = True
+    port: Annotated[int, Setting("port", "port",
+        "Port of the kubelet's API, served when there is a --kubeconfig or when this is set; 0: off.",
+        PORT)] = 10250
+    cert_dir: Annotated[Path | None, Setting("", "cert-dir",
+        "Directory of certificates. Default: pki below the root directory.")] = None
+    tls_cert_file: Annotated[Path | None, Setting("tlsCertFile", "tls-cert-file",
+        "Certificate of --port with its chain, reloaded when the file changes. Default: one created in --cert-dir.")] = None
+    """None: a self-signed one, or one that the cluster signed, in `cert_dir`."""
+    tls_key_file: Annotated[Path | None, Setting("tlsPrivateKeyFile", "tls-private-key-file",
+        "Key of --tls-cert-file.")] = None
+    tls_cipher_suites: Annotated[tuple[str, ...], Setting("tlsCipherSuites", "tls-cipher-suites",
+        "Ciphers of TLS 1.2 by their IANA names. Default: strong ones.", Items(text=False))] = ()
+    tls_min_version: Annotated[str, Setting("tlsMinVersion", "tls-min-version",
+        "Oldest TLS version accepted on --port.", Choice(("VersionTLS12", "VersionTLS13")))] = "VersionTLS12"
+    debugging_handlers: Annotated[bool, Setting("enableDebuggingHandlers", "enable-debugging-handlers",
+        "Serve logs, commands, port-forward and running pods on --port.")] = True
+    system_log_handler: Annotated[bool, Setting("enableSystemLogHandler", "",
+        "Serve the files below /var/log on --port to users with access to nodes/log.")] = True
+    system_log_query: Annotated[bool, Setting("enableSystemLogQuery", "",
+        "With enableSystemLogHandler: let /logs/?query=SERVICE read the journal by journalctl.")] = False
+    debug_flags_handler: Annotated[bool, Setting("enableDebugFlagsHandler", "",
+        "Allow changing --v while the agent runs, by PUT to /debug/flags/v on --port.")] = True
+    stream_idle_seconds: Annotated[float, Setting("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout",
+        "A stream without data for this time is closed.", PERIOD)] = 4 * 3600.0
 
 
 class AuthSettings(Section, frozen=True, kw_only=True):
     """Settings of authentication and authorization for the kubelet's API."""
 
-    client_ca_file: Path | None = None
-    """CA of client certificates; None: client certificates are refused."""
-    webhook: bool = True
-    """True: the API server reviews bearer tokens (TokenReview)."""
-    webhook_cache_seconds: float = 120.0
-    anonymous: bool = False
-    """True: a request without credentials is from user system:anonymous."""
-    mode: str = "Webhook"
-    """Webhook: the API server authorizes each request. AlwaysAllow: every authenticated user may do everything."""
-    allow_cache_seconds: float = 300.0
-    deny_cache_seconds: float = 30.0
+    client_ca_file: Annotated[Path | None, Setting("authentication.x509.clientCAFile", "client-ca-file",
+        "Certificate authorities whose client certificates are accepted on --port (CN is the user, O the groups).")] = None
+    webhook: Annotated[bool, Setting("authentication.webhook.enabled", "authentication-token-webhook",
+        "Let the API server review bearer tokens.")] = True
+    webhook_cache_seconds: Annotated[float, Setting("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl",
+        "How long the review of a token is cached.", PERIOD)] = 120.0
+    anonymous: Annotated[bool, Setting("authentication.anonymous.enabled", "anonymous-auth",
+        "Treat requests without credentials as those of user system:anonymous.")] = False
+    mode: Annotated[str, Setting("authorization.mode", "authorization-mode",
+        "Webhook: the API server authorizes each request. AlwaysAllow: every authenticated request is "
+        "allowed.", Choice(("Webhook", "AlwaysAllow")))] = "Webhook"
+    allow_cache_seconds: Annotated[float, Setting("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl",
+        "How long the answer that a request is allowed is cached.", PERIOD)] = 300.0
+    deny_cache_seconds: Annotated[float, Setting("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl",
+        "How long the answer that a request is denied is cached.", PERIOD)] = 30.0
 
 
 class ProcessSettings(Section, frozen=True, kw_only=True):
-    """Settings of the agent's own process.
+    """Settings of the agent's own process."""
 
-    `stop_seconds`: time after SIGTERM after which the agent ends even if something in it does not.
-    """
+    oom_score_adj: Annotated[int | None, Setting("oomScoreAdj", "oom-score-adj",
+        "oom_score_adj of the agent. Default: unchanged; -999 when it runs as the kubelet.",
+        Integer(low=-1000, high=1000))] = None
+    stop_seconds: Annotated[float, Setting("kubeletx.stopTimeout", "",
+        "How long the agent may take to end after SIGTERM; after that it writes a dump and exits with code 4.",
+        Duration(zero_is_unset=True))] = 30.0
+    max_open_files: Annotated[int | None, Setting("maxOpenFiles", "max-open-files",
+        "Limit of open files of the agent. Default: the hard limit; 1000000 when it runs as the kubelet.",
+        Integer(high=2**63 - 1, zero_is_unset=True))] = None
 
-    oom_score_adj: int | None = None
-    """OOM score, -1000 to 1000; child processes inherit it. None: as the process was started with it."""
-    max_open_files: int | None = None
-    """Limit of open files, if the kernel allows raising it. None: the soft limit is raised to the hard one."""
-    stop_seconds: float = 30.0
+
+# fmt: on
 
 
 class UnusedSetting(Section, frozen=True, kw_only=True):
@@ -461,3 +570,27 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     def applied_directory(self) -> Path:
         """Directory with one file for each pod that was created with ``kubeletx apply``."""
         return self.root_dir / "applied"
+
+
+def _settings() -> Iterator[Setting]:
+    for section in AgentConfig.__struct_fields__:
+        cls = AgentConfig.__annotations__[section]
+        if not (isinstance(cls, type) and issubclass(cls, Section)):
+            continue
+        for field in cls.__struct_fields__:
+            annotation = cls.__annotations__[field]
+            setting: Setting = annotation.__metadata__[0]
+            yield msgspec.structs.replace(
+                setting,
+                kind=_KINDS[annotation.__origin__] if setting.kind is BY_TYPE else setting.kind,
+                path=f"{section}.{field}",
+                default=getattr(cls(), field),
+            )
+
+
+SETTINGS: Final = tuple(_settings())
+BY_KEY: Final = {setting.key: setting for setting in SETTINGS if setting.key}
+BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
+BY_PATH: Final = {setting.path: setting for setting in SETTINGS}
+ENDPOINT_KEYS: Final = {setting.path: (setting.key, setting.single) for setting in SETTINGS if setting.single}
+"""Path in `AgentConfig` → kubeletx's key for a list of endpoints, and the kubelet's key for a single endpoint."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from kubeletx.server.views import ConfigValue
 
-from .settings import ENDPOINT_KEYS, SETTINGS
-from .tree import AgentConfig
+from .tree import ENDPOINT_KEYS, SETTINGS, AgentConfig
 
 
 def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:

@@ -14,13 +14,11 @@ import click
 
 from kubeletx.agent.config.kinds import Boolean, SettingKind
 from kubeletx.agent.config.kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
-from kubeletx.agent.config.settings import BY_FLAG, BY_KEY, ENDPOINT_KEYS, SETTINGS, Setting
+from kubeletx.agent.config.tree import BY_FLAG, BY_KEY, SETTINGS, Setting
 
 from .group import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_WORDS: Final = dict.fromkeys(ENDPOINT_KEYS, "TYPE:NAME:URL;...")
 
 
 class _BooleanText(click.Option):
@@ -48,7 +46,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
         *names,
         cls=_class_of(setting.kind),
         multiple=True,
-        metavar=_WORDS.get(setting.path, setting.kind.word),
+        metavar="TYPE:NAME:URL;..." if setting.single else setting.kind.word,
         help=setting.help,
     )
 

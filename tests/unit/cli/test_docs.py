@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kubeletx.agent.config.load import load_config
-from kubeletx.agent.config.settings import BY_FLAG, BY_KEY
+from kubeletx.agent.config.tree import BY_FLAG, BY_KEY
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.exit_codes import ExitCode
 

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeletx.agent.config.kinds import Boolean
-from kubeletx.agent.config.settings import BY_FLAG
-from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.agent.config.tree import BY_FLAG, AgentConfig
 from kubeletx.cli.main import COMMANDS, INSTEAD, cli
 from kubeletx.cli.options.go_flags import spell_out, spellings_of
 from kubeletx.cli.reference import render

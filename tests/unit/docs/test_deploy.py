@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from kubeletx.agent.config.load import load_config
-from kubeletx.agent.config.settings import BY_FLAG
-from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.agent.config.tree import BY_FLAG, AgentConfig
 from kubeletx.kube.client import load_kubeconfig
 from tests.unit.docs.pages import DOCS, ROOT
 

@@ -7,7 +7,7 @@ import re
 
 from kubeletx import __version__
 from kubeletx.agent.config.kubelet_words import KUBELET_ROOT
-from kubeletx.agent.config.settings import BY_FLAG, BY_KEY
+from kubeletx.agent.config.tree import BY_FLAG, BY_KEY
 from kubeletx.cli.main import _version
 from tests.unit.docs.pages import DOCS, ROOT
 

@@ -155,7 +155,7 @@ def test_the_sample_pod_is_valid_and_nothing_that_the_plugin_refuses() -> None:
 def test_every_command_and_flag_exists() -> None:
     import click
 
-    from kubeletx.agent.config.settings import BY_FLAG
+    from kubeletx.agent.config.tree import BY_FLAG
     from kubeletx.cli.main import COMMANDS, cli
 
     (text,) = BLOCKS["commands"]

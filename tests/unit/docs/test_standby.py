@@ -7,7 +7,7 @@ import re
 import yaml
 from kubeletx_quark.config import StrategyName
 
-from kubeletx.agent.config.settings import SETTINGS
+from kubeletx.agent.config.tree import SETTINGS
 from kubeletx.api import names
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.kube.validation import validate_pod

@@ -34,7 +34,7 @@ from kubeletx_flexvolume.host import call_slots
 from kubeletx_flexvolume.plugin import PANEL
 from kubeletx_flexvolume.values import DRIVER, AccessMode
 
-from kubeletx.agent.config.settings import BY_FLAG
+from kubeletx.agent.config.tree import BY_FLAG
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.manifests.static_refs import refused_references

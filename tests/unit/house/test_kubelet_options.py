@@ -13,7 +13,7 @@ import click
 
 from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
-from kubeletx.agent.config.settings import ENDPOINT_KEYS, SETTINGS
+from kubeletx.agent.config.tree import ENDPOINT_KEYS, SETTINGS
 from kubeletx.cli.main import cli
 
 LIST = [
