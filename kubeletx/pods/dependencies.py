@@ -67,3 +67,11 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Providers of additional mounts, variables and annotations for containers, by provider name; may change."""
     sources: SourceTable = BUILT_IN
     crash_cap_seconds: float = 300.0
+    thaw_seconds: float = 5.0
+    """Deadline of one thaw of a container in a pod that ends, and of a thaw before a stop.
+
+    For a machine, whose memory may be on the disk, it is at least the grace period. If the thaw fails, the unit is
+    stopped while frozen.
+    """
+    exit_seconds: float = 3.0
+    """Time for which a worker of a stopping agent waits for its calls in flight."""

@@ -64,6 +64,7 @@ class PodExecutor:
         self.clock = deps.clock
         self.sources = deps.sources
         self.counters = deps.counters
+        self.exit_seconds = deps.exit_seconds
         self._identity = deps.identity
         self._turned: dict[PodUid, DesiredPod] = {}
         """Desired pod in each worker's last round."""

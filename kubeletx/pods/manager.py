@@ -448,7 +448,7 @@ class PodManager:
             self._delete(worker, None)
 
     def _begin(self, desired: DesiredPod, facts: PodFacts) -> None:
-        worker = PodWorker(desired, self._services, facts)
+        worker = PodWorker(desired, self._services, facts, exit_seconds=self._services.exit_seconds)
         self._workers[desired.uid] = worker
         self._names[(desired.pod.namespace, desired.pod.name)] = desired.uid
         if self._group is not None:

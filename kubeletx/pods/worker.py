@@ -46,10 +46,6 @@ from .workloads.power import Power
 log = structlog.get_logger(__name__)
 
 
-SHUTDOWN_GRACE_SECONDS = 3.0
-"""Time for which a stopping agent waits for the calls in flight."""
-
-
 class WorkerContext(Protocol):
     """Interface through which a worker carries out actions, reads the runtime's state and publishes the status.
 
@@ -103,7 +99,10 @@ class PodWorker:
     `run` is the loop and returns when the pod is gone. The other public methods pass it new input.
     """
 
-    def __init__(self, desired: DesiredPod, context: WorkerContext, facts: PodFacts) -> None:
+    def __init__(
+        self, desired: DesiredPod, context: WorkerContext, facts: PodFacts, *, exit_seconds: float
+    ) -> None:
+        """`exit_seconds`: time for which a stopping agent waits for the calls in flight."""
         self.desired = desired
         self.facts = facts
         self.plan: Plan | None = None
@@ -111,6 +110,7 @@ class PodWorker:
         self.ending = asyncio.Event()
         """Set when a deletion of the pod is requested; whatever waits for something on its behalf then gives up."""
         self._context = context
+        self._exit_seconds = exit_seconds
         self._woken = asyncio.Event()
         self._woken.set()
         self._pending = PendingEvents()
@@ -425,12 +425,12 @@ class PodWorker:
                 self._tasks[key].cancel()
 
     async def _end_tasks(self) -> None:
-        """Cancel cancellable actions; wait up to `SHUTDOWN_GRACE_SECONDS` for the others, then cancel them too."""
+        """Cancel cancellable actions; wait up to `exit_seconds` for the others, then cancel them too."""
         self._cancel_cancellable()
         tasks = list(self._tasks.values())
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=SHUTDOWN_GRACE_SECONDS)
+        _, late = await asyncio.wait(tasks, timeout=self._exit_seconds)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)

@@ -40,7 +40,6 @@ from kubeletx.pods.model.phase import FINAL, phase_of
 from kubeletx.pods.plan.pod import goal_of
 from kubeletx.pods.status.build import NodeIdentity, build_status
 from kubeletx.pods.steps import dispatch
-from kubeletx.pods.workloads.actions import OWN_ROWS
 from kubeletx.runtimes.handles.health import Health, RuntimeState, Silence, step
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
@@ -154,10 +153,10 @@ def actions() -> str:
     """Table of all actions of a plan."""
     rows = []
     for kind, row in dispatch.ROWS.items():
-        own = OWN_ROWS.get(kind)
-        carried_out = _step(own.step if own is not None else row.step)
         failure = type(row.failure(_Anything(), "", "")).__name__
-        rows.append([f"`{kind.__name__}`", kind.subject, yes(kind.cancellable), carried_out, f"`{failure}`"])
+        rows.append(
+            [f"`{kind.__name__}`", kind.subject, yes(kind.cancellable), _step(row.step), f"`{failure}`"]
+        )
     return table(["action", "changes", "a deletion cancels it", "step", "result after a bug"], rows)
 
 

@@ -1,4 +1,4 @@
-"""Assigns a pod to a runtime and stores this binding; deletes the binding when the pod is gone."""
+"""Assigns a pod to a runtime and stores this binding, or rejects the pod; deletes the binding when the pod is gone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import structlog
 
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
+from kubeletx.node.events import shortened
 from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.binding.selection import Chosen, RejectPod, WaitForRuntime
 from kubeletx.runtimes.handles.handle import RuntimeHandle
@@ -18,12 +19,11 @@ from ..model.facts import Rejection, Waiting
 from ..model.results import Result
 from ..workloads.standby.admission import check_standby
 from .context import StepContext
-from .reject import reject
+
+log = structlog.get_logger(__name__)
 
 _OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
 """Rejection reasons that may no longer apply to a newer version of the Node object."""
-
-log = structlog.get_logger(__name__)
 
 
 async def bind(step: StepContext) -> Result:
@@ -146,3 +146,12 @@ async def unbind(step: StepContext) -> Result:
         await registry.unbind(step.uid)
     step.preemption.left(step.uid)
     return results.Unbound()
+
+
+def reject(step: StepContext, reason: str, message: str) -> Result:
+    """Record the rejection, and return the result that makes the pod Failed with this reason and message."""
+    message = shortened(message)
+    log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
+    step.warning(reason, message)
+    step.deps.counters.admission_rejections[reason] += 1
+    return results.Rejected(reason, message)

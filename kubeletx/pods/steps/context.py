@@ -1,25 +1,25 @@
-"""`StepContext`: the objects and methods that a step (the code of one action) may use."""
+"""`StepContext`: the objects and methods that a step (the code of one action) may use; rules for errors of runtimes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
-from kubeletx.api import PodUid, Unavailable
+from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable
 from kubeletx.kube.types.core import Container, LifecycleHandler, Pod
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
-from ..call_errors import after_error as after_error
-from ..call_errors import is_silence as is_silence
-from ..call_errors import level_of as level_of
 from ..dependencies import PodDependencies
 from ..model.actions import RunPostStart, StopUnit
 from ..model.facts import DesiredPod, Now, PodFacts
+from ..model.results import Result, Together, Unsettled
 from ..overrides import OverrideFiles
 from ..pod_events import PodEvents
 from ..preemption import Preemption
 from ..worker import PodWorker
+from ..workloads.overrides import PodOverrides
 from .spec_builder import SpecBuilder
 
 
@@ -79,6 +79,13 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         """Record a Warning event about the pod or, if `container` is not empty, about this container of it."""
         self.events.warning(reason, message, container=container)
 
+    async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
+        """Apply `change` to the pod's overrides; write them to the disk, then set them in the worker's facts.
+
+        Raises Unavailable if they cannot be written.
+        """
+        await self.overrides.amend(self.worker, change)
+
     async def run_hook(
         self,
         handler: LifecycleHandler,
@@ -100,3 +107,27 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
             seconds=seconds,
             events=self.events,
         )
+
+
+def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
+    """Return `result`; if the call timed out, return it together with `Unsettled`.
+
+    A call that timed out may still take effect. With `Unsettled`, the pod is not changed further until the runtime's
+    state was read again by a query that began after `now`.
+    """
+    if isinstance(error, TimedOut):
+        return Together((result, Unsettled(now.mono)))
+    return result
+
+
+def is_silence(error: KubeletxError) -> bool:
+    """Return True if the runtime did not answer. Callers then record no event, or an outage would cause many."""
+    return isinstance(error, Unavailable)
+
+
+def level_of(error: KubeletxError, log: FilteringBoundLogger) -> Callable[..., object]:
+    """Return the log method for a failed call: debug if the runtime did not answer, otherwise warning.
+
+    The outage itself is logged elsewhere.
+    """
+    return log.debug if is_silence(error) else log.warning

@@ -12,22 +12,19 @@ from ..model import results
 from ..model.actions import Action
 from ..model.facts import HookState
 from ..model.results import Result
-from ..workloads.actions import OWN_ROWS
-from ..workloads.rows import OwnRow
+from ..workloads.machine import actions as machine
+from ..workloads.machine import results as machine_results
+from ..workloads.standby.actions import SetStandby
+from ..workloads.standby.results import StandbyFailed
 from .bind import bind, unbind
 from .context import StepContext
-from .directories import remove_directories
-from .ensure_image import ensure_image
-from .look import look
-from .overrides import drop_override, read_overrides
-from .own import OwnStep
-from .post_start import run_post_start
-from .read_message import read_message
+from .files import drop_override, prepare_volumes, read_overrides, release_volumes, remove_directories
+from .machine import attach_nic, detach_nic, list_nics, resize_unit, set_power
 from .resize import resize_container, resize_pod
-from .sandbox import create_sandbox, remove_sandbox, stop_sandbox
-from .start_unit import start_unit
-from .stop_unit import remove_unit, stop_unit
-from .volumes import prepare_volumes, release_volumes
+from .sandbox import create_sandbox, look, remove_sandbox, stop_sandbox
+from .standby import set_standby
+from .start import ensure_image, run_post_start, start_unit
+from .stop import read_message, remove_unit, stop_unit
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -44,12 +41,8 @@ def _stop(_: Action, reason: str, message: str) -> Result:
     return results.StopFailed(reason, message)
 
 
-def _resize(action: act.ResizeContainer, reason: str, message: str) -> Result:
+def _resize(action: act.ResizeContainer | machine.ResizeUnit, reason: str, message: str) -> Result:
     return results.ResizeFailed(action.name, reason, message)
-
-
-def _own(row: OwnRow) -> Row:
-    return Row(lambda step, action: row.step(OwnStep.of(step), action), row.failure)
 
 
 ROWS: Final[Mapping[type[Action], Row]] = {
@@ -83,7 +76,14 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     ),
     act.RemoveDirectories: Row(lambda step, _: remove_directories(step), _stop),
     act.Unbind: Row(lambda step, _: unbind(step), _stop),
-    **{kind: _own(row) for kind, row in OWN_ROWS.items()},
+    machine.SetPower: Row(set_power, lambda a, *why: machine_results.PowerFailed(a.name, *why)),
+    machine.ListNics: Row(list_nics, lambda a, *why: machine_results.NicsUnlisted(a.name, *why)),
+    machine.AttachNic: Row(
+        attach_nic, lambda a, *why: machine_results.NicFailed(a.name, a.nic.name or "", *why)
+    ),
+    machine.DetachNic: Row(detach_nic, lambda a, *why: machine_results.NicFailed(a.name, a.nic_name, *why)),
+    machine.ResizeUnit: Row(resize_unit, _resize),
+    SetStandby: Row(set_standby, lambda a, *why: StandbyFailed(a.name, a.step, *why)),
 }
 """Table entries by class of action; a test checks that every action has one."""
 

@@ -1,8 +1,9 @@
-"""Creates, stops and removes a pod's sandbox."""
+"""Creates, stops and removes a pod's sandbox; reads the pod's state from its runtime."""
 
 from __future__ import annotations
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import Internal, KubeletxError, NotFound, SandboxId, SandboxSpec
 from kubeletx.api.names import Event
@@ -11,6 +12,7 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 from ..model import results
 from ..model.actions import StopSandbox
 from ..model.results import Result
+from ..plan.progress import is_blind
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
@@ -98,3 +100,18 @@ def _stop_failed(step: StepContext, error: KubeletxError, reason: str) -> Result
         step.warning(Event.FAILED_KILL_POD, f"error killing pod: {error}")
     level_of(error, log)("Failed to stop sandbox", pod=step.desired.ref, err=str(error))
     return results.StopFailed(reason, str(error))
+
+
+async def look(step: StepContext) -> Result:
+    """Read the pod's state from its runtime. The runtime's handle keeps the resulting `PodSnapshot`.
+
+    If the runtime does not answer, or the answer lacks details of a unit, the result makes the worker repeat this.
+    """
+    try:
+        snapshot = await step.handle.look(step.uid)
+    except KubeletxError:
+        return results.LookFailed()
+    # A runtime that lists a unit without its details is queried again, but not at once.
+    if is_blind(replace(step.facts, snapshot=snapshot)):
+        return results.LookFailed(answered=True)
+    return results.Nothing()

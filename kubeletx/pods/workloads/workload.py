@@ -1,8 +1,8 @@
 """`Workload`: rules for planning and status that differ between kinds of workloads, such as containers and machines.
 
 The base class has the rules for plain containers. `pods.plan` and `pods.status` call the methods of the pod's workload
-at the few places where kinds differ. All methods are pure. Each other kind has a folder, which also contains the steps
-of its own actions; `workloads/actions.py` lists them.
+at the few places where kinds differ. All methods are pure. Each other kind has a folder; the steps of its actions are
+in `pods.steps`.
 """
 
 from __future__ import annotations

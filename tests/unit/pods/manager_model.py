@@ -134,6 +134,9 @@ class Node:
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
         self.without: tuple[type, ...] = ()
         """Capabilities that runtimes in the next life of the agent do not have."""
+        self.limits = FAST
+        self.thaw_seconds = 5.0
+        self.exit_seconds = 3.0
         self._store: CountingStore | None = None
         self._file_work = 0
 
@@ -167,7 +170,7 @@ class Node:
         await self.tombstones.load()
         self.registry = RuntimeRegistry(
             kinds=self.kinds,
-            plan=FleetConfig(endpoints=self.endpoints, class_map=self.classes, limits=FAST),
+            plan=FleetConfig(endpoints=self.endpoints, class_map=self.classes, limits=self.limits),
             parts=HostParts(
                 agent_id="agent", node_name="n", root=self.root, clock=self.clock, events=self.sink
             ),
@@ -237,6 +240,8 @@ class Node:
                 counters=counters,
                 events=self.sink,
                 clock=self.clock,
+                thaw_seconds=self.thaw_seconds,
+                exit_seconds=self.exit_seconds,
             )
         )
 

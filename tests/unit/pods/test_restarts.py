@@ -15,19 +15,12 @@ from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SandboxState
 from kubeletx.kube.types.core import Pod
-from kubeletx.pods import worker
 from kubeletx.pods.manager import SOURCE_SECONDS
 from kubeletx.pods.model.frame import at_ns
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
-
-
-@pytest.fixture(autouse=True)
-def _no_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash waits for no call in flight."""
-    monkeypatch.setattr(worker, "SHUTDOWN_GRACE_SECONDS", 0.0)
 
 
 def check(node: Node) -> None:
@@ -52,6 +45,7 @@ lives = st.lists(st.tuples(st.integers(0, 14), st.booleans(), st.booleans()), mi
 
 async def play(root: Path, history: list[tuple[int, bool, bool]], *, delete: bool) -> None:
     node = Node(root, "one")
+    node.exit_seconds = 0.0  # a crash waits for no call in flight
     exits = 0
     stays: set[str] = set()
     for ticks, exits_now, loses in history:
@@ -114,6 +108,7 @@ def test_a_restart_between_any_two_actions_costs_and_doubles_nothing(
 async def play_events(root: Path, seed: int, loss: float, doubles: float) -> None:
     chance = random.Random(seed)
     node = Node(root, "one")
+    node.exit_seconds = 0.0  # a crash waits for no call in flight
     async with node.running() as manager:
         backend = node.runtimes["one"].backend
         emit = backend.emit
@@ -167,7 +162,9 @@ def test_events_that_are_lost_or_come_twice_change_nothing_in_the_end(
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    return Node(tmp_path, "one")
+    node = Node(tmp_path, "one")
+    node.exit_seconds = 0.0
+    return node
 
 
 async def test_two_pods_of_one_name_live_one_after_the_other(node: Node) -> None:
@@ -318,6 +315,7 @@ async def test_a_pod_that_was_bound_anew_while_its_old_runtime_was_away_is_ended
 ) -> None:
     """The database is lost while a runtime is away: only its return shows that an unnamed pod was on it."""
     node = Node(tmp_path, "one", "two")
+    node.exit_seconds = 0.0  # a crash waits for no call in flight
     async with node.running():
         node.registry.cordon("one")
         await node.start(a_pod())
@@ -338,6 +336,7 @@ async def test_a_pod_that_was_bound_anew_while_its_old_runtime_was_away_is_ended
 
 async def test_a_pod_is_as_old_as_when_it_was_first_seen_also_after_restarts(tmp_path: Path) -> None:
     node = Node(tmp_path, "one")
+    node.exit_seconds = 0.0  # a crash waits for no call in flight
 
     def seen_now() -> Pod:
         """As a source that has just read the manifest gives it."""
@@ -359,6 +358,7 @@ async def test_a_pod_is_as_old_as_when_it_was_first_seen_also_after_restarts(tmp
 
 async def test_without_the_database_a_pod_is_as_old_as_its_sandbox(tmp_path: Path) -> None:
     node = Node(tmp_path, "one")
+    node.exit_seconds = 0.0  # a crash waits for no call in flight
     async with node.running():
         await node.start(a_pod())
     for path in tmp_path.glob("db*"):

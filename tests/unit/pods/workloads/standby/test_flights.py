@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from kubeletx.api import Conflict, KubeletxError, TimedOut, Unavailable, UnitState, Unsupported, names
 from kubeletx.kube.types.core import Container, Probe
-from kubeletx.pods.call_errors import after_error
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Plan
 from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.model.pacing import count_done
 from kubeletx.pods.plan.pod import plan_pod
+from kubeletx.pods.steps.context import after_error
 from kubeletx.pods.workloads.overrides import PodOverrides
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.actions import SetStandby, StandbyStep

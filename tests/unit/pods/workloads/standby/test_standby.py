@@ -16,9 +16,7 @@ from kubeletx.pods.overrides import OverrideFiles
 from kubeletx.pods.records import PodRecords
 from kubeletx.pods.worker import PodWorker
 from kubeletx.pods.workloads.power import Power
-from kubeletx.pods.workloads.standby import set_standby
 from kubeletx.store.queue import WorkQueue
-from tests.unit.pods import manager_model
 from tests.unit.pods.manager_model import Node, a_pod
 from tests.unit.pods.workloads.standby.standby_model import HOOK, count, is_in, is_ready, states
 
@@ -189,10 +187,10 @@ async def test_a_thaw_that_fails_does_not_delay_the_stop_and_an_event_says_why(n
 
 
 async def test_a_sidecar_whose_thaw_hangs_does_not_hold_up_the_end_of_its_pod(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node,
 ) -> None:
-    monkeypatch.setattr(manager_model, "FAST", replace(manager_model.FAST, request_seconds=120.0))
-    monkeypatch.setattr(set_standby, "WAKE_SECONDS", 0.05)
+    node.limits = replace(node.limits, request_seconds=120.0)
+    node.thaw_seconds = 0.05
     sidecar = Container(name="s", image="busybox", restart_policy="Always")
     pod = replace(a_pod(), spec=replace(a_pod().spec, init_containers=(sidecar,)))
     async with node.running() as manager:

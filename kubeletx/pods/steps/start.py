@@ -1,4 +1,4 @@
-"""Creates and starts one unit (container or machine) in the pod's sandbox."""
+"""Steps that start a unit (container or machine): get its image, create and start it, run its postStart hook."""
 
 from __future__ import annotations
 
@@ -6,15 +6,35 @@ import structlog
 
 from kubeletx.api import InvalidPod, KubeletxError, UnitId
 from kubeletx.api.names import Event
+from kubeletx.kube.types.core import Container
 
 from ..counters import container_type
 from ..model import results
-from ..model.actions import StartUnit
+from ..model.actions import EnsureImage, RunPostStart, StartUnit
+from ..model.facts import HookState
 from ..model.results import Result
-from ..model.roles import find_unit
+from ..model.roles import find_unit, spec_of
+from ..unit_images import ImageUser
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
+
+
+async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
+    """Make sure that the image of the action's container is available; pull it if the pull policy requires that."""
+    name, own_kernel = action.name, step.facts.own.has_own_kernel
+    user = ImageUser(
+        container=spec_of(step.pod, name, own_kernel=own_kernel),
+        pod=step.pod,
+        source=step.desired.source,
+        has_own_kernel=own_kernel,
+        handle=step.handle,
+        events=step.events,
+    )
+    found = await step.deps.images.ensure(user)
+    if found.status is not None:
+        return results.ImagePresent(name, found.status)
+    return results.ImageFailed(name, found.reason, found.message, found.retry_at)
 
 
 async def start_unit(step: StepContext, action: StartUnit) -> Result:
@@ -71,3 +91,19 @@ async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: K
         except KubeletxError as second:
             return after_error(second, step.now(), results.UnitFailed(name, reason, str(error), created=True))
     return after_error(error, step.now(), results.UnitFailed(name, reason, str(error), created=created))
+
+
+async def run_post_start(step: StepContext, action: RunPostStart) -> Result:
+    """Run the postStart hook of the action's container, without a deadline, as the kubelet does.
+
+    If the hook fails, the result makes the next plan kill the container.
+    """
+    container, error = find_unit(step.pod, action.name), ""
+    lifecycle = container.lifecycle if isinstance(container, Container) else None
+    if isinstance(container, Container) and lifecycle is not None and lifecycle.post_start is not None:
+        error = await step.run_hook(lifecycle.post_start, container, action, seconds=None)
+    if error:
+        # The event omits the error: a hook's output may contain secrets, and more people can read events than pods.
+        step.warning(Event.FAILED_POST_START_HOOK, "PostStartHook failed", container=action.name)
+        return results.HookNoted(action.name, action.unit_id, HookState.FAILED, error)
+    return results.HookNoted(action.name, action.unit_id, HookState.DONE)

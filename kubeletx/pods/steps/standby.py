@@ -21,15 +21,14 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import Event
 
-from ...call_errors import after_error, is_silence, level_of
-from ...model.results import LookNeeded, Result
-from ...model.roles import init_units, is_sidecar
-from ..power import RESTING
-from ..step import WorkloadStep
-from ..table import workload_of
-from . import results
-from .actions import SetStandby, StandbyStep
-from .plan import STATES
+from ..model.results import LookNeeded, Result
+from ..model.roles import init_units, is_sidecar
+from ..workloads.power import RESTING
+from ..workloads.standby import results
+from ..workloads.standby.actions import SetStandby, StandbyStep
+from ..workloads.standby.plan import STATES
+from ..workloads.table import workload_of
+from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
 
@@ -40,15 +39,9 @@ _SAYS: Final = {
 }
 STATS_SECONDS = 2.0
 """Deadline of one reading of a container's memory, before and after a hibernation."""
-WAKE_SECONDS = 5.0
-"""Deadline of one thaw of a container in a pod that ends, and of a thaw before a stop.
-
-For a machine, whose memory may be on the disk, it is at least the grace period. If the thaw fails, the unit is stopped
-while frozen.
-"""
 
 
-async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
+async def set_standby(step: StepContext, action: SetStandby) -> Result:
     """Freeze, hibernate or thaw the action's unit, and read its new status from the runtime."""
     wanted, name = StandbyStep(action.step), action.name
     before = await _memory(step, action.unit_id) if wanted is StandbyStep.HIBERNATE else None
@@ -70,7 +63,9 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
         after = 0  # its emulator has ended and cannot be measured
     seconds = ended - began
     memory = (before, after) if before is not None and after is not None else None
-    step.standby_changed(action.step, seconds, max(memory[0] - memory[1], 0) if memory is not None else 0)
+    step.deps.counters.standby.add(seconds, action.step)
+    if memory is not None:
+        step.deps.counters.standby_freed_bytes += max(memory[0] - memory[1], 0)
     reason, said = _SAYS[wanted]
     step.normal(reason, f"{said} {_noun(step)} {name} in {seconds:.3f}s", container=name)
     log.debug(
@@ -83,7 +78,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     return results.StandbySet(name, action.step, began, ended, memory)
 
 
-async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: float) -> None:
+async def thaw_before_stop(step: StepContext, unit_id: UnitId, grace_seconds: float) -> None:
     """If the unit is frozen or hibernated, thaw it, after the frozen sidecars of the pod that it may need.
 
     Without this, a preStop hook in the frozen container would hang for the whole grace period. If a thaw fails, an
@@ -97,7 +92,9 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: f
     is_machine = step.facts.own.has_own_kernel
     if is_machine and grace_seconds <= 0:
         return
-    seconds = max(WAKE_SECONDS, grace_seconds) if is_machine else WAKE_SECONDS
+    seconds = step.deps.thaw_seconds
+    if is_machine:
+        seconds = max(seconds, grace_seconds)
     sidecars = [one.name for one in init_units(step.desired.pod) if is_sidecar(one)]
     resting = [
         unit
@@ -118,7 +115,7 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: f
                 step.warning(Event.FAILED_POWER, text, container=one.name)
 
 
-async def _note(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> None:
+async def _note(step: StepContext, wanted: StandbyStep, unit_id: UnitId) -> None:
     """Store the unit's new status; if the runtime does not answer, the last one with the state that the call reached.
 
     The state is that of the kernel's freezer, which changes while containerd is stopped, too.
@@ -135,17 +132,17 @@ async def _note(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> Non
     handle.note_unit(status)
 
 
-def _deadline(step: WorkloadStep, wanted: StandbyStep) -> float | None:
+def _deadline(step: StepContext, wanted: StandbyStep) -> float | None:
     """Return the seconds after which the thaw of a container in a pod that ends is given up; None for other calls."""
     is_ending = step.desired.deletion is not None and not step.facts.own.has_own_kernel
-    return WAKE_SECONDS if is_ending and wanted is StandbyStep.THAW else None
+    return step.deps.thaw_seconds if is_ending and wanted is StandbyStep.THAW else None
 
 
-def _noun(step: WorkloadStep) -> str:
+def _noun(step: StepContext) -> str:
     return "machine" if step.facts.own.has_own_kernel else "container"
 
 
-async def _memory(step: WorkloadStep, unit_id: UnitId) -> int | None:
+async def _memory(step: StepContext, unit_id: UnitId) -> int | None:
     """Return the memory of the unit in bytes; None if the runtime does not measure it or does not answer in time."""
     handle = step.handle
     stats: SupportsStats | None = handle.capability(SupportsStats)
@@ -165,7 +162,7 @@ async def _memory(step: WorkloadStep, unit_id: UnitId) -> int | None:
     return found.memory_working_set_bytes
 
 
-async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId, *, seconds: float | None) -> None:
+async def _call(step: StepContext, wanted: StandbyStep, unit_id: UnitId, *, seconds: float | None) -> None:
     """Make the call; raise TimedOut after `seconds`, None: after the deadline of all changing calls."""
     handle = step.handle
     able: SupportsStandby | None = handle.capability(SupportsStandby)

@@ -1,4 +1,4 @@
-"""Stops one container or machine (preStop hook, stop signal, kill), or removes a dead one."""
+"""Steps that stop a unit (container or machine), read the termination message of an ended one, and remove it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container
 
 from ..model import results
-from ..model.actions import RemoveUnit, StopUnit
+from ..model.actions import ReadMessage, RemoveUnit, StopUnit
 from ..model.results import Result
 from ..model.roles import find_unit
 from ..probes.lifecycle_hooks import stop_seconds
-from ..workloads.standby.set_standby import thaw_before_stop
 from .context import StepContext, is_silence, level_of
-from .own import OwnStep
+from .standby import thaw_before_stop
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +30,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
     began = step.now().mono
     step.normal(Event.KILLING, action.message or f"Stopping container {name}", container=name)
     try:
-        await thaw_before_stop(OwnStep.of(step), action.unit_id, action.grace_seconds)
+        await thaw_before_stop(step, action.unit_id, action.grace_seconds)
         if action.run_pre_stop and action.grace_seconds > 0:
             await _run_pre_stop(step, action)
         grace = stop_seconds(action.grace_seconds, step.now().mono - began)
@@ -73,14 +72,12 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
 
 async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
     container = find_unit(step.pod, action.name)
-    if not isinstance(container, Container) or container.lifecycle is None:
-        return
-    handler = container.lifecycle.pre_stop
-    if handler is None:
+    lifecycle = container.lifecycle if isinstance(container, Container) else None
+    if not isinstance(container, Container) or lifecycle is None or lifecycle.pre_stop is None:
         return
     if not await _begins_now(step, action):
         return
-    error = await step.run_hook(handler, container, action, seconds=float(action.grace_seconds))
+    error = await step.run_hook(lifecycle.pre_stop, container, action, seconds=float(action.grace_seconds))
     if error:
         # The event omits the error: a hook's output may contain secrets, and more people can read events than pods.
         step.warning(Event.FAILED_PRE_STOP_HOOK, "PreStopHook failed", container=action.name)
@@ -98,3 +95,20 @@ async def _begins_now(step: StepContext, action: StopUnit) -> bool:
         return await step.deps.directories.begin_once(step.pod, what)
     except KubeletxError:  # if the marker cannot be written, a repeated hook is better than none
         return True
+
+
+async def read_message(step: StepContext, action: ReadMessage) -> Result:
+    """Read the termination message of the action's unit. An empty message is stored, too, so it is read only once."""
+    message = ""
+    container = find_unit(step.pod, action.name)
+    snapshot = step.facts.snapshot
+    status = snapshot.status_of(action.unit_id) if snapshot is not None else None
+    if isinstance(container, Container):
+        failed = status is None or status.exit_code != 0
+        try:
+            message = await step.deps.directories.read_message(
+                step.pod, container, action.attempt, failed=failed
+            )
+        except KubeletxError as error:
+            message = f"Error on reading termination message: {error}"
+    return results.MessageRead(action.name, action.unit_id, message)

@@ -1,14 +1,16 @@
-"""Prepares a pod's volumes before it starts, and releases them after it has stopped."""
+"""Steps for the pod's files on the node: its volumes, its overrides file, and the removal of its directories."""
 
 from __future__ import annotations
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import KubeletxError
 from kubeletx.api.names import Event
 
 from ..model import results
 from ..model.results import Result
+from ..workloads.overrides import PodOverrides
 from .context import StepContext
 
 log = structlog.get_logger(__name__)
@@ -37,3 +39,32 @@ async def release_volumes(step: StepContext) -> Result:
         step.warning(Event.FAILED_KILL_POD, str(error))
         return results.ReleaseFailed("FailedUnmount", str(error))
     return results.VolumesReleased()
+
+
+async def read_overrides(step: StepContext) -> Result:
+    """Load the pod's overrides file into the worker's facts, unless that was done."""
+    await step.overrides.ensure_read(step.worker)
+    return results.Nothing()
+
+
+async def drop_override(step: StepContext) -> Result:
+    """Remove an operator's power request from the pod's overrides, because the spec's power changed after it."""
+    await step.overrides.amend(step.worker, _without_power)
+    return results.Nothing()
+
+
+def _without_power(overrides: PodOverrides) -> PodOverrides:
+    return replace(overrides, power="", power_spec="")
+
+
+async def remove_directories(step: StepContext) -> Result:
+    """Remove the pod's cgroup, data directory and logs.
+
+    Fails, and is retried with back-off, while something is mounted in one of the directories.
+    """
+    try:
+        await step.specs.remove(step.pod)
+    except KubeletxError as error:
+        log.warning("Failed to remove directories", pod=step.desired.ref, err=str(error))
+        return results.StopFailed("FailedCleanup", str(error))
+    return results.DirectoriesGone()
