@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kubeletx.api import Clock
+from kubeletx.plugins.loading import Plugins
 
 from .composition import Composition
 from .config.tree import AgentConfig
@@ -37,7 +38,6 @@ from .parts.shutdown import make_shutdown
 from .parts.sources import make_sources
 from .parts.views import make_views
 from .parts.volumes import make_volumes
-from .plugins import Plugins
 
 
 @asynccontextmanager

@@ -17,18 +17,18 @@ import structlog
 
 from kubeletx.api import KubeletxError, Unavailable
 from kubeletx.kube.tls_buffers import begin_small
+from kubeletx.plugins.foreign import load_agent_plugins
+from kubeletx.plugins.loading import Plugins, log_plugins
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
 from .assembly import assemble
 from .config.tree import AgentConfig
 from .host.identity import ID_FILE, forget_failed_start
 from .host.logging import set_up_logging
 from .host.process import apply_process_settings
-from .host.slow_calls import SlowCalls
+from .host.slow_calls import watched_markers
 from .lifecycle import Assembly
 from .parts.root import DATABASE
-from .plugins import Plugins, load_agent_plugins, log_plugins
 
 log = structlog.get_logger(__name__)
 
@@ -63,10 +63,9 @@ async def run_agent(
         root = config.root_dir
         if not (root / ID_FILE).exists():
             stack.callback(forget_failed_start, root, root / DATABASE, made_directory=not root.exists())
-        slow = SlowCalls(config.root_dir, config.plugins.stall_seconds, config.plugins.stall_action)
         plugins = plugins or await load_agent_plugins(
             config.plugins,
-            markers=CallMarkers(config.root_dir, watch=slow.watch),
+            markers=watched_markers(config.root_dir, config.plugins),
             sections=config.runtimes.plugins,
             origin=config.origins.get("runtimes.plugins", ""),
         )

@@ -26,7 +26,6 @@ from timeit import default_timer
 import msgspec
 import structlog
 
-from kubeletx.agent import plugins
 from kubeletx.agent.assembly import assemble
 from kubeletx.agent.config.tree import (
     AgentConfig,
@@ -40,6 +39,7 @@ from kubeletx.agent.config.tree import (
 from kubeletx.agent.host.logging import set_up_logging
 from kubeletx.agent.lifecycle import Assembly
 from kubeletx.kube.types.core import Pod
+from kubeletx.plugins import loading
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.static.manifest import ManifestReader
 from kubeletx_testing.lab import pod_manifest
@@ -170,7 +170,7 @@ async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, floa
     )
     found = [EntryPoint(name="bench", value=fake_plugin.__name__, group="kubeletx")]
     began, cpu = default_timer(), time.process_time()
-    loaded = plugins.load_plugins(found)
+    loaded = loading.load_plugins(found)
     async with assemble(config, plugins=loaded, clock=SystemClock()) as parts, asyncio.TaskGroup() as group:
         tasks = [group.create_task(parts.registry.run(), name="runtimes")]
         await asyncio.gather(*(handle.wait_listed() for handle in parts.registry.handles()))

@@ -21,10 +21,10 @@ from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig, ProcessSettings
 from kubeletx.agent.host.pod_cgroups import check_swap, has_swap
 from kubeletx.agent.host.process import apply_process_settings
-from kubeletx.agent.plugins import load_plugins
 from kubeletx.api import InvalidConfig
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.settings import find_socket
+from kubeletx.plugins.loading import load_plugins
 
 HEADER = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
 KUBEADM_VERSION = re.compile(r"\s*Kubernetes v((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-\w.+]*)?)\s*")

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from kubeletx.agent.config.endpoints import read_endpoints
 from kubeletx.agent.config.tree import AgentConfig
-from kubeletx.agent.plugins import load_plugins
 from kubeletx.cli.main import cli
+from kubeletx.plugins.loading import load_plugins
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 CONFIG_1_20 = """\

@@ -14,6 +14,9 @@ import msgspec
 
 import kubeletx
 from kubeletx.api import NotFound
+from kubeletx.plugins.candidates import LoadedPlugin
+from kubeletx.plugins.registrations import isolation_of_registration
+from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
 from kubeletx.server.views import (
     ConfigValue,
@@ -30,13 +33,10 @@ from kubeletx.server.views import (
 
 from ..config.tree import AgentConfig
 from ..config.view import effective_values
-from ..plugins import LoadedPlugin, RunningPlugins
-from ..plugins.registrations import isolation_of_registration
 
 if TYPE_CHECKING:
     from kubeletx.apiserver.node.claim import Reporting
-
-    from ..plugins.services import PluginServices
+    from kubeletx.plugins.services import PluginServices
 from .counted import Counted
 from .plugin_processes import processes_of, view_of
 from .programs import program_views

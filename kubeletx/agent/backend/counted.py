@@ -17,8 +17,7 @@ from kubeletx.volumes.preparer import VolumePreparer
 if TYPE_CHECKING:
     from kubeletx.apiserver.certificates.rotation import CertificateRotation
     from kubeletx.kube.client.counts import RequestCounts
-
-    from ..plugins.callbacks import CallbackCounts
+    from kubeletx.plugins.callbacks import CallbackCounts
 
 
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):

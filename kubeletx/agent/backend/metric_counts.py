@@ -19,7 +19,7 @@ from kubeletx.volumes.operations import SUCCESS, plugin_of
 from kubeletx.volumes.preparer import VolumePreparer
 
 if TYPE_CHECKING:
-    from ..plugins.callbacks import CallbackCounts
+    from kubeletx.plugins.callbacks import CallbackCounts
 
 HTTP_LABELS = ("method", "path", "server_type", "long_running")
 

@@ -16,6 +16,7 @@ from kubeletx.api import (
     SupportsImages,
     TimedOut,
 )
+from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.endpoints.grammar import parse_endpoints
 from kubeletx.runtimes.endpoints.kinds import KindTable
@@ -32,7 +33,6 @@ from kubeletx.server.views import (
     RuntimeView,
 )
 
-from ..plugins.reload import RunningPlugins
 from .about import plugin_views
 from .plugin_processes import process_of
 from .watching import Latest

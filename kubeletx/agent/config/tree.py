@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
+from kubeletx.plugins.settings import PluginLimits
 from kubeletx.runtimes.images.verification import NEVER_PRELOADED, POLICIES
 
 from .kinds import (
@@ -131,8 +132,8 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
         "Start even if a kubelet uses one of the CRI sockets. That kubelet removes pods that it did not start.")] = False
 
 
-class PluginSettings(Section, frozen=True, kw_only=True):
-    """Settings of plugins. Deadlines for calls to runtimes are in `RuntimeSettings`."""
+class PluginSettings(PluginLimits, Section, frozen=True, kw_only=True):
+    """Settings of plugins; `PluginLimits` has their meaning."""
 
     disabled: Annotated[tuple[str, ...], Setting("kubeletx.disabledPlugins", "disable-plugin",
         "Plugins that are not imported, by name of the plugin or of its distribution (repeatable).",

@@ -23,6 +23,8 @@ from typing import Any, Final
 
 import structlog
 
+from kubeletx.plugins.settings import PluginLimits
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.plugins.identity import PluginIdentity
 
 from .dumps import write_dump
@@ -33,6 +35,11 @@ log = structlog.get_logger(__name__)
 
 _LIMITED: Final = ("import", "factory")
 """Calls that end the agent at the limit. For the constructor of a runtime, `StallLimit` isolates the runtime."""
+
+
+def watched_markers(root: Path, settings: PluginLimits) -> CallMarkers:
+    """Return the marker files below `root`, whose calls are watched within the limits of `settings`."""
+    return CallMarkers(root, watch=SlowCalls(root, settings.stall_seconds, settings.stall_action).watch)
 
 
 class SlowCalls:

@@ -18,13 +18,13 @@ from sqlalchemy import MetaData
 
 from kubeletx.api import Clock, ClusterObjects
 from kubeletx.kube.types.core import PodStatus
+from kubeletx.plugins.loading import Plugins
 from kubeletx.pods import DesiredPod, ExtrasProvider, PodFacts
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 
 from ..config.tree import AgentConfig
 from ..host.readings import HostReadings
-from ..plugins import Plugins
 
 Run = Callable[[], Awaitable[None]]
 Close = Callable[[], Awaitable[None] | None]

@@ -9,13 +9,14 @@ import msgspec
 
 from kubeletx.api import ClusterObjects
 from kubeletx.node.readiness import CheckFacts
+from kubeletx.plugins.host_parts import PluginHostParts
 from kubeletx.pods import Review
 from kubeletx.pods.model.sources import API, SourceTraits
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.static.manifest import ManifestReader
 
 from ..host.pod_cgroups import may_make_cgroups
-from ..plugins.host_parts import PluginHostParts
+from ..host.slow_calls import watched_markers
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
@@ -24,9 +25,8 @@ from .views import ViewsAssembly
 from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
+    from kubeletx.plugins.services import PluginServices
     from kubeletx.runtimes.isolation.limits import ChildCgroup
-
-    from ..plugins.services import PluginServices
 
 
 class PluginsAssembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +71,8 @@ def make_plugins(
     """
     if not len(ctx.plugins.registrations):
         return PluginsAssembly(part=Part(name="plugins"), services=None)
+    from kubeletx.plugins.services import PluginServices
     from kubeletx.store.records import StoreRecords
-
-    from ..plugins.services import PluginServices
 
     services = PluginServices(
         ctx.plugins.registrations,
@@ -89,6 +88,7 @@ def make_plugins(
         ),
         own_settings=ctx.plugins.decode_settings(ctx.config.runtimes.plugins),
         settings=ctx.config.plugins,
+        markers=watched_markers(ctx.config.root_dir, ctx.config.plugins),
         node=node.ref,
         isolation=ctx.config.runtimes.plugin_isolation,
         configured=ctx.config.runtimes.plugins.keys(),
@@ -106,7 +106,7 @@ def _child_cgroup(ctx: PartContext) -> Callable[[str], ChildCgroup] | None:
         return None
     if not may_make_cgroups(ctx.config.cgroups, ctx.host.trees):
         return None
-    from ..plugins.isolated.cgroups import child_cgroups
+    from kubeletx.plugins.isolated.cgroups import child_cgroups
 
     return child_cgroups(ctx.host.trees, ctx.config.cgroups.root, ctx.config.plugins)
 
@@ -122,7 +122,7 @@ def make_plugin_feeds(
     """Build the tasks that run the plugins' health checks and pod sources."""
     if plugins.services is None:
         return PluginFeeds(Part(name="plugin-feeds"))
-    from ..plugins.pod_sources import SourceParts
+    from kubeletx.plugins.pod_sources import SourceParts
 
     parts = SourceParts(
         pods=pods.manager,

@@ -8,13 +8,13 @@ from functools import partial
 import msgspec
 
 from kubeletx.api import Clock
+from kubeletx.plugins.loading import Plugins
 from kubeletx.store import Store
 
 from ..config.tree import AgentConfig
 from ..host.files import make_directory
 from ..host.identity import ensure_agent_id, lock_root
 from ..host.readings import HostReadings, read_host
-from ..plugins import Plugins
 from .part import Part, PartContext
 
 DATABASE = "kubeletx.db"

@@ -11,18 +11,17 @@ import msgspec
 import structlog
 
 from kubeletx.api import Endpoint
+from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.host.host import HostParts
-from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..config.endpoints import check_classes, check_plugin_isolation, read_endpoints
 from ..host.pod_cgroups import may_make_cgroups
-from ..host.slow_calls import SlowCalls
-from ..plugins.reload import RunningPlugins
+from ..host.slow_calls import watched_markers
 from .drop_ins import DropInWatch
 from .link import LinkAssembly
 from .node import NodeAssembly
@@ -94,9 +93,7 @@ def make_runtimes(
         on_settings=registry.put_settings,
         sections=config.runtimes.plugins,
         settings=config.plugins,
-        markers=CallMarkers(
-            root, watch=SlowCalls(root, config.plugins.stall_seconds, config.plugins.stall_action).watch
-        ),
+        markers=watched_markers(root, config.plugins),
     )
     for name in config.runtimes.plugins:
         if ctx.plugins.kinds.may_come(name) and name not in ctx.plugins.registrations.settings():

@@ -64,7 +64,7 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
     from kubeletx.agent.config.endpoints import check_plugins_part
     from kubeletx.agent.config.view import effective_values
     from kubeletx.agent.parts.settings import provider_plan
-    from kubeletx.agent.plugins import load_agent_plugins
+    from kubeletx.plugins.foreign import load_agent_plugins
     from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
     config = invocation.load()

@@ -33,7 +33,7 @@ def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
 
     from kubeletx.agent.backend.about import plugin_views
     from kubeletx.agent.config.tree import PluginSettings
-    from kubeletx.agent.plugins import load_agent_plugins
+    from kubeletx.plugins.foreign import load_agent_plugins
     from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
     if config is None:

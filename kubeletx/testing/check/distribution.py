@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kubeletx.agent.plugins.installed import described
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig
+from kubeletx.plugins.installed import described
 
 
 class Checked(msgspec.Struct, frozen=True):

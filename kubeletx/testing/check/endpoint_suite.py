@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kubeletx.agent.plugins import load_plugins
 from kubeletx.api import ENTRY_POINT_GROUP, Runtime
+from kubeletx.plugins.loading import load_plugins
 from kubeletx.testing import FakeHost, endpoint
 from kubeletx.testing.check.results import ENDPOINT, TestedEndpoint
 from kubeletx.testing.contract import RuntimeContract

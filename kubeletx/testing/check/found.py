@@ -17,9 +17,9 @@ from typing import Any
 import click
 import msgspec
 
-from kubeletx.agent.plugins import load_plugins
-from kubeletx.agent.plugins.registrations import Registration
 from kubeletx.api import CAPABILITIES, ENTRY_POINT_GROUP
+from kubeletx.plugins.loading import load_plugins
+from kubeletx.plugins.registrations import Registration
 from kubeletx.runtimes.endpoints.kinds import RuntimeKind
 from kubeletx.runtimes.plugins.required_methods import missing_methods
 

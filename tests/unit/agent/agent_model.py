@@ -24,11 +24,12 @@ from kubeletx.agent.config.tree import (
 )
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.lifecycle import Assembly
-from kubeletx.agent.plugins import LoadedPlugin, Plugins
-from kubeletx.agent.plugins.registrations import Registrations
 from kubeletx.api import Endpoint, Host, Traits
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.node.cgroups.trees import CgroupTrees
+from kubeletx.plugins.candidates import LoadedPlugin
+from kubeletx.plugins.loading import Plugins
+from kubeletx.plugins.registrations import Registrations
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.server.backend import AdminBackend
 from kubeletx.testing import FakeClock, FakeRuntime

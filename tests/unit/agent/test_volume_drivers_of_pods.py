@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.agent.plugins.registrations import Hook, Registration
 from kubeletx.api import Unavailable, UnitState, VolumeRequest
 from kubeletx.kube.types.core import Container, FlexVolumeSource, Volume, VolumeMount
+from kubeletx.plugins.registrations import Hook, Registration
 from kubeletx.server.views import DeleteOptions, PodTarget
 from kubeletx.testing import FakeVolumeDriver
 from kubeletx.volumes.drivers import DriverEntry

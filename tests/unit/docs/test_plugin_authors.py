@@ -18,8 +18,6 @@ import pytest
 from kubeletx import api
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig
-from kubeletx.agent.plugins import volume_drivers
-from kubeletx.agent.plugins.loading import LOAD_SECONDS
 from kubeletx.api import (
     CAPABILITIES,
     FEATURES,
@@ -39,6 +37,8 @@ from kubeletx.api import (
 )
 from kubeletx.api.errors import TABLE
 from kubeletx.kube.manifests.load import load_pods
+from kubeletx.plugins import volume_drivers
+from kubeletx.plugins.loading import LOAD_SECONDS
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.testing import contract

@@ -28,7 +28,7 @@ ALLOWED = {
         3,
         "the watchdog's thread measures how long the loop really stands",
     ),
-    "tests/unit/agent/plugins/test_health.py": (1, "a check that really holds the event loop"),
+    "tests/unit/plugins/test_health.py": (1, "a check that really holds the event loop"),
     "tests/unit/runtimes/isolation/isolated_fake.py": (2, "calls that hang until their process is killed"),
     "tests/unit/server/api_client.py": (1, "buffers of the kernel fill while nothing is read"),
     "tests/unit/server/kubelet/test_streams.py": (

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.agent.host.event_loop import AgentLoop
-from tests.unit.agent.plugin_sites import Site
+from tests.unit.plugins.plugin_sites import Site
 
 PLUGIN = """\
 import sys

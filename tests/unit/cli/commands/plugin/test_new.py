@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kubeletx.agent.plugins import load_plugins
 from kubeletx.cli.commands.plugin.scaffold import KINDS, required_range
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.exit_codes import ExitCode

@@ -1,0 +1,226 @@
+"""`PluginProcess`: the child process of one distribution, and the objects of the agent that it may call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Collection, Iterable
+from contextvars import Context
+from typing import Any, cast
+
+import structlog
+
+from kubeletx.api import ClusterObjects, KubeletxError, ObjectUser, PodUid, Records, TimedOut, Unavailable
+from kubeletx.runtimes.isolation.codec import Encoded
+from kubeletx.runtimes.isolation.control import CONTROL, EVENTS, LOG, EventNote
+from kubeletx.runtimes.isolation.kept import KeptChild
+from kubeletx.runtimes.isolation.notes import text_of, write_log
+from kubeletx.runtimes.isolation.peer import Emit, Peer
+from kubeletx.runtimes.isolation.process import ChildProcess
+from kubeletx.runtimes.isolation.remote import Served, remote_class
+from kubeletx.runtimes.isolation.usage import ChildUsage
+
+from ..host_parts import PluginHostParts
+from .control import CLUSTER, RECORDS, ServicesControl, ServicesInit
+
+log = structlog.get_logger(__name__)
+
+MODULE = "kubeletx.plugins.isolated.child"
+START_SECONDS = 30.0
+"""Deadline of a child's start, with the import of its plugins and their factories."""
+CLOSE_SECONDS = 1.0
+
+
+class PluginProcess:
+    """The child process of one distribution; starts it when it is called."""
+
+    def __init__(
+        self, distribution: str, init: ServicesInit, parts: PluginHostParts, variables: Collection[str] = ()
+    ) -> None:
+        """`init`: what the child imports and makes. `parts`: objects of the agent that its plugins may use.
+
+        `variables`: as for `ChildProcess.start`.
+        """
+        self._variables = variables
+        self._cgroup = parts.child_cgroup(distribution) if parts.child_cgroup is not None else None
+        self._owner = f"plugin distribution {distribution}"
+        self._init = init
+        self._server = AgentObjects(distribution, init.hooks, parts)
+        self._kept = KeptChild(self._owner, self._start, self._prepare)
+        self._starting: asyncio.Task[ChildProcess] | None = None
+        self._sink_calls: tuple[Peer, asyncio.Task[None]] | None = None
+        self._closed = False
+        self.sinks = Served()
+        """Sinks of the running pod sources, which the child may call."""
+
+    async def call(self, target: str, method: str, args: tuple[Any, ...], result: Any) -> Any:
+        """Call a method of an object in the child, started if it does not run; see `Peer.call`.
+
+        Raises Unavailable while the child cannot be called.
+        """
+        peer = await self._peer()
+        try:
+            return await peer.call(target, method, args, result)
+        except asyncio.CancelledError:
+            self._check()  # the call's deadline may have expired because the child hangs
+            raise
+        except KubeletxError:
+            if peer.is_closed:
+                self._check()  # the delay before the next start counts from now
+            raise
+
+    async def start(self) -> None:
+        """Start the child if it does not run. Errors are not raised: the next call has them."""
+        with contextlib.suppress(KubeletxError):
+            await self._peer()
+
+    def usage(self) -> ChildUsage | None:
+        """Return memory and CPU time of the child; None while no child runs. Blocks briefly."""
+        return self._kept.usage()
+
+    async def close(self) -> None:
+        """End the child process."""
+        self._closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        child = self._kept.take()
+        if child is not None:
+            await child.stop(CLOSE_SECONDS)
+        await self._end_sink_calls()
+
+    async def _peer(self) -> Peer:
+        if self._starting is None:
+            with contextlib.suppress(Unavailable):
+                return self._kept.running().peer
+        self._check()
+        if self._starting is None:
+            raise Unavailable(f"{self._owner}: the agent ends")
+        return (await asyncio.shield(self._starting)).peer
+
+    def _check(self) -> None:
+        """Begin a task that ends the child if it does not answer, and starts it if it does not run."""
+        if self._starting is None and not self._closed:
+            # Not in the context of the call, whose pod would be in the log lines of the process.
+            self._starting = asyncio.create_task(
+                self._answering(), name=f"{self._owner} start", context=Context()
+            )
+            self._starting.add_done_callback(self._checked)
+
+    def _checked(self, task: asyncio.Task[ChildProcess]) -> None:
+        self._starting = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("Process of plugin is not there", owner=self._owner, err=str(error))
+
+    async def _answering(self) -> ChildProcess:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                return await self._kept.answering()
+        except TimeoutError:
+            raise TimedOut(f"{self._owner}: its process did not start within {START_SECONDS:g} s") from None
+
+    async def _start(self) -> ChildProcess:
+        await self._end_sink_calls()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            child = await ChildProcess.start(
+                self._owner,
+                self._server,
+                module=MODULE,
+                descriptors=(theirs.fileno(),),
+                variables=self._variables,
+                ends_group=True,
+                cgroup=self._cgroup,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        peer = Peer(f"the process of {self._owner}", reader, writer, SinkCalls(self.sinks))
+        self._sink_calls = (peer, asyncio.create_task(peer.run(), name=f"{self._owner} sinks"))
+        return child
+
+    async def _prepare(self, child: ChildProcess) -> None:
+        control = cast("ServicesControl", remote_class(ServicesControl)(lambda: child.peer, CONTROL))
+        await control.init(self._init)
+
+    async def _end_sink_calls(self) -> None:
+        if self._sink_calls is None:
+            return
+        peer, task = self._sink_calls
+        self._sink_calls = None
+        peer.close()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class SinkCalls:
+    """Handles the child's calls to the sinks of its pod sources; implements `peer.CallHandler`."""
+
+    def __init__(self, sinks: Served) -> None:
+        self.serve = sinks.serve
+
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Do nothing: the child sends no one-way messages here."""
+
+
+class Notes:
+    """Handles the log lines of a child that only imports plugins; implements `peer.CallHandler`."""
+
+    def __init__(self) -> None:
+        self.serve = Served().serve
+
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Write a log line."""
+        if target == LOG:
+            write_log(args, process="imports of plugins")
+
+
+class AgentObjects:
+    """Handles the child's calls to records and cluster, and its events and log lines; implements `peer.CallHandler`.
+
+    `names`: registrations in the child, each of which has records of its own.
+    """
+
+    def __init__(self, distribution: str, names: Iterable[str], parts: PluginHostParts) -> None:
+        self._distribution = distribution
+        self._parts = parts
+        self._served = Served()
+        for name in names:
+            kind = f"plugin.{name}"
+            self._served.put(RECORDS + kind, parts.records(kind), Records)
+        if parts.cluster is not None:
+            self._served.put(CLUSTER, parts.cluster, ClusterObjects)
+
+    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
+        """Handle a call of the child; see `CallHandler.serve`."""
+        return await self._served.serve(target, method, args, emit)
+
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Record an event, write a log line, or change the pods whose objects a plugin reads."""
+        try:
+            self._note(target, method, args)
+        except KubeletxError as error:
+            log.warning(
+                "Ignored message of a plugin's process", distribution=self._distribution, err=str(error)
+            )
+
+    def _note(self, target: str, method: str, args: Encoded) -> None:
+        match target, method:
+            case (name, "record") if name == EVENTS:
+                (event,) = args.decode(tuple[EventNote])
+                self._parts.events.record(
+                    event.ref, type=event.type, reason=event.reason, message=text_of(event.message)
+                )
+            case (name, "write") if name == LOG:
+                write_log(args, distribution=self._distribution)
+            case (name, "follow") if name == CLUSTER and self._parts.cluster is not None:
+                (user,) = args.decode(tuple[ObjectUser])
+                self._parts.cluster.follow(user)
+            case (name, "leave") if name == CLUSTER and self._parts.cluster is not None:
+                (uid,) = args.decode(tuple[PodUid])
+                self._parts.cluster.leave(uid)

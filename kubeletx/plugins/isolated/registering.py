@@ -1,0 +1,117 @@
+"""`registered_by`: imports plugins of other projects in a child process, and returns what they registered."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from kubeletx.api import KubeletxError, TimedOut, Unavailable
+from kubeletx.runtimes.isolation.control import CONTROL
+from kubeletx.runtimes.isolation.process import ChildProcess
+from kubeletx.runtimes.isolation.remote import remote_class
+from kubeletx.runtimes.plugins.identity import normal_name
+
+from ..candidates import FAILED, Candidate, LoadedPlugin
+from ..loading import LOAD_SECONDS
+from ..settings import PluginLimits
+from .control import Imports, PluginEntry, ServicesControl
+from .process import MODULE, Notes
+from .registered import candidate_of
+
+_AT_ONCE: Final = 2
+"""Number of distributions that are imported at the same time; each needs a CPU."""
+_MARGIN_SECONDS: Final = 10.0
+"""Time beyond the deadline of an import after which the child itself hangs."""
+
+
+async def registered_by(
+    plugins: Iterable[LoadedPlugin],
+    settings: PluginLimits,
+    sections: Mapping[str, Any] | None = None,
+    origin: str = "",
+) -> list[Candidate]:
+    """Return the plugins with what they registered; a failed plugin has the reason.
+
+    `settings`, `sections`, `origin`: as for `load_agent_plugins`.
+    """
+    seconds = min(LOAD_SECONDS, settings.stall_seconds or LOAD_SECONDS)
+    by_distribution: dict[str, list[LoadedPlugin]] = {}
+    for one in plugins:
+        by_distribution.setdefault(normal_name(one.distribution), []).append(one)
+    groups = list(by_distribution.values())
+
+    def request_of(items: Sequence[LoadedPlugin]) -> Imports:
+        return Imports(
+            plugins=tuple(_entry(one) for one in items),
+            seconds=seconds,
+            memory_bytes=settings.memory_limit_bytes,
+            sections=None if sections is None else dict(sections),
+            origin=origin,
+            sys_path=[path for path in sys.path if path],
+        )
+
+    found = await _imported(groups, request_of, settings.variables)
+    for number, items in enumerate(groups):
+        if isinstance(found[number], Unavailable) and len(groups) > 1:
+            # The import of another distribution may have ended the child, such as by a signal to its parent process.
+            (found[number],) = await _imported([items], request_of, settings.variables)
+    return [
+        one
+        for items, result in zip(groups, found, strict=True)
+        for one in ([_failed(one, result) for one in items] if isinstance(result, KubeletxError) else result)
+    ]
+
+
+async def _imported(
+    groups: Sequence[Sequence[LoadedPlugin]],
+    request_of: Callable[[Sequence[LoadedPlugin]], Imports],
+    variables: Collection[str],
+) -> list[list[Candidate] | KubeletxError]:
+    """Import the plugins of some distributions in one child process. Returns Unavailable for each if the child has ended."""
+    try:
+        child = await ChildProcess.start(
+            "imports of plugins", Notes(), module=MODULE, variables=variables, ends_group=True
+        )
+    except KubeletxError as error:
+        return [error for _ in groups]
+    control = cast("ServicesControl", remote_class(ServicesControl)(lambda: child.peer, CONTROL))
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def imported(items: Sequence[LoadedPlugin]) -> list[Candidate] | KubeletxError:
+        request = request_of(items)
+        try:
+            async with turns, asyncio.timeout((request.seconds + _MARGIN_SECONDS) * len(items)):
+                found = await control.register(request)
+            return [candidate_of(one, what) for one, what in zip(items, found, strict=True)]
+        except TimeoutError:
+            return TimedOut("the process that imports the plugin does not answer")
+        except Unavailable:
+            return Unavailable(
+                "the import of the plugin ended its parent process; repair or uninstall the plugin, or leave it out with "
+                f"--disable-plugin={items[0].name}"
+            )
+        except KubeletxError as error:
+            return error
+
+    try:
+        return list(await asyncio.gather(*(imported(items) for items in groups)))
+    finally:
+        await child.stop(0)
+
+
+def _entry(plugin: LoadedPlugin) -> PluginEntry:
+    return PluginEntry(
+        name=plugin.name,
+        value=plugin.source,
+        distribution=plugin.distribution,
+        version=plugin.version,
+        made_for=plugin.made_for,
+    )
+
+
+def _failed(plugin: LoadedPlugin, error: KubeletxError) -> Candidate:
+    return Candidate(about=msgspec.structs.replace(plugin, state=FAILED, reason=str(error)))

@@ -1,0 +1,196 @@
+"""`PluginServices`: creates and connects the objects that plugins registered other than runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kubeletx.api import ObjectRef
+from kubeletx.node.readiness import CheckFacts
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
+from kubeletx.server.views import PartHealth
+
+from .admission import AdmissionChecks
+from .callbacks import UNCONFIGURED, CallbackCounts, Callbacks, PluginState
+from .health import HealthChecks, RunningCheck
+from .host import RegistrationHost
+from .host_parts import PluginHostParts
+from .panels import Panels
+from .pod_sources import PodSources
+from .registrations import Hook, Registration, Registrations, isolation_of_registration
+from .settings import PluginLimits
+
+if TYPE_CHECKING:  # loaded only when something is isolated, to save memory
+    from kubeletx.runtimes.isolation.usage import ChildUsage
+
+    from .isolated.processes import PluginProcesses
+    from .volume_drivers import PluginVolumeDriver
+
+
+class PluginServices:
+    """The health checks, pod sources, admission checks, panels and volume drivers that plugins registered.
+
+    The constructor calls the plugins' factories; the agent calls it once, at its start.
+    """
+
+    def __init__(
+        self,
+        registrations: Registrations,
+        *,
+        parts: PluginHostParts,
+        own_settings: Mapping[str, Any],
+        settings: PluginLimits,
+        markers: CallMarkers,
+        node: ObjectRef,
+        isolation: Mapping[str, str] = MappingProxyType({}),
+        configured: Collection[str] | None = None,
+    ) -> None:
+        """`own_settings`: the decoded settings of each registration that declares settings, by its name.
+
+        `settings`: deadlines of calls to plugins. `markers`: remember a factory that ends the process. `node`: reference to the Node, for events of health checks.
+        `isolation`: ``kubeletx.pluginIsolation``. `configured`: names of the sections of ``kubeletx.plugins``; what a
+        plugin registered with `only_configured` is used with its section only. None: everything is used.
+        """
+        self._unconfigured = frozenset(
+            one.name
+            for one in registrations
+            if one.only_configured and configured is not None and one.name not in configured
+        )
+        registrations = Registrations(one for one in registrations if one.name not in self._unconfigured)
+        self._parts = parts
+        self._markers = markers
+        self._own_settings = own_settings
+        self._hosts: list[RegistrationHost] = []
+        self._callbacks: dict[str, Callbacks] = {}
+        self.counts = CallbackCounts()
+        self._processes = _processes(registrations, isolation, parts, own_settings, settings.variables)
+        self._health = HealthChecks(
+            [
+                RunningCheck(callbacks=callbacks, check=made)
+                for callbacks, made in map(self._make, registrations.of(Hook.HEALTH_CHECK))
+                if made is not None
+            ],
+            clock=parts.clock,
+            events=parts.events,
+            node=node,
+            timeout_seconds=settings.health_check_seconds,
+        )
+        self.sources = PodSources(
+            [self._make(one) for one in registrations.of(Hook.POD_SOURCE)],
+            sync_seconds=settings.pod_source_sync_seconds,
+        )
+        self._admission = AdmissionChecks(
+            [self._make(one) for one in registrations.of(Hook.ADMISSION_CHECK)],
+            timeout_seconds=settings.admission_check_seconds,
+        )
+        self._reviewers = [one for one in registrations.of(Hook.ADMISSION_CHECK) if self._is_isolated(one)]
+        self.review = self._admission.review if len(self._admission) else None
+        """Reviews a new pod with the plugins' admission checks; None if there are none."""
+        self.panels = Panels(
+            {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
+            timeout_seconds=settings.panel_seconds,
+        )
+        self.volume_drivers = self._make_volume_drivers(registrations, settings.volume_seconds)
+
+    def background(
+        self, on_checks: Callable[[tuple[CheckFacts, ...]], None]
+    ) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """Return the coroutine functions that the agent runs as tasks, by name.
+
+        `on_checks`: called with the results of all health checks after each change.
+        """
+        tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "plugin-health": partial(self._health.run, on_checks)
+        }
+        # a driver in a child process is opened by its first call, so that one which no pod uses costs no process
+        drivers = [one for one in self.volume_drivers if not self._is_isolated(one.registration)]
+        if drivers:
+            from .volume_drivers import open_all
+
+            tasks["plugin-volumes"] = partial(open_all, drivers)
+        if self._processes is not None and self._reviewers:
+            # every pod needs them: otherwise the first pod waits for half a second of imports
+            tasks["plugin-admission"] = partial(self._processes.prepare, self._reviewers, self._parts.clock)
+        return tasks
+
+    def checks(self) -> tuple[CheckFacts, ...]:
+        """Return the last results of the plugins' health checks, for the node's conditions."""
+        return self._health.facts()
+
+    def health(self) -> tuple[PartHealth, ...]:
+        """Return the last results of the plugins' health checks as entries of ``/healthz``."""
+        return self._health.parts()
+
+    def states(self) -> Mapping[str, PluginState]:
+        """Return the state of each registration, by name."""
+        idle = {
+            name: PluginState(UNCONFIGURED, f"not used without the section kubeletx.plugins.{name}")
+            for name in self._unconfigured
+        }
+        return {name: one.state for name, one in self._callbacks.items()} | idle
+
+    def abandoned(self, name: str) -> dict[str, int]:
+        """Return the numbers of cancelled calls of one registration that still run, by callback."""
+        return self._callbacks[name].abandoned if name in self._callbacks else {}
+
+    def usage(self, distribution: str) -> ChildUsage | None:
+        """Return memory and CPU time of the process for the distribution's registrations; None if none runs."""
+        return self._processes.usage(distribution) if self._processes is not None else None
+
+    async def close(self) -> None:
+        """Cancel running calls of panels, close volume drivers, and let idle threads of all registrations end."""
+        await self.panels.close()
+        if self.volume_drivers:
+            from .volume_drivers import close_all
+
+            await close_all(self.volume_drivers)
+        if self._processes is not None:
+            await self._processes.close()
+        for host in self._hosts:
+            host.close()
+
+    def _make_volume_drivers(
+        self, registrations: Registrations, seconds: float
+    ) -> tuple[PluginVolumeDriver, ...]:
+        if not (found := registrations.of(Hook.VOLUME_DRIVER)):
+            return ()
+        from .volume_drivers import PluginVolumeDriver
+
+        return tuple(PluginVolumeDriver(*self._make(one), seconds) for one in found)
+
+    def _is_isolated(self, registration: Registration) -> bool:
+        """Return True if the registration runs in a child process."""
+        return self._processes is not None and self._processes.runs(registration)
+
+    def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
+        callbacks = Callbacks(registration, self._parts.clock, self.counts)
+        self._callbacks[registration.name] = callbacks
+        if self._processes is not None and self._is_isolated(registration):
+            return callbacks, self._processes.proxy(registration)
+        host = RegistrationHost(registration, self._parts)
+        self._hosts.append(host)
+        settings = self._own_settings.get(registration.name)
+
+        def make() -> Any:
+            with self._markers.around("factory", registration.name, registration.origin):
+                return registration.factory(settings, host)
+
+        return callbacks, callbacks.make(make)
+
+
+def _processes(
+    registrations: Registrations,
+    isolation: Mapping[str, str],
+    parts: PluginHostParts,
+    own_settings: Mapping[str, Any],
+    variables: Collection[str],
+) -> PluginProcesses | None:
+    """Return the processes of the registrations that do not run in the agent's process; None if all do."""
+    isolated = [one for one in registrations if isolation_of_registration(one, isolation) == "process"]
+    if not isolated:
+        return None
+    from .isolated.processes import PluginProcesses
+
+    return PluginProcesses(isolated, parts=parts, own_settings=own_settings, variables=variables)
