@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from kubeletx.cli.commands.plugin.scaffold import KINDS, required_range
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.exit_codes import ExitCode
+from kubeletx.plugins.loading import load_plugins
 from tests.unit.docs.pages import ROOT
 
 
