@@ -14,7 +14,7 @@ import msgspec
 
 from kubeletx.kube.text.yaml import dump_yaml
 from kubeletx.kube.types.core import Pod
-from kubeletx.store.files import remove_file, write_file
+from kubeletx.linux.files import remove_file, replace_file
 
 _SUFFIX = ".yaml"
 
@@ -44,7 +44,7 @@ def save(path: Path, pod: Pod) -> None:
     When the function returns, the file survives a power failure.
     """
     text = dump_yaml(msgspec.to_builtins(msgspec.structs.replace(pod, status=Pod().status)))
-    write_file(path, text.encode())
+    replace_file(path, text.encode())
 
 
 def remove(path: Path) -> None:

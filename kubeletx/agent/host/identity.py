@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 from kubeletx.api import InvalidConfig
-from kubeletx.store.files import write_file
+from kubeletx.linux.files import replace_file
 from kubeletx.volumes.layout import pods_dir
 
 from .files import make_directory
@@ -77,7 +77,7 @@ def _refuse_pods_of_another(root_dir: Path) -> None:
 def _new_agent_id(path: Path) -> str:
     text = str(uuid.uuid4())
     try:
-        write_file(path, f"{text}\n".encode(), 0o644)
+        replace_file(path, f"{text}\n".encode(), 0o644)
     except OSError as error:
         raise InvalidConfig(
             field="--root-dir",

@@ -24,7 +24,7 @@ from kubeletx.kube.client import ClusterAccess, KubeClient
 from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.types.certificates import CLIENT_SIGNER
-from kubeletx.store.files import remove_file, write_file
+from kubeletx.linux.files import remove_file, replace_file
 
 from .files import CertificateFiles
 from .key_pairs import Subject, new_key, public_part
@@ -94,7 +94,7 @@ class Bootstrap:
         finally:
             await client.close()
         self._files.store(pair, self._clock.now())
-        write_file(self._kubeconfig, kubeconfig_text(joined(access, self._files.current)).encode(), 0o600)
+        replace_file(self._kubeconfig, kubeconfig_text(joined(access, self._files.current)).encode(), 0o600)
         remove_file(self._key_file)
         log.info("Got the node's first certificate", file=str(self._files.current))
 
@@ -114,7 +114,7 @@ class Bootstrap:
             public_part(key)
         except (OSError, InvalidConfig):
             key = new_key()
-            write_file(self._key_file, key, 0o600)
+            replace_file(self._key_file, key, 0o600)
         return key
 
 

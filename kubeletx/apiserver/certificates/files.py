@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from kubeletx.api import InvalidConfig
-from kubeletx.store.files import sync_directory, write_file
+from kubeletx.linux.files import replace_file, sync_directory
 
 from .key_pairs import KeyPair, parse_pair
 
@@ -55,7 +55,7 @@ class CertificateFiles:
         """
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         path = self._directory / f"{self._prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
-        write_file(path, pair.pem, 0o600)
+        replace_file(path, pair.pem, 0o600)
         link = self._directory / f"{self._prefix}-updated.pem"
         link.unlink(missing_ok=True)
         link.symlink_to(path.name)

@@ -9,7 +9,7 @@ import structlog
 
 from kubeletx.api import Blocking, KubeletxError, Unavailable, UnitId
 from kubeletx.kube.types.core import Container, Pod
-from kubeletx.store.files import write_file
+from kubeletx.linux.files import replace_file
 from kubeletx.volumes import layout
 from kubeletx.volumes.files.held import hold_directory
 from kubeletx.volumes.preparer import VolumePreparer
@@ -111,7 +111,7 @@ class PodFiles:
             if not self._overrides(pod).parent.is_dir():
                 raise Unavailable(f"pod {pod.ref} has no directory on the node (any more)")
             try:
-                write_file(self._overrides(pod), data)
+                replace_file(self._overrides(pod), data)
             except OSError as error:
                 raise Unavailable(f"cannot write {self._overrides(pod)}: {error.strerror}") from error
 

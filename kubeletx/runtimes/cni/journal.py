@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import PodUid
-from kubeletx.store.files import remove_file, write_file
+from kubeletx.linux.files import remove_file, replace_file
 
 from .config import NetworkConfig
 
@@ -63,7 +63,7 @@ class Journal:
 
     def save(self, entry: CniAttachment) -> None:
         """Write an entry, which replaces the pod's earlier one."""
-        write_file(self._path(entry.uid), msgspec.json.encode(entry))
+        replace_file(self._path(entry.uid), msgspec.json.encode(entry))
 
     def remove(self, uid: PodUid) -> None:
         """Remove the pod's entry."""

@@ -18,7 +18,7 @@ import msgspec
 
 from kubeletx.api import Endpoint, InvalidConfig, Unavailable
 from kubeletx.kube.text.yaml import parse_documents
-from kubeletx.store.files import remove_file, write_file
+from kubeletx.linux.files import remove_file, replace_file
 
 from .grammar import EndpointItem, check_name, is_name, make_endpoint
 from .kinds import KindTable
@@ -100,7 +100,7 @@ class DropIns:
             image_url=endpoint.image_url,
         )
         with _writing(path):
-            write_file(path, msgspec.json.format(msgspec.json.encode(drop_in), indent=2) + b"\n")
+            replace_file(path, msgspec.json.format(msgspec.json.encode(drop_in), indent=2) + b"\n")
         return path
 
     def unmask(self, name: str) -> None:
@@ -121,14 +121,14 @@ class DropIns:
             if is_ours:
                 remove_file(path)
             else:
-                write_file(path, b"")
+                replace_file(path, b"")
 
     def cordon(self, name: str, cordoned: bool) -> None:
         """Write the file that marks the runtime `name` as cordoned, or delete that file if `cordoned` is False."""
         path = self.cordons / name
         with _writing(path):
             if cordoned:
-                write_file(path, b"")
+                replace_file(path, b"")
             else:
                 remove_file(path)
 

@@ -23,7 +23,7 @@ import structlog
 
 from kubeletx.api import PodUid, ReadyVolume, Unavailable, VolumePod, VolumeRequest
 from kubeletx.api.names import Event
-from kubeletx.store.files import remove_file, write_file
+from kubeletx.linux.files import remove_file, replace_file
 
 from .. import layout
 from ..files.held import hold_directory
@@ -148,7 +148,7 @@ def write_journal(root_dir: Path, uid: PodUid, journal: PodJournal) -> None:
     """Write the pod's journal to disk, or remove it if it has no entries. Raises OSError."""
     path = layout.journal_path(root_dir, uid)
     if journal.entries:
-        write_file(path, msgspec.json.encode(journal), mode=0o600)
+        replace_file(path, msgspec.json.encode(journal), mode=0o600)
     else:
         remove_file(path)
 

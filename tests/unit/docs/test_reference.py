@@ -23,6 +23,7 @@ from tests.unit.docs.pages import DOCS, ROOT, first_words, rows, section, words
 
 PAGE = (DOCS / "reference.md").read_text()
 PUBLIC_ROOMS = ("api", "cri", "kube", "streaming", "testing", "testing.contract")
+PUBLIC_MODULES = sorted(path.stem for path in (ROOT / "kubeletx" / "linux").glob("[!_]*.py"))
 CONSTANTS = {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 EVENTS = {value for name, value in vars(names.Event).items() if name.isupper()}
 
@@ -216,3 +217,14 @@ def test_public_names_are_the_listed_ones(room: str) -> None:
     for name in mine:
         assert hasattr(module, name)
     assert f"kubeletx.{room}" in section(PAGE, "Public names")
+
+
+def test_public_names_of_the_modules_of_linux_are_the_listed_ones() -> None:
+    own = [
+        f"kubeletx.linux.{stem}.{name}"
+        for stem in PUBLIC_MODULES
+        for name, value in vars(importlib.import_module(f"kubeletx.linux.{stem}")).items()
+        if name[0] != "_" and getattr(value, "__module__", "") == f"kubeletx.linux.{stem}"
+    ]
+    listed = (DOCS / "public-names.txt").read_text().split()
+    assert [line for line in listed if line.startswith("kubeletx.linux.")] == sorted(own)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PUBLIC = {"api", "cri", "kube", "streaming"}
+PUBLIC = {"api", "cri", "kube", "linux", "streaming"}
 ROOMS = {path.parent.name for path in (ROOT / "kubeletx").glob("*/__init__.py")}
 DISTRIBUTIONS = sorted(
     path.parent
