@@ -24,8 +24,6 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
-from .machine.verbs import MachineVerbs
-from .standby.verbs import StandbyVerbs
 from .views import (
     ActionView,
     ApplyResult,
@@ -34,7 +32,11 @@ from .views import (
     HealthView,
     ImageListing,
     LogOptions,
+    MachineSize,
+    MachineView,
     MetricsView,
+    NicRequest,
+    NicView,
     PanelContent,
     PanelView,
     PluginReload,
@@ -46,10 +48,12 @@ from .views import (
     PullUpdate,
     RuntimeDetail,
     RuntimeView,
+    SnapshotView,
+    StandbyView,
     UsageView,
     VersionView,
+    VolumeView,
 )
-from .volumes.verbs import VolumeVerbs
 
 
 class AboutVerbs(Protocol):
@@ -91,7 +95,10 @@ class PodVerbs(Protocol):
     """Operations on the pods of all sources: API server, manifest files, manifest URL, ``kubeletx apply``."""
 
     async def list_pods(self) -> Sequence[Pod]:
-        """Return all pods of all sources, and orphaned pods, in order of namespace and name."""
+        """Return all pods of all sources, orphaned ones and those that wait for the end of an older pod of their name.
+
+        They are in order of namespace and name.
+        """
         ...
 
     def watch_pods(self) -> AsyncIterator[PodChange]:
@@ -102,7 +109,10 @@ class PodVerbs(Protocol):
         ...
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """Return the agent's last actions on the pod with their results, oldest first. Raises NotFound."""
+        """Return the agent's last actions on the pod with their results, oldest first.
+
+        Raises NotFound, or Conflict if the pod waits for the end of an older pod of its name.
+        """
         ...
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
@@ -123,6 +133,7 @@ class PodVerbs(Protocol):
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Begin to delete the pod; returns the pod without waiting for its end.
 
+        Without a UID in `target`, pods of the same name that wait for its end are deleted too.
         Raises Conflict, which names the source, for a pod of another source than ``kubeletx apply``, unless
         `options` has `force` and a grace period of 0. Orphaned pods can always be deleted.
         """
@@ -146,7 +157,8 @@ class PodVerbs(Protocol):
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Run a command in a container; an empty `container` means the default one.
 
-        Returns the session, or the URL at which the runtime serves it.
+        Returns the session, or the URL at which the runtime serves it. Raises Unsupported if the runtime cannot run
+        commands, and for a terminal in a virtual machine.
         """
         ...
 
@@ -162,6 +174,116 @@ class PodVerbs(Protocol):
 
         Returns the session, or the URL at which the runtime serves it.
         """
+        ...
+
+
+class StandbyVerbs(Protocol):
+    """Operations that freeze, hibernate and wake pods."""
+
+    async def set_standby(self, target: PodTarget, verb: str, timeout_seconds: float) -> StandbyView:
+        """Request a state of the pod, and wait until all its containers have it.
+
+        `verb`: standby, hibernate or activate. The request is stored, and valid until the next one. Raises TimedOut
+        after `timeout_seconds`, and Conflict if a container cannot be changed; the request is kept and tried again.
+        Raises Unsupported if the pod's runtime cannot freeze containers.
+        """
+        ...
+
+
+class MachineVerbs(Protocol):
+    """Operations on the virtual machine of a pod; `target` names the pod.
+
+    Every method raises Unsupported, with the reason, if the pod runs containers or its runtime lacks the capability.
+    """
+
+    async def find_machine(self, target: PodTarget) -> MachineView:
+        """Return the state of the machine, and what was requested for it."""
+        ...
+
+    async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
+        """Request a power state, and wait until the machine has it. `verb`: pause, resume, suspend, start or stop.
+
+        The request overrides the pod's powerSpec until the opposite request or a change of powerSpec. Raises
+        TimedOut after `timeout_seconds`; the request is kept and tried again.
+        """
+        ...
+
+    async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
+        """Wait `delay_seconds`, then reboot the machine. `cancel_reboot` ends the wait; this then raises Conflict."""
+        ...
+
+    async def cancel_reboot(self, target: PodTarget) -> MachineView:
+        """Cancel a delayed reboot. Raises NotFound if there is none."""
+        ...
+
+    async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
+        """Request other CPU and memory limits; the returned view shows those that the machine has now.
+
+        Raises Conflict if the resize fails, such as for limits that are impossible on this node.
+        """
+        ...
+
+    async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
+        """Return the snapshots of the machine, oldest first."""
+        ...
+
+    async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
+        """Create a snapshot of the machine's disks. `memory`: include the guest's memory.
+
+        Raises Conflict for the memory of a machine that neither runs nor is paused, AlreadyExists if the machine has a
+        snapshot of this name.
+        """
+        ...
+
+    async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
+        """Restore the machine from a snapshot.
+
+        Raises NotFound if there is no such snapshot; the machine is then unchanged. Raises Conflict for a snapshot with
+        memory if the machine is to be off, since restoring it would start the machine.
+        """
+        ...
+
+    async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
+        """Delete a snapshot. Raises NotFound if there is no such snapshot."""
+        ...
+
+    async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
+        """Return the network interfaces of the machine, then the requested ones that it does not have yet."""
+        ...
+
+    async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
+        """Request another network interface; if the machine runs, wait until the interface is attached.
+
+        Returns all interfaces, or only the requested one if the machine does not run. Raises Conflict if attaching
+        fails.
+        """
+        ...
+
+    async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
+        """Request the removal of a network interface; returns the remaining ones.
+
+        Succeeds if there is no interface of this name.
+        """
+        ...
+
+    async def machine_screenshot(self, target: PodTarget) -> bytes:
+        """Return the content of the machine's screen as a PNG image."""
+        ...
+
+    async def machine_definition(self, target: PodTarget) -> str:
+        """Return the machine's definition in the format of its runtime, such as libvirt's domain XML."""
+        ...
+
+
+class VolumeVerbs(Protocol):
+    """Queries about the volumes of all pods on this node."""
+
+    async def list_volumes(self) -> Sequence[VolumeView]:
+        """Return every volume that is prepared, being prepared or being released, in order of pod and name."""
+        ...
+
+    def watch_volumes(self) -> AsyncIterator[Sequence[VolumeView]]:
+        """Yield the list of all volumes now, and the whole list again after each change."""
         ...
 
 
@@ -204,7 +326,7 @@ class RuntimeVerbs(Protocol):
         ...
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Return the details of one runtime. Raises NotFound."""
+        """Return the details of one runtime, without what it does not answer within seconds. Raises NotFound."""
         ...
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
@@ -221,7 +343,8 @@ class RuntimeVerbs(Protocol):
         """Remove a runtime; yields the progress. Raises Conflict while it has pods, unless `drain` or `force`.
 
         `drain`: first cordon the runtime and end its pods with their grace periods; raises TimedOut if that takes
-        longer than `timeout_seconds`. `force`: end its pods even if the runtime does not answer (DECISIONS 11).
+        longer than `timeout_seconds`, and the runtime stays cordoned. `force`: end its pods even if the runtime does
+        not answer (DECISIONS 11).
         """
         ...
 
@@ -235,6 +358,9 @@ class RuntimeVerbs(Protocol):
 
     async def reload_plugins(self) -> PluginReload:
         """Load the plugins of newly installed Python distributions; code that is loaded already is not replaced.
+
+        Runtimes that could not be made are made again, the drop-in files are read again, and the next start of the
+        agent isolates no runtime for a plugin that blocked the agent before.
 
         The result contains the plugins that failed, with the reason.
         """

@@ -115,6 +115,155 @@ class LogOptions(View, frozen=True, kw_only=True):
     limit_bytes: int | None = None
 
 
+class StandbyView(View, frozen=True, kw_only=True):
+    """Standby of one pod.
+
+    `power`: the requested state: running, standby or hibernated. `containers`: the present state of each container that
+    has not ended, such as running, paused (frozen) or suspended (hibernated). `since`: time since which the pod is
+    frozen, or runs again; None if it was never frozen. `took_seconds`: duration of the last freeze, hibernation or thaw
+    of the whole pod; None if there was none since the agent started. `memory_before_bytes` and `memory_after_bytes`:
+    memory of a hibernated pod before and after the hibernation; None if it was not measured.
+    """
+
+    namespace: str
+    name: str
+    runtime: str
+    power: str
+    containers: dict[str, str] = {}
+    since: datetime | None = None
+    took_seconds: float | None = None
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+
+
+class VolumeView(View, frozen=True, kw_only=True):
+    """One volume of one pod on this node.
+
+    `kind`: the kubelet's name of its plugin, such as ``kubernetes.io/empty-dir``, or the name of a FlexVolume driver.
+    `driver`: name of the volume driver; empty for a volume that the agent prepares itself. `state`: preparing, ready or
+    releasing. `message`: error of the last call of the driver. `since`: time of the last change of the state; None if
+    unknown. Sizes in bytes; None: not measured.
+    """
+
+    namespace: str
+    pod: str
+    name: str
+    kind: str
+    state: str
+    pod_uid: str = ""
+    driver: str = ""
+    persistent_volume: str = ""
+    claim: str = ""
+    path: str = ""
+    device: str = ""
+    fs_type: str = ""
+    read_only: bool = False
+    access_modes: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+    message: str = ""
+    since: datetime | None = None
+    capacity_bytes: int | None = None
+    used_bytes: int | None = None
+    available_bytes: int | None = None
+
+
+# --- virtual machines ---
+
+
+class MachineOperation(View, frozen=True, kw_only=True):
+    """Record of a reboot or a snapshot operation that was started on a machine.
+
+    `outcome`: begun, done, failed, cancelled, or unknown: the call timed out, or the connection was lost.
+    `ended_at` None: it has not ended.
+    """
+
+    verb: str
+    detail: str = ""
+    begun_at: datetime
+    ended_at: datetime | None = None
+    outcome: str
+    message: str = ""
+
+
+class MachineView(View, frozen=True, kw_only=True):
+    """State of a pod's virtual machine, and what was requested for it.
+
+    `power`: the requested power state (running, paused, suspended or off). `power_state`: the present one.
+    `overrides`: the pod's powerSpec, if a request such as ``kubeletx vm stop`` overrides it; else empty.
+    `problem`: reason of a pause that was not requested. `limits`: the requested limits. `granted`: the limits that
+    the machine has. `operations`: the last reboots and snapshot operations, oldest first.
+    """
+
+    namespace: str
+    name: str
+    machine: str
+    runtime: str
+    power: str
+    overrides: str = ""
+    power_state: str = ""
+    problem: str = ""
+    limits: dict[str, str] = {}
+    granted: dict[str, str] = {}
+    operations: tuple[MachineOperation, ...] = ()
+
+
+class MachineReboot(View, frozen=True, kw_only=True):
+    """Request to reboot a machine."""
+
+    delay_seconds: float = 0.0
+
+
+class MachineSize(View, frozen=True, kw_only=True):
+    """Request to change a machine's limits, as Kubernetes quantities; a limit of None stays unchanged."""
+
+    cpu: str | None = None
+    memory: str | None = None
+
+
+class SnapshotRequest(View, frozen=True, kw_only=True):
+    """Request to create a snapshot. `memory`: include the guest's memory."""
+
+    name: str
+    memory: bool = False
+
+
+class SnapshotView(View, frozen=True, kw_only=True):
+    """One snapshot of a machine. `current`: the machine's present state is based on this snapshot."""
+
+    name: str
+    created_at: datetime | None = None
+    with_memory: bool = False
+    current: bool = False
+    parent: str = ""
+    size_bytes: int | None = None
+
+
+class NicView(View, frozen=True, kw_only=True):
+    """One network interface of a machine.
+
+    `state`: attached, attaching, detaching, or wanted (it does not exist yet).
+    """
+
+    name: str
+    state: str
+    mac: str = ""
+    network: str = ""
+    port_id: str = ""
+    ips: tuple[str, ...] = ()
+    message: str = ""
+
+
+class NicRequest(View, frozen=True, kw_only=True):
+    """Request to attach a network interface, with the fields of an item of the pod's ``spec.nics``."""
+
+    name: str
+    subnet_name: str | None = None
+    port_id: str | None = None
+    ip_address: str | None = None
+    tag: str | None = None
+    ipv6_enabled: bool | None = None
+
+
 # --- runtimes ---
 
 

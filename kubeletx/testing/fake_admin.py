@@ -45,8 +45,8 @@ from kubeletx.server.views import (
     RuntimeView,
     UsageView,
     VersionView,
+    VolumeView,
 )
-from kubeletx.server.volumes.verbs import VolumeView
 
 from .fake_machines import FakeMachines
 from .fake_standby import FakeStandby

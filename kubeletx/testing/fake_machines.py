@@ -8,8 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubeletx.api import NotFound, Unsupported
-from kubeletx.server.machine.views import MachineSize, MachineView, NicRequest, NicView, SnapshotView
-from kubeletx.server.views import PodTarget
+from kubeletx.server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
 
 from .fake_machine_calls import one_pixel_png
 
@@ -23,7 +22,7 @@ _POWER = {
 
 
 class FakeMachines:
-    """Implements `kubeletx.server.machine.verbs.MachineVerbs` in memory.
+    """Implements `kubeletx.server.backend.MachineVerbs` in memory.
 
     A test puts the views of its machines into `machines`; the keys are namespace and name of the pod.
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeletx.api import NotFound
-from kubeletx.server.standby.verbs import StandbyView
-from kubeletx.server.views import PodTarget
+from kubeletx.server.views import PodTarget, StandbyView
 
 _STATES = {
     "standby": ("standby", "paused"),
@@ -16,7 +15,7 @@ _STATES = {
 
 
 class FakeStandby:
-    """Implements `kubeletx.server.standby.verbs.StandbyVerbs` in memory.
+    """Implements `kubeletx.server.backend.StandbyVerbs` in memory.
 
     Every pod has one container, ``main``, and is changed at once.
     """

@@ -79,15 +79,12 @@ class AgentBackend:
         )
 
     async def version(self) -> VersionView:
-        """Return the version, process id, start time, node name, agent id and root directory of this agent."""
         return self._version
 
     async def health(self) -> HealthView:
-        """Return the health of each component of the agent, without calling a runtime."""
         return HealthView(parts=self._health())
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Return every plugin found at start or by a reload, and every program of an endpoint, with its state."""
         configured = self._config.runtimes.plugin_isolation
         installed = [
             msgspec.structs.replace(one, processes=self._processes_of(one))
@@ -103,24 +100,17 @@ class AgentBackend:
         return found if other is None else (*found, other)
 
     async def list_panels(self) -> Sequence[PanelView]:
-        """Return every panel that plugins registered, sorted by name."""
         return self._plugin_services.panels.list() if self._plugin_services is not None else ()
 
     async def show_panel(self, name: str) -> PanelContent:
-        """Call the plugin that registered the panel, and return the panel's content.
-
-        Raises NotFound for an unknown panel.
-        """
         if self._plugin_services is None:
             raise NotFound(f"no plugin registers panel {name!r}; known: none")
         return await self._plugin_services.panels.show(name)
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """Return the effective settings, each with its origin: a file, a flag or the default."""
         return effective_values(self._config)
 
     async def metrics(self) -> MetricsView:
-        """Return the present values of the agent's counters and gauges."""
         from .metrics import (
             metrics_view,  # imported at the first scrape: an agent without scrapes stays smaller
         )

@@ -55,17 +55,11 @@ class ImageBackend:
         self._records = records
 
     async def list_images(self) -> ImageListing:
-        """Return the images of all stores, and the names of the runtimes whose store did not answer."""
         found, missing = await self._listed(None)
         items = [self._view(store, image) for store, images in found for image in sorted(images, key=_order)]
         return ImageListing(items=tuple(items), missing=tuple(missing))
 
     async def watch_images(self) -> AsyncIterator[ImageListing]:
-        """Yield all images now, and again after each change.
-
-        A pull or removal by the agent is seen at once. A change by another client is seen at the next list of the
-        stores, which is made every `WATCH_SECONDS`.
-        """
         news: Latest[None] = Latest()
         unsubscribe = self._records.subscribe(lambda: news.put("all", None))
         looks = asyncio.create_task(self._look_again(news), name="watch-images")
@@ -92,11 +86,6 @@ class ImageBackend:
         return await self._node_images.current()
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Pull an image, even if the store has it already.
-
-        Yields an update at the start, progress updates if the runtime reports progress, and an update at the end.
-        `runtime`: name of the runtime whose store gets the image; None: the default runtime for containers.
-        """
         handle = one_of(self._registry, runtime)
         store = await self._stores.of(handle)
         updates: asyncio.Queue[PullUpdate | None] = asyncio.Queue()
@@ -131,11 +120,6 @@ class ImageBackend:
             await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove an image, and return the ids of the stores that had it. Raises NotFound if no store has it.
-
-        `image`: a name, an id, or the beginning of an id. `runtime`: remove it from the store of this runtime only;
-        None: from every store that has it.
-        """
         found, _ = await self._listed(runtime)
         ids = meant(image, (one for _, images in found for one in images))
         removed = []
@@ -149,11 +133,6 @@ class ImageBackend:
         return removed
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove images that this agent pulled, no container uses, and are not pinned.
-
-        `all_unused`: remove unused images that other clients pulled, too. `runtime`: only in the store of this runtime;
-        None: in all stores. A store that fails is skipped, and its runtimes are named in `missing` of the result.
-        """
         stores, missing = await self._chosen(runtime)
         views: list[ImageView] = []
         for store in stores:

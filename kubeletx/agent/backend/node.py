@@ -150,14 +150,12 @@ class NodeBackend:
     # --- NodeVerbs ---
 
     async def get_node(self) -> Node:
-        """Build the Node object as the agent would report it now."""
         reports = self.reports()
         self._update(reports)
         images = await self._images.node_images()
         return self._reporter.build(reports, images=images, attached=self._attached())
 
     async def watch_node(self) -> AsyncIterator[Node]:
-        """Yield the Node object now, and again after each change of a condition."""
         changes: Latest[None] = Latest()
         self._watchers.append(changes)
         try:
@@ -168,20 +166,13 @@ class NodeBackend:
             self._watchers.remove(changes)
 
     async def list_events(self) -> Sequence[Event]:
-        """Return the events that the agent has stored, oldest first."""
         return self._events.list_events()
 
     async def watch_events(self) -> AsyncIterator[Event]:
-        """Yield each event that is recorded from now on."""
         async for event in self._events.watch_events():
             yield event
 
     async def usage(self) -> views.UsageView:
-        """Return the CPU, memory and disk usage of the node, its runtimes and pods.
-
-        The node's usage is the machine's, with all processes. Runtimes that did not answer are named in `missing`;
-        their pods are left out. Waits a second if a CPU usage was read only once, since its rate needs two readings.
-        """
         report = UsageReport(runtimes=await self._usage.read_rates())
         before, host = await self._two_host_readings()
         by_pod = report.units_by_pod()

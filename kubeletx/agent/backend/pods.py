@@ -77,19 +77,11 @@ class PodBackend:
         self._standby_delay_seconds = standby_delay_seconds
 
     async def list_pods(self) -> Sequence[Pod]:
-        """Return all pods with their status, sorted by namespace and name.
-
-        A pod that waits for the end of an older pod of its name is listed too.
-        """
         pods = [self._shown(worker) for worker in self._manager.workers.values()]
         pods += [self._waiting(desired) for desired in self._manager.queued()]
         return sorted(pods, key=lambda p: (p.namespace, p.name, str(p.uid)))
 
     async def watch_pods(self) -> AsyncIterator[PodChange]:
-        """Yield ADDED for each existing pod, then ADDED, MODIFIED or DELETED for each change.
-
-        A slow reader gets only the newest state of each pod.
-        """
         changes: Latest[PodChange] = Latest()
         seen: set[str] = set()
 
@@ -120,19 +112,11 @@ class PodBackend:
             stop()
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Create the pod, or change the mutable fields of an existing pod of its name.
-
-        Raises Conflict if the existing pod comes from another source. `dry_run`: only report what would happen.
-        """
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.apply(pod, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """Replace an existing pod. Raises NotFound if there is none.
-
-        `force`: delete the pod and create it again. `dry_run`: only report what would happen.
-        """
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.replace(pod, force=force, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
@@ -143,10 +127,6 @@ class PodBackend:
         return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """Return the last actions of the pod's worker with their results.
-
-        Raises NotFound, or Conflict if the pod waits for the end of an older pod of its name.
-        """
         entries = self.find_worker(target).history.entries
         return [
             ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
@@ -154,12 +134,6 @@ class PodBackend:
         ]
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin to delete the pod; if the target has no UID, also pods of the same name that wait for its end.
-
-        Returns the first of these pods as it is shown to users. Raises NotFound if there is no such pod. Raises
-        Conflict if a pod comes from another source than ``kubeletx apply``, since that source would create it again;
-        this is not checked with `force` and a grace period of 0.
-        """
         grace, force = options.grace_seconds, options.force
         applied = self._applied.find(target.namespace, target.name)
         if applied is None and await self._applied.forget(target.namespace, target.name):
@@ -191,16 +165,11 @@ class PodBackend:
         return self._shown(worker)
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """Check that the container has a log, and return an iterator over the log's lines."""
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
 
     def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
-        """Return the context of an exec, an attach or one forwarded connection; see `kept_awake`.
-
-        Raises NotFound, or Conflict if the pod has no worker yet.
-        """
         return kept_awake(
             self._services,
             self.find_worker(target),
@@ -209,11 +178,6 @@ class PodBackend:
         )
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Run the command of `request` in a running container, and return the stream of its input and output.
-
-        The stream is a session, or a URL at which the runtime serves it. Raises Unsupported if the runtime cannot run
-        commands, or for a terminal in a virtual machine. `container` empty: the pod's default container.
-        """
         worker, unit_id = self._running(target, container)
         if request.tty and worker.facts.own.has_own_kernel:
             raise Unsupported(
@@ -224,21 +188,11 @@ class PodBackend:
         return await handle.ask("exec", lambda: supports.exec(unit_id, request))
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Attach to the input and output of a container's main process, and return the stream.
-
-        The stream is a session, or a URL at which the runtime serves it. Raises Unsupported if the runtime cannot
-        attach. `container` empty: the pod's default container.
-        """
         worker, unit_id = self._running(target, container)
         handle, supports = self._capable(worker, SupportsAttach, "attach to its units")
         return await handle.ask("attach", lambda: supports.attach(unit_id, request))
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """Open one connection to a port of the pod, and return its stream.
-
-        The stream is a session, or a URL at which the runtime serves it. Raises Conflict if the pod does not run,
-        Unsupported if the runtime cannot forward ports.
-        """
         worker = self.find_worker(target)
         snapshot = worker.facts.snapshot
         sandbox = snapshot.sandboxes[0] if snapshot is not None and snapshot.sandboxes else None

@@ -75,11 +75,9 @@ class RuntimeBackend:
         """Do nothing: changes of pods do not affect the list of runtimes."""
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """Return all runtimes, in configured order."""
         return [self._view(handle) for handle in self._registry.handles()]
 
     async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """Yield the whole list of runtimes now, and again after each change."""
         changes: Latest[None] = Latest()
         self._watchers.append(changes)
         try:
@@ -90,7 +88,6 @@ class RuntimeBackend:
             self._watchers.remove(changes)
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Return the details of one runtime. Data that it does not return within `QUERY_SECONDS` is left out."""
         handle = self._registry.get(name)
         traits = handle.traits
         health = store = None
@@ -129,12 +126,6 @@ class RuntimeBackend:
         )
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Add a runtime to the node.
-
-        Its endpoint is written to a drop-in file, so that later starts of the agent have it too. `text`: one
-        endpoint, in the syntax of ``--container-runtime-endpoint``. `image_endpoint`: endpoint of the runtime's image
-        service, if that is a separate one.
-        """
         images = [image_endpoint] if image_endpoint else []
         (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add", places=["the endpoint"])
         handle = await self._registry.add_endpoint(endpoint)
@@ -143,11 +134,6 @@ class RuntimeBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Remove a runtime from the node; yields the progress.
-
-        `drain`: first cordon the runtime, and end its pods with their grace periods. Raises TimedOut if they have not
-        ended after `timeout_seconds`; the runtime then stays cordoned. `force`: end its pods at once (DECISIONS 11).
-        """
         self._registry.get(name)
         if drain:
             self._registry.cordon(name)
@@ -160,11 +146,6 @@ class RuntimeBackend:
         yield Progress(message=f"runtime {name} removed", done=True)
 
     async def reload_plugins(self) -> PluginReload:
-        """Load newly installed plugins, make broken runtimes again, then read the drop-in files of runtimes again.
-
-        A runtime may need a kind that only a new plugin provides. Runtimes that are isolated since their
-        plugin blocked the agent are not isolated any more from the agent's next start on.
-        """
         found = await self._plugins.reload()
         await self._complete(self._registry.repair(), "repair runtimes")
         errors = await self._complete(self._registry.reload_dropins(), "reload drop-ins")
@@ -178,12 +159,10 @@ class RuntimeBackend:
         )
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Cordon the runtime, so that it gets no new pods; it stays cordoned across restarts of the agent."""
         self._registry.cordon(name)
         return self._view(self._registry.get(name))
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Uncordon the runtime, so that it gets new pods again."""
         self._registry.cordon(name, False)
         return self._view(self._registry.get(name))
 

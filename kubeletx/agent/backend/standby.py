@@ -18,8 +18,7 @@ from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import find_standby, memory_of, standby_of
 from kubeletx.pods.workloads.standby.results import StandbyAsked
 from kubeletx.pods.workloads.table import workload_of
-from kubeletx.server.standby.verbs import StandbyView
-from kubeletx.server.views import PodTarget
+from kubeletx.server.views import PodTarget, StandbyView
 
 from .seen import require_seen
 from .waiting import require_request, wait_for_worker
@@ -36,12 +35,6 @@ class StandbyBackend:
         self._worker_of = worker_of
 
     async def set_standby(self, target: PodTarget, verb: str, timeout_seconds: float) -> StandbyView:
-        """Request a state of the pod, and wait until all its containers have it.
-
-        `verb`: standby, hibernate or activate. Raises TimedOut after `timeout_seconds`, and Conflict if a container
-        cannot be changed; in both cases the request is kept and tried again. Raises Conflict if a later command
-        replaces the request.
-        """
         wanted = _WANTED.get(verb)
         if wanted is None:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kubeletx.api import Clock, PodUid
 from kubeletx.kube.types.node import AttachedVolume
 from kubeletx.pods import DiskBoard, PodManager, VolumeBoard
-from kubeletx.server.volumes.verbs import VolumeView
+from kubeletx.server.views import VolumeView
 from kubeletx.volumes.drivers.journal import EntryState, JournalEntry
 from kubeletx.volumes.operations import plugin_name
 from kubeletx.volumes.prepared import PreparedVolume
@@ -40,11 +40,9 @@ class VolumeBackend:
         self._clock = clock
 
     async def list_volumes(self) -> Sequence[VolumeView]:
-        """Return every volume, in order of namespace, pod and name."""
         return sorted(self._views(), key=lambda one: (one.namespace, one.pod, one.name))
 
     async def watch_volumes(self) -> AsyncIterator[Sequence[VolumeView]]:
-        """Yield all volumes now and after each change; they are compared every `WATCH_SECONDS`."""
         before: Sequence[VolumeView] | None = None
         while True:
             present = await self.list_volumes()

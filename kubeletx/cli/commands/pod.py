@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kubeletx.kube.text.duration import parse_duration
-from kubeletx.server.standby.verbs import StandbyView
+from kubeletx.server.views import StandbyView
 
 from ..connection.client import AgentClient, pod_path
 from ..options.common import namespace_option, output_option, split_pod, with_agent

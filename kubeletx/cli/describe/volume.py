@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kubeletx.kube.types.event import Event
-from kubeletx.server.volumes.verbs import VolumeView
+from kubeletx.server.views import VolumeView
 
 from ..output.ages import age
 from ..output.volume_columns import size

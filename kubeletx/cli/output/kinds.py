@@ -12,8 +12,7 @@ import msgspec
 from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.kube.types.event import Event, EventList
 from kubeletx.kube.types.node import Node
-from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView
-from kubeletx.server.volumes.verbs import VolumeView
+from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView, VolumeView
 
 from ..connection.client import AgentClient
 from ..options.group import did_you_mean

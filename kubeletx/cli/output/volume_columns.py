@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from kubeletx.server.volumes.verbs import VolumeView
+from kubeletx.server.views import VolumeView
 
 from .ages import age
 from .printers import Column, human_bytes

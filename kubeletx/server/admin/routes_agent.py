@@ -1,4 +1,4 @@
-"""Routes about the agent itself: version, health, metrics, plugins, configuration, usage, node, events."""
+"""Routes about the agent itself and its node: version, health, metrics, plugins, configuration, usage, volumes, events."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
             return await stream_lines(request, backend.node.watch_node(), "MODIFIED")
         return json_response(await backend.node.get_node())
 
+    async def volumes(request: web.Request) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await stream_lines(request, backend.volumes.watch_volumes(), "LIST")
+        return json_response({"items": await backend.volumes.list_volumes()})
+
     async def events(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.node.watch_events(), "ADDED")
@@ -61,6 +66,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
         web.get("/v1/panels/{name}", panel),
         web.get("/v1/usage", usage),
         web.get("/v1/node", node),
+        web.get("/v1/volumes", volumes),
         web.get("/v1/events", events),
     )
 

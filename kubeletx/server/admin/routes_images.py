@@ -14,10 +14,7 @@ from .tasks import Tasks
 
 
 def routes(backend: ImageVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """Return the admin socket's routes below ``/v1/images``.
-
-    `tasks`: completes removals even if the client disconnects.
-    """
+    """Return the admin socket's routes below ``/v1/images``. `tasks` runs changes to their end if the client disconnects."""
 
     async def images(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):

@@ -1,4 +1,4 @@
-"""Routes of pods: list, watch, apply, replace, delete, logs."""
+"""Routes of pods: list, watch, apply, replace, delete, logs, standby."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kubeletx.kube.manifests.load import LoadedPod, load_manifest
 from kubeletx.kube.manifests.unknown_fields import strict_error, unknown
 from kubeletx.kube.types.core import Pod, PodList
 
-from ..backend import PodVerbs
-from ..http import flag, json_response, read_json, send_log, stream_lines
+from ..backend import PodVerbs, StandbyVerbs
+from ..http import flag, json_response, query_seconds, read_json, send_log, stream_lines
 from ..status import to_status
 from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodHistory, PodTarget
 from .tasks import Tasks
 
 
-def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """Return the admin socket's routes that list, watch, apply, replace and delete pods, and read their logs.
+def routes(backend: PodVerbs, standby: StandbyVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
+    """Return the admin socket's routes that list, watch, change and delete pods, freeze them, and read their logs.
 
-    `tasks`: completes changes even if the client disconnects.
+    `tasks` runs changes to their end if the client disconnects.
     """
 
     async def pods(request: web.Request) -> web.StreamResponse:
@@ -75,6 +75,11 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
             request, lines, content_type="text/plain; charset=utf-8", is_endless=options.follow
         )
 
+    async def set_standby(request: web.Request) -> web.StreamResponse:
+        target, verb = target_of(request), request.match_info["verb"]
+        work = standby.set_standby(target, verb, query_seconds(request, "timeoutSeconds", 60.0))
+        return json_response(await tasks.complete(work, f"pod {verb} {target.ref}"))
+
     return (
         web.get("/v1/pods", pods),
         web.post("/v1/pods", put),
@@ -82,6 +87,7 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.delete("/v1/pods/{namespace}/{name}", delete),
         web.get("/v1/pods/{namespace}/{name}/log", logs),
         web.get("/v1/pods/{namespace}/{name}/history", history),
+        web.post("/v1/pods/{namespace}/{name}/standby/{verb}", set_standby),
     )
 
 

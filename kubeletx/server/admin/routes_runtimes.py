@@ -13,10 +13,7 @@ from .tasks import Tasks
 
 
 def routes(backend: RuntimeVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """Return the admin socket's routes below ``/v1/runtimes``.
-
-    `tasks`: completes changes even if the client disconnects.
-    """
+    """Return the admin socket's routes below ``/v1/runtimes``. `tasks` runs changes to their end if the client disconnects."""
 
     async def runtimes(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):

@@ -25,10 +25,7 @@ from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from ..backend import AdminBackend
 from ..http import MAX_LINE_BYTES, errors_as_status, note_start
-from ..machine.routes import routes as machine_routes
-from ..standby.routes import routes as standby_routes
-from ..volumes.routes import routes as volume_routes
-from . import routes_agent, routes_images, routes_pods, routes_runtimes, routes_streams
+from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
 from .tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -41,11 +38,9 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend))
-    app.add_routes(routes_pods.routes(backend.pods, tasks))
+    app.add_routes(routes_pods.routes(backend.pods, backend.standby, tasks))
     app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
-    app.add_routes(machine_routes(backend.machines, tasks))
-    app.add_routes(standby_routes(backend.standby, tasks))
-    app.add_routes(volume_routes(backend.volumes))
+    app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_images.routes(backend.images, tasks))
     app.add_routes(routes_streams.routes(backend.pods))
     return app

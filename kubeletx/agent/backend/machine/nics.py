@@ -18,8 +18,7 @@ from kubeletx.pods.workloads.machine.facts import machine_unit
 from kubeletx.pods.workloads.machine.hardware import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
 from kubeletx.pods.workloads.overrides import PodOverrides
-from kubeletx.server.machine.views import NicRequest, NicView
-from kubeletx.server.views import PodTarget
+from kubeletx.server.views import NicRequest, NicView, PodTarget
 
 from .access import MachineAccess
 
@@ -35,7 +34,6 @@ class MachineNics:
         self._services = access.services
 
     async def list(self, target: PodTarget) -> Sequence[NicView]:
-        """Return the interfaces of a running or paused machine, then the requested ones that it does not have yet."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")
@@ -51,11 +49,6 @@ class MachineNics:
         return [*map(_view, found), *missing]
 
     async def attach(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request another network interface; if the machine runs, wait until the interface is attached.
-
-        Returns all interfaces, or only the requested one if the machine does not run. Raises Conflict if attaching
-        fails. After a temporary failure the request is kept and tried again; after a permanent one it is removed.
-        """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
         if not wanted.name:
@@ -90,11 +83,6 @@ class MachineNics:
         return await self.list(target)
 
     async def detach(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request the removal of an interface; if the machine runs, wait until the interface is removed.
-
-        Succeeds if the machine has no interface of this name. Returns the remaining interfaces; returns an empty
-        sequence if the machine does not run. Raises Conflict if detaching fails; it is then tried again.
-        """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
         if name == FIRST_NIC:

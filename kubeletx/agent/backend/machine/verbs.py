@@ -53,15 +53,13 @@ from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ende
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.server.machine.views import (
+from kubeletx.server.views import (
     MachineOperation,
     MachineSize,
     MachineView,
-    NicRequest,
-    NicView,
+    PodTarget,
     SnapshotView,
 )
-from kubeletx.server.views import PodTarget
 
 from ..waiting import require_request
 from .access import MachineAccess
@@ -98,22 +96,17 @@ class MachineBackend:
         """`worker_of`: returns the worker of the pod that a target names; raises NotFound or Conflict."""
         self._services = services
         self._access = MachineAccess(services, worker_of)
-        self._nics = MachineNics(self._access)
+        nics = MachineNics(self._access)
+        self.list_nics, self.attach_nic, self.detach_nic = nics.list, nics.attach, nics.detach
         self._reboots = DelayedReboots(services.clock)
         self._resizing: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """Return the state of the machine, the requested power and size, and its recent operations."""
         return self._view(await self._access.find(target))
 
     # --- commands -------------------------------------------------------------------------------------
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """Request a power state, and wait until the machine has it. The request overrides powerSpec of the pod.
-
-        `verb`: start, stop, pause, resume or suspend. Raises TimedOut after `timeout_seconds`, and Conflict if the
-        change fails; in both cases the request is kept and tried again.
-        """
         if verb not in _WANTED:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
         worker = await self._access.find(target)
@@ -135,11 +128,6 @@ class MachineBackend:
         return self._view(worker)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Request other CPU and memory limits, and wait a short time until the runtime has them.
-
-        A machine that does not run gets the limits when it runs again. Raises Conflict if the resize fails: a size that
-        is impossible on this node is dropped, any other failure is tried again.
-        """
         worker = await self._access.find(target)
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         if not asked:
@@ -152,28 +140,9 @@ class MachineBackend:
         async with self._resizing.setdefault(worker.uid, asyncio.Lock()):
             return await self._resize(worker, asked)
 
-    async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Return the interfaces of a running or paused machine, then the requested ones that it does not have yet."""
-        return await self._nics.list(target)
-
-    async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request another network interface, and return the interfaces; see `MachineNics.attach`."""
-        return await self._nics.attach(target, wanted)
-
-    async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request the removal of an interface, and return the remaining ones; see `MachineNics.detach`.
-
-        Succeeds if there is no interface of this name.
-        """
-        return await self._nics.detach(target, name)
-
     # --- operations that must not be repeated -------------------------------------------------------
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Wait `delay_seconds`, then reboot the machine. `cancel_reboot` ends the wait.
-
-        Raises Conflict if the machine does not run, if another reboot of it is under way, or if this one is cancelled.
-        """
         worker = await self._access.find(target)
         handle, machine = self._access.capable(worker, SupportsMachine, "reboot its units")
         self._access.running(worker, "reboot")
@@ -193,14 +162,12 @@ class MachineBackend:
         return self._view(worker)
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
-        """Cancel the delayed reboot of the machine. Raises NotFound if none is waiting."""
         worker = await self._access.find(target)
         if not self._reboots.cancel(worker.uid, "cancelled by command"):
             raise NotFound(f"machine {target.ref} has no pending reboot")
         return self._view(worker)
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """Return the snapshots of the machine, oldest first."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -208,10 +175,6 @@ class MachineBackend:
         return [_snapshot_view(one) for one in found]
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Create a snapshot named `name`, and return it.
-
-        `memory`: include the guest's memory; raises Conflict unless the machine is running or paused.
-        """
         _check_snapshot_name(name)
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
@@ -230,11 +193,6 @@ class MachineBackend:
         return _snapshot_view(made)
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Restore the machine from the snapshot named `name`.
-
-        Raises NotFound for an unknown snapshot. Raises Conflict for a snapshot with memory if the machine is to be off,
-        since restoring it would start the machine.
-        """
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -258,7 +216,6 @@ class MachineBackend:
         return self._view(worker)
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Delete the snapshot named `name`. Raises NotFound for an unknown snapshot."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -294,14 +251,12 @@ class MachineBackend:
     # --- questions ----------------------------------------------------------------------------------
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """Return a picture of the machine's screen as PNG. Raises Conflict if the machine is off."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, pictures = self._access.capable(worker, SupportsScreenshot, "take screenshots")
         return await handle.ask("screenshot", lambda: pictures.screenshot(unit.id))
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """Return the machine's definition in the format of its runtime, such as libvirt's domain XML."""
         worker = await self._access.find(target)
         unit = self._access.unit(worker)
         handle, definitions = self._access.capable(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from kubeletx.server.machine.views import NicRequest, NicView
+from kubeletx.server.views import NicRequest, NicView
 
 from ...connection.client import AgentClient
 from ...options.common import namespace_option, output_option, with_agent

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from kubeletx.server.machine.views import MachineView, SnapshotRequest, SnapshotView
+from kubeletx.server.views import MachineView, SnapshotRequest, SnapshotView
 
 from ...connection.client import AgentClient
 from ...options.common import namespace_option, now, output_option, with_agent

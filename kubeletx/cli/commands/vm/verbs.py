@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.server.machine.views import MachineOperation, MachineReboot, MachineSize, MachineView
+from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, MachineView
 
 from ...connection.client import AgentClient, pod_path
 from ...describe.sheet import Sheet

@@ -30,8 +30,7 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
-from kubeletx.server.views import ImageListing, ImageView, RuntimeView
-from kubeletx.server.volumes.verbs import VolumeView
+from kubeletx.server.views import ImageListing, ImageView, RuntimeView, VolumeView
 
 Run = Callable[..., Result]
 T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -11,8 +11,7 @@ import pytest
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable, UnitState, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.kube.types.core import Nic, Pod, ResourceRequirements, VirtualMachine
-from kubeletx.server.machine.views import MachineSize, NicRequest
-from kubeletx.server.views import PodTarget
+from kubeletx.server.views import MachineSize, NicRequest, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 VM = PodTarget(namespace="default", name="vm")

@@ -33,8 +33,7 @@ from kubeletx.kube.types.core import (
     VirtualMachineResizePolicy,
 )
 from kubeletx.pods.worker import PodWorker
-from kubeletx.server.machine.views import MachineSize, NicRequest
-from kubeletx.server.views import DeleteOptions, PodTarget
+from kubeletx.server.views import DeleteOptions, MachineSize, NicRequest, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 VM = PodTarget(namespace="default", name="vm")

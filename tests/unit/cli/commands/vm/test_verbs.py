@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec, VirtualMachine
-from kubeletx.server.machine.views import MachineSize, MachineView, NicRequest, SnapshotView
+from kubeletx.server.views import MachineSize, MachineView, NicRequest, SnapshotView
 
 Run = Callable[..., Result]
 

@@ -1,1 +1,0 @@
-"""Virtual machines on the admin socket: verbs, routes and views."""

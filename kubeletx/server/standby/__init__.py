@@ -1,1 +1,0 @@
-"""Standby of pods on the admin socket: verbs and routes."""

@@ -1,1 +1,0 @@
-"""Volumes of pods on the admin socket: verbs and routes."""
