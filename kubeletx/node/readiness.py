@@ -49,7 +49,6 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """True if the runtime answers and reports both runtime and network ready."""
         return self.state.is_ready
 
     @property

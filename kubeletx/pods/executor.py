@@ -73,17 +73,14 @@ class PodExecutor:
 
     @property
     def node_name(self) -> str:
-        """The node's name."""
         return self._deps.node.node_name
 
     # --- for workers --------------------------------------------------------------------------------
 
     def now(self) -> Now:
-        """Return the present moment on the wall clock and on the monotonic clock."""
         return Now(wall=self.clock.now(), mono=self.clock.monotonic(), draw=random.random())
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call `callback` at monotonic time `when`; return a function that cancels the timer."""
         return self.clock.call_at(when, callback)
 
     def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
@@ -118,7 +115,6 @@ class PodExecutor:
         )
 
     async def act(self, action: Action, worker: PodWorker) -> Result:
-        """Carry out one action for the worker's pod and return its result."""
         step = StepContext(
             deps=self._deps,
             specs=self.specs,
@@ -130,7 +126,6 @@ class PodExecutor:
         return await carry_out(step, action)
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """Return the result of an action whose step raised an unexpected error."""
         return failed(action, reason, message)
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
@@ -151,15 +146,12 @@ class PodExecutor:
         return status
 
     def status_changes_at(self, facts: PodFacts) -> float | None:
-        """Return the monotonic time at which the status changes without any new input; None if it does not."""
         return status_changes_at(facts, self.now())
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
-        """Start and stop probes to match the pod's running containers and the plan's goal."""
         self._deps.probes.sync(worker.desired, worker.facts, goal, worker.probed)
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
-        """Count one round of a worker in the metrics. `seconds`: its duration."""
         self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
 
     # --- for the manager ----------------------------------------------------------------------------
@@ -207,7 +199,6 @@ class PodExecutor:
         self._identity = replace(self._identity, backends=backends)
 
     def notify(self, desired: DesiredPod, notice: Notice) -> None:
-        """Record the notice as an event about the pod."""
         pod = desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.events.record(ref, type=notice.type, reason=notice.reason, message=notice.message)

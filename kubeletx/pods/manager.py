@@ -83,7 +83,6 @@ class PodManager:
 
     @property
     def workers(self) -> Mapping[PodUid, PodWorker]:
-        """The worker of each pod, by UID."""
         return self._workers
 
     @property

@@ -70,17 +70,14 @@ class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The container's name."""
         return self.container.name
 
     @property
     def ref(self) -> str:
-        """The pod's namespace/name."""
         return self.pod.ref
 
     @property
     def puller(self) -> Puller:
-        """Identity of the pod, for credential providers and access checks."""
         pod = self.pod
         return Puller(
             uid=pod.uid,

@@ -129,7 +129,6 @@ class PodWorker:
 
     @property
     def uid(self) -> PodUid:
-        """The pod's UID."""
         return self.desired.uid
 
     # --- inputs -------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ class Shortage(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Amount by which the request exceeds what is free."""
         return self.used + self.requested - self.capacity
 
 

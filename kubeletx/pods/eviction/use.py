@@ -54,7 +54,6 @@ class PodUse(Fact, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int:
-        """The pod's priority; higher is more important."""
         return priority_of(self.pod)
 
     @property

@@ -55,7 +55,6 @@ class LogOutput:
 
     @property
     def full(self) -> bool:
-        """True once the byte limit is reached."""
         return self._left is not None and self._left <= 0
 
     def format(self, data: bytes) -> bytes:

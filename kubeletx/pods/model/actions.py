@@ -116,7 +116,6 @@ class StartUnit(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The attempt number as text."""
         return str(self.attempt)
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:

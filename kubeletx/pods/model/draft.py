@@ -75,7 +75,6 @@ class Draft:
 
     @property
     def is_cancelling(self) -> bool:
-        """True if an action in flight is to be cancelled."""
         return bool(self._cancels)
 
     def is_busy(self, key: str) -> bool:

@@ -241,6 +241,8 @@ class WorkloadFacts(Fact, frozen=True, kw_only=True):
     """True if a unit can reboot and stay the same unit. Only the unit's status shows a reboot, no list of units."""
     has_own_kernel: ClassVar[bool] = False
     """True if the pod is one unit with its own kernel and root disk, outside the node's cgroups."""
+    noun: ClassVar[str] = "container"
+    """A unit of the pod, in messages."""
     no_ephemeral: ClassVar[str] = ""
     """Reason that the workload does not support ephemeral containers; empty if it does."""
 

@@ -45,7 +45,6 @@ class History:
 
     @property
     def entries(self) -> Sequence[HistoryEntry]:
-        """The entries, oldest first."""
         return tuple(self._entries)
 
     def add(self, action: Action, result: Result | None, *, at: datetime, seconds: float) -> None:

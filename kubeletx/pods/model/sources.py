@@ -111,7 +111,6 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The reason for waiting, as a text for users."""
         return f"waits for the end of pod {self.ref} ({self.uid}) of source {self.source!r}"
 
 

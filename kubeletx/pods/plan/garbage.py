@@ -30,7 +30,6 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is to be removed."""
         return not self.units and not self.sandboxes
 
 

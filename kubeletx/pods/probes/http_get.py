@@ -51,7 +51,6 @@ class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        """The whole URL, for messages and redirects."""
         path = self.path if self.path.startswith("/") else f"/{self.path}"
         return f"{self.scheme}://{authority(self.host, self.port)}{path}"
 

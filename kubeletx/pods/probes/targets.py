@@ -47,7 +47,6 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The container's name."""
         return self.container.name
 
     def probe(self, kind: ProbeKind) -> Probe | None:

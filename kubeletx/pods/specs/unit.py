@@ -26,7 +26,7 @@ from kubeletx.volumes.env_file import EnvFiles
 from ..logs.paths import log_path
 from ..model.node_context import NodeContext
 from ..model.spec_errors import path_of
-from ..workloads.details import own_detail
+from ..workloads.machine.spec import build_machine
 from .environment import as_variables, build_environment
 from .extras import GivenExtras, extra_annotations
 from .inputs import UnitInputs
@@ -54,7 +54,7 @@ def build_unit_spec(
             name=container.name,
             attempt=attempt,
             image=_image(container, image),
-            detail=own_detail(pod, container),
+            detail=build_machine(pod, container),
             resources=unit_resources(pod, container, context),
             mounts=tuple(mounts),
             log_path=log_path(container.name, attempt, log_mode),

@@ -25,7 +25,6 @@ class StatusBoard:
 
     @property
     def statuses(self) -> Mapping[PodUid, PodStatus]:
-        """The newest status of each pod."""
         return self._statuses
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import KubeletxError, SupportsStandby, names
 from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
+from kubeletx.kube.types.core import Pod
 from kubeletx.node.events import shortened
 from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.binding.selection import Chosen, RejectPod, WaitForRuntime
@@ -17,7 +18,6 @@ from ..admission.taints import TAINT_TOLERATION
 from ..model import results
 from ..model.facts import Rejection, Waiting
 from ..model.results import Result
-from ..workloads.standby.admission import check_standby
 from .context import StepContext
 
 log = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ async def bind(step: StepContext) -> Result:
         case Chosen(runtime=name):
             pass
     handle = step.deps.registry.get(name)
-    if (unable := check_standby(pod, handle, handle.traits)) is not None:
+    if (unable := _unable(pod, handle)) is not None:
         return _wait(step, unable.reason, f"runtime {name}: {unable.message}")
     admission = step.deps.admission
     rejection = admission.admit(step.desired, handle)
@@ -71,6 +71,36 @@ async def bind(step: StepContext) -> Result:
             return _wait_for_room(step, answer)
         return reject(step, answer.reason, answer.message)
     return await _write(step, handle, choice)
+
+
+def _unable(pod: Pod, handle: RuntimeHandle) -> Waiting | None:
+    """Return why a pod waits whose annotations on standby request what its runtime cannot do.
+
+    None: the runtime can do it, or has not answered yet.
+    """
+    traits = handle.traits
+    if traits is None:
+        return None
+    notes = pod.metadata.annotations
+    if names.STANDBY in notes and handle.capability(SupportsStandby) is None:
+        return Waiting(
+            reason=names.RUNTIME_UNSUPPORTED,
+            message="the pod's runtime cannot do what the pod needs: standby "
+            f"(metadata.annotations[{names.STANDBY}]); remove the annotation or choose a runtime that can freeze pods",
+        )
+    strategy, known = notes.get(names.STANDBY_STRATEGY), traits.standby_strategies
+    if strategy is None or strategy in known:
+        return None
+    field = f"metadata.annotations[{names.STANDBY_STRATEGY}]"
+    if not known:
+        problem = (
+            "is set, but the pod's runtime has no strategies to choose from; remove the annotation or choose"
+        )
+        return Waiting(reason=names.RUNTIME_UNSUPPORTED, message=f"{field}: {problem} another runtime")
+    return Waiting(
+        reason=names.RUNTIME_UNSUPPORTED,
+        message=f"{field}: {strategy!r} is not known to the pod's runtime; use one of: {', '.join(known)}",
+    )
 
 
 async def _write(step: StepContext, handle: RuntimeHandle, choice: Chosen) -> Result:

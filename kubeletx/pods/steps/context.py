@@ -39,22 +39,18 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def desired(self) -> DesiredPod:
-        """The newest desired state of the pod."""
         return self.worker.desired
 
     @property
     def pod(self) -> Pod:
-        """The pod's newest API object."""
         return self.worker.desired.pod
 
     @property
     def uid(self) -> PodUid:
-        """The pod's UID."""
         return self.worker.desired.uid
 
     @property
     def facts(self) -> PodFacts:
-        """The newest facts about the pod."""
         return self.worker.facts
 
     @property
@@ -68,7 +64,6 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def events(self) -> PodEvents:
-        """Recorder of events about the pod."""
         return PodEvents(self.deps.events, self.pod)
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:

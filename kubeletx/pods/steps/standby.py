@@ -67,7 +67,7 @@ async def set_standby(step: StepContext, action: SetStandby) -> Result:
     if memory is not None:
         step.deps.counters.standby_freed_bytes += max(memory[0] - memory[1], 0)
     reason, said = _SAYS[wanted]
-    step.normal(reason, f"{said} {_noun(step)} {name} in {seconds:.3f}s", container=name)
+    step.normal(reason, f"{said} {step.facts.own.noun} {name} in {seconds:.3f}s", container=name)
     log.debug(
         "Changed standby",
         pod=step.desired.ref,
@@ -136,10 +136,6 @@ def _deadline(step: StepContext, wanted: StandbyStep) -> float | None:
     """Return the seconds after which the thaw of a container in a pod that ends is given up; None for other calls."""
     is_ending = step.desired.deletion is not None and not step.facts.own.has_own_kernel
     return step.deps.thaw_seconds if is_ending and wanted is StandbyStep.THAW else None
-
-
-def _noun(step: StepContext) -> str:
-    return "machine" if step.facts.own.has_own_kernel else "container"
 
 
 async def _memory(step: StepContext, unit_id: UnitId) -> int | None:

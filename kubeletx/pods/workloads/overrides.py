@@ -83,7 +83,6 @@ class PodOverrides(Grants, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no requests, grants or operations."""
         return self == _NOTHING
 
 

@@ -77,7 +77,6 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Path of the volume on the node."""
         return (self.ready.path if self.ready is not None else "") or self.request.target
 
 

@@ -27,12 +27,10 @@ class SetPower(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The power change, a value of `power.PowerStep`."""
         return self.step
 
     @property
     def ends_in_seconds(self) -> int | None:
-        """Grace period of a switch-off in seconds; None for other power changes."""
         return self.grace_seconds or None
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
@@ -59,7 +57,6 @@ class AttachNic(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """Name of the interface."""
         return self.nic.name or ""
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
@@ -77,7 +74,6 @@ class DetachNic(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """Name of the interface."""
         return self.nic_name
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:

@@ -43,6 +43,7 @@ class MachineFacts(StandbyFacts, frozen=True, kw_only=True):
 
     reboots: ClassVar[bool] = True
     has_own_kernel: ClassVar[bool] = True
+    noun: ClassVar[str] = "machine"
     no_ephemeral: ClassVar[str] = NO_EPHEMERAL
     can_standby: bool = False
     can_power: bool = False
@@ -51,7 +52,6 @@ class MachineFacts(StandbyFacts, frozen=True, kw_only=True):
     units: dict[str, MachineUnit] = {}
 
     def edited(self) -> Self:
-        """Return the facts without failures of interfaces and of standby, so that these are tried again."""
         units = {
             name: replace(unit, nic_failures={}) if unit.nic_failures else unit
             for name, unit in self.units.items()

@@ -36,9 +36,9 @@ from ..overrides import overrides_of
 from ..power import RESTING, STANDING_BY, Power
 from ..standby.actions import SetStandby, StandbyStep
 from ..standby.facts import standby_of
-from ..standby.plan import STEPS, TARGETS, may_rest, with_requests
+from ..standby.plan import STEPS, may_rest, with_requests
 from ..standby.plan import initial_power as power_of_annotation
-from ..standby.status import stood_by
+from ..standby.status import was_on_standby
 from .actions import SetPower
 from .facts import MachineFacts, machine_of_facts, machine_unit
 
@@ -143,16 +143,6 @@ def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
     return overrides.off_unit == unit.id
 
 
-def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Return True if the machine does not count as ended, even if it does not run.
-
-    It is off on request, or the pod's overrides file with such requests was not read yet.
-    """
-    if facts.of(MachineFacts) is None:
-        return False
-    return facts.overrides is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
-
-
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan the next call that leads to the desired power state. If the runtime cannot do it, add a warning event."""
     _tell_hold(unit, desired, facts, draft)
@@ -224,7 +214,7 @@ def next_step(unit: UnitSummary, facts: PodFacts, wanted: Power) -> PowerStep | 
 def _was_frozen(facts: PodFacts) -> bool:
     """Return True if a call of standby, not one of ``kubeletx vm``, is known to have paused or suspended the machine."""
     frozen = (StandbyStep.FREEZE.value, StandbyStep.HIBERNATE.value)
-    return stood_by(facts) or standby_of(facts).last_step in frozen
+    return was_on_standby(facts) or standby_of(facts).last_step in frozen
 
 
 def resting_unit(desired: DesiredPod, facts: PodFacts) -> UnitSummary | None:
@@ -233,33 +223,3 @@ def resting_unit(desired: DesiredPod, facts: PodFacts) -> UnitSummary | None:
     if unit is None or unit.state not in RESTING or own_hold(facts, unit):
         return None
     return None if wanted_power(desired, facts) in _HELD else unit
-
-
-def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
-    """Return STANDBY or HIBERNATED if the machine is on standby or not thawed yet; else RUNNING."""
-    unit = resting_unit(desired, facts)
-    if unit is None or not (wanted_power(desired, facts) in STANDING_BY or stood_by(facts)):
-        return Power.RUNNING
-    return Power.HIBERNATED if unit.state is UnitState.SUSPENDED else Power.STANDBY
-
-
-def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
-    """Return the machine's unit unless it has state `wanted`: RUNNING, STANDBY or HIBERNATED.
-
-    Empty if the machine is not alive, and for RUNNING if it was not standby that paused or suspended it.
-    """
-    if wanted is Power.RUNNING:
-        unit = resting_unit(desired, facts)
-        return (unit,) if unit is not None else ()
-    newest = (facts.newest(one.name) for one in regular_units(desired.pod))
-    living = (unit for unit in newest if unit is not None and unit.state.is_alive)
-    return tuple(unit for unit in living if unit.state is not TARGETS[wanted])
-
-
-def held_text(desired: DesiredPod, facts: PodFacts) -> str:
-    """Return a message that the machine paused itself, with reason and remedy; empty if it did not."""
-    for one in regular_units(desired.pod):
-        unit = facts.newest(one.name)
-        if unit is not None and (reason := own_hold(facts, unit)):
-            return f"machine {unit.name} paused itself: {hold_message(facts, unit) or reason}"
-    return ""

@@ -1,4 +1,4 @@
-"""`MachineWorkload`: rules for planning and status of machine pods. It only calls the other files of this package."""
+"""`MachineWorkload`: rules for planning and status of machine pods."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from kubeletx.api import (
     SupportsResize,
     SupportsStandby,
     UnitSpec,
+    UnitState,
     UnitSummary,
     names,
 )
+from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE
 from kubeletx.kube.types.core import (
     AnyUnit,
     Container,
@@ -34,14 +36,24 @@ from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import regular_units
 from ..overrides import overrides_of
-from ..power import Power
-from ..standby.plan import settled
-from ..standby.status import standby_condition
+from ..power import STANDING_BY, Power
+from ..standby.plan import TARGETS, settled
+from ..standby.status import standby_condition, was_on_standby
 from ..workload import RuntimeTraits, Workload
 from . import power
 from .facts import MachineFacts, machine_of_facts
-from .hardware import asked_size, plan_devices, sized, sized_pod, wanted_limits, with_size
-from .made import sized_machine, with_overrides
+from .hardware import (
+    asked_size,
+    made_with_nics,
+    plan_devices,
+    size_key,
+    sized,
+    sized_pod,
+    wanted_limits,
+    wanted_nics,
+    with_size,
+)
+from .spec import build_nic
 from .status import machine_ready, machine_status
 
 
@@ -66,11 +78,7 @@ class MachineWorkload(Workload):
     # --- plan ---
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan the steps before all others.
-
-        If the pod's `PodOverrides` are not loaded yet, load them from disk. Discard an operator's power command that is
-        older than the last change of the power state in the spec.
-        """
+        """Also drop an operator's power command that is older than the last change of the power state in the spec."""
         overrides = overrides_of(facts)
         if overrides is None:
             draft.do(ReadOverrides())
@@ -78,31 +86,32 @@ class MachineWorkload(Workload):
             draft.do(DropOverride())
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan the next change of power state, size or interfaces, once the overrides file is loaded."""
         if facts.overrides is not None:
             power.plan_power(unit, desired, facts, draft)
             plan_devices(unit, desired, facts, draft)
 
     @property
     def resizes_itself(self) -> bool:
-        """True: `plan_unit` plans the resizes of a machine."""
         return True
 
     def may_start(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return False until the overrides file is loaded, and while the desired power state is off."""
         return facts.overrides is not None and not power.is_wanted_off(desired, facts)
 
     def is_wanted_off(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return True if the desired power state of the machine is off."""
         return power.is_wanted_off(desired, facts)
 
     def was_switched_off(self, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if the machine does not run because a command or the spec switched it off."""
         return power.was_switched_off(facts, unit)
 
     def is_kept(self, desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if the machine is off on request, or the overrides file with such requests is not loaded yet."""
-        return power.is_kept(desired, facts, unit)
+        if facts.of(MachineFacts) is None:
+            return False
+        # Until the overrides file is read, a machine that is off may have been switched off by a command.
+        return (
+            facts.overrides is None
+            or power.is_wanted_off(desired, facts)
+            or power.was_switched_off(facts, unit)
+        )
 
     def leaves_sandboxes(self, facts: PodFacts) -> bool:
         """Return True if the runtime can switch machines off.
@@ -114,28 +123,36 @@ class MachineWorkload(Workload):
     # --- standby ---
 
     def can_standby(self, facts: PodFacts) -> bool:
-        """Return True if the runtime can freeze and hibernate machines."""
         return machine_of_facts(facts).can_standby
 
     def initial_power(self, desired: DesiredPod) -> Power:
-        """Return the power state of powerSpec or, if that is Running, of annotation ``kubeletx.io/standby``."""
         return power.initial_power(desired)
 
     def wanted_power(self, desired: DesiredPod, facts: PodFacts) -> Power:
-        """Return the desired power state of the machine; see `power.wanted_power`."""
         return power.wanted_power(desired, facts)
 
     def rest_of(self, desired: DesiredPod, facts: PodFacts) -> Power:
-        """Return STANDBY or HIBERNATED if the machine is on standby; RUNNING also if ``vm pause`` paused it."""
-        return power.rest_of(desired, facts)
+        """RUNNING also while the machine rests because of ``vm pause``, powerSpec or its guest."""
+        unit = power.resting_unit(desired, facts)
+        if unit is None or not (power.wanted_power(desired, facts) in STANDING_BY or was_on_standby(facts)):
+            return Power.RUNNING
+        return Power.HIBERNATED if unit.state is UnitState.SUSPENDED else Power.STANDBY
 
     def next_units(self, desired: DesiredPod, facts: PodFacts, wanted: Power) -> Sequence[UnitSummary]:
-        """Return the machine's unit unless it has state `wanted`; see `power.next_units`."""
-        return power.next_units(desired, facts, wanted)
+        """Empty also for RUNNING if it was not standby that paused or suspended the machine."""
+        if wanted is Power.RUNNING:
+            unit = power.resting_unit(desired, facts)
+            return (unit,) if unit is not None else ()
+        newest = (facts.newest(one.name) for one in regular_units(desired.pod))
+        living = (unit for unit in newest if unit is not None and unit.state.is_alive)
+        return tuple(unit for unit in living if unit.state is not TARGETS[wanted])
 
     def standby_obstacle(self, desired: DesiredPod, facts: PodFacts) -> str:
-        """Return why the guest or its emulator paused itself; empty if it did not."""
-        return power.held_text(desired, facts)
+        for machine in regular_units(desired.pod):
+            unit = facts.newest(machine.name)
+            if unit is not None and (reason := power.own_hold(facts, unit)):
+                return f"machine {unit.name} paused itself: {power.hold_message(facts, unit) or reason}"
+        return ""
 
     # --- resources ---
 
@@ -147,7 +164,6 @@ class MachineWorkload(Workload):
         return with_size(container.resources, size) if size else container.resources
 
     def wanted(self, container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
-        """Return the desired resources of the machine, from the spec or a ``vm resize`` command."""
         return sized(container.resources, wanted_limits(desired, facts))
 
     def with_granted(self, pod: Pod, resources: Callable[[Container], ResourceRequirements]) -> Pod | None:
@@ -159,25 +175,35 @@ class MachineWorkload(Workload):
         return replace(pod, spec=replace(pod.spec, virtual_machine=machine))
 
     def shaped(self, unit: AnyUnit, pod: Pod, facts: PodFacts) -> AnyUnit:
-        """Return the machine with the desired limits, from the spec or a ``vm resize`` command."""
-        return sized_machine(unit, pod, facts) if isinstance(unit, VirtualMachine) else unit
+        if not isinstance(unit, VirtualMachine):
+            return unit
+        return replace(unit, resources=sized(unit.resources, wanted_limits(_desired(pod), facts)))
 
     def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
-        """Return the unit's spec with the machine's desired power state and interfaces."""
-        return with_overrides(spec, spec.detail, pod, facts) if isinstance(spec.detail, Machine) else spec
+        """Annotations record the interfaces and the size with which the machine is created."""
+        if not isinstance(spec.detail, Machine):
+            return spec
+        desired = _desired(pod)
+        notes = {
+            MADE_WITH_NICS: made_with_nics(desired, facts),
+            MADE_WITH_SIZE: size_key(wanted_limits(desired, facts)),
+        }
+        detail = replace(
+            spec.detail,
+            power=power.created_power(desired, facts).value,
+            nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
+        )
+        return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
 
     def counted_pod(self, desired: DesiredPod, facts: PodFacts) -> Pod:
-        """Return the pod with the desired size of its machine, from the spec or a ``vm resize`` command."""
         return sized_pod(desired, facts)
 
     # --- status ---
 
     def claims(self, pod: Pod) -> bool:
-        """Return True if the spec has `virtualMachine`."""
         return pod.spec.virtual_machine is not None
 
     def with_status(self, status: PodStatus, pod: Pod, facts: PodFacts) -> PodStatus:
-        """Return the status with `virtualMachineStatus` set."""
         return replace(status, virtual_machine_status=machine_status(pod, facts, status.container_statuses))
 
     condition_types: ClassVar[tuple[str, ...]] = (names.VM_READY, names.STANDBY_CONDITION)
@@ -201,9 +227,11 @@ class MachineWorkload(Workload):
         )
 
     def state_word(self, unit: UnitSummary) -> str:
-        """Return the word for the machine's state in messages of ``vm`` commands, such as ``off``."""
         return power.MACHINE_WORDS[unit.state]
 
     def rest_reason(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """Return the reason that the guest or its emulator paused itself; empty if it did not."""
         return power.own_hold(facts, unit)
+
+
+def _desired(pod: Pod) -> DesiredPod:
+    return DesiredPod(uid=pod.uid, pod=pod, source="", spec_hash="")

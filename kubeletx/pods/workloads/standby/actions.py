@@ -32,7 +32,6 @@ class SetStandby(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The call, a value of `StandbyStep`."""
         return self.step
 
     @property

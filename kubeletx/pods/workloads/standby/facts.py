@@ -25,7 +25,6 @@ class StandbyChange(Fact, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """Time from the first call to the end of the last one."""
         return self.ended_at - self.began_at
 
 
@@ -53,7 +52,6 @@ class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
         return change.step if change is not None else ""
 
     def edited(self) -> Self:
-        """Return the facts without failures, so that calls that were not to be retried are tried again."""
         return replace(self, rest_failures={}, thaw_failures={})
 
 

@@ -42,7 +42,7 @@ def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
     return Power.HIBERNATED if states == {UnitState.SUSPENDED} else Power.STANDBY
 
 
-def stood_by(facts: PodFacts) -> bool:
+def was_on_standby(facts: PodFacts) -> bool:
     """Return True if the last published status has condition `names.STANDBY_CONDITION` with status True."""
     found = find_standby(facts.previous_status)
     return found is not None and found.status == "True"
@@ -57,7 +57,7 @@ def standby_condition(
     desired power state. `obstacle`: why the pod cannot be frozen; empty if it can. The message has the duration of
     the last freeze, hibernation or thaw of the whole pod.
     """
-    known, noun = standby_of(facts), "machine" if facts.own.has_own_kernel else "container"
+    known, noun = standby_of(facts), facts.own.noun
     stuck = _thaw_failure(facts, noun)
     if rests is not Power.RUNNING:
         reason, step = _RESTS[rests]

@@ -30,37 +30,29 @@ class StandbyWorkload(Workload):
         return plan.settled(pod, facts, standby_of(facts))
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""
         plan.plan_overrides(facts, draft)
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
-        """Plan the calls that freeze, hibernate or thaw the pod's containers; see `plan_standby`."""
         plan.plan_standby(desired, facts, draft, is_settled=is_settled)
 
     def plan_end(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan to thaw frozen sidecars; see `plan.plan_thaw_for_stop`."""
         plan.plan_thaw_for_stop(desired, facts, draft)
 
     # --- standby ---
 
     def can_standby(self, facts: PodFacts) -> bool:
-        """Return True: only pods that can be frozen are of this workload."""
         return True
 
     def initial_power(self, desired: DesiredPod) -> Power:
-        """Return the state that annotation ``kubeletx.io/standby`` requests."""
         return plan.initial_power(desired.pod)
 
     def wanted_power(self, desired: DesiredPod, facts: PodFacts) -> Power:
-        """Return the desired power state of the pod; see `plan.wanted_power`."""
         return plan.wanted_power(desired, facts)
 
     def rest_of(self, desired: DesiredPod, facts: PodFacts) -> Power:
-        """Return STANDBY if all living containers are frozen, HIBERNATED if all are hibernated, else RUNNING."""
         return rest_of(desired, facts)
 
     def next_units(self, desired: DesiredPod, facts: PodFacts, wanted: Power) -> Sequence[UnitSummary]:
-        """Return the containers to bring to state `wanted` next, in the order of `plan.next_units`."""
         return plan.next_units(desired, facts, wanted)
 
     # --- status ---
@@ -75,5 +67,4 @@ class StandbyWorkload(Workload):
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
     ) -> tuple[PodCondition, ...]:
-        """Build condition `names.STANDBY_CONDITION`; see `standby_condition`."""
         return standby_condition(facts, self.rest_of(desired, facts), self.wanted_power(desired, facts))
