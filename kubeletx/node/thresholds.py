@@ -81,7 +81,7 @@ class ThresholdKey(msgspec.Struct, frozen=True, order=True):
     place: str
 
 
-class Met(msgspec.Struct, frozen=True, kw_only=True):
+class MetThreshold(msgspec.Struct, frozen=True, kw_only=True):
     """A threshold that is met, with the observation that shows it: less than the threshold's amount is available."""
 
     threshold: Threshold
@@ -116,7 +116,7 @@ class ThresholdReading(msgspec.Struct, frozen=True, kw_only=True):
 
     state: ThresholdState
     pressure: Pressure
-    acting: tuple[Met, ...] = ()
+    acting: tuple[MetThreshold, ...] = ()
 
 
 def step(
@@ -239,13 +239,13 @@ def _check(field: str, amounts: Mapping[str, str]) -> None:
 
 def _met(
     thresholds: Iterable[Threshold], observed: Iterable[Observation], acting: frozenset[ThresholdKey]
-) -> Iterator[Met]:
+) -> Iterator[MetThreshold]:
     by_signal: dict[str, list[Observation]] = {}
     for observation in observed:
         by_signal.setdefault(observation.signal, []).append(observation)
     for threshold in thresholds:
         for observation in by_signal.get(threshold.signal, ()):
-            one = Met(threshold=threshold, observation=observation)
+            one = MetThreshold(threshold=threshold, observation=observation)
             wanted = threshold.value(observation.capacity)
             if one.key in acting:
                 wanted += amount_of(threshold.minimum_reclaim, observation.capacity)
@@ -258,7 +258,7 @@ def _is_news(state: ThresholdState, observation: Observation) -> bool:
     return before is None or observation.at > before
 
 
-def _urgency(met: Met) -> tuple[bool, bool, str, str]:
+def _urgency(met: MetThreshold) -> tuple[bool, bool, str, str]:
     """Return a sort key: memory before other signals, since it fills fastest; then hard thresholds before soft ones."""
     threshold = met.threshold
     return (

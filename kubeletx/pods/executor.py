@@ -23,7 +23,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from .active_pods import ActivePods
 from .dependencies import PodDependencies
 from .model.actions import Action
-from .model.draft import Goal, Notice, Plan
+from .model.draft import Goal, Plan, PlannedEvent
 from .model.facts import DesiredPod, Now, Outage, PodFacts
 from .model.phase import FINAL
 from .model.results import Result
@@ -39,9 +39,9 @@ from .steps.context import StepContext
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
-from .workloads.spared import spared_resources
 from .workloads.standby.facts import standby_of
 from .workloads.table import observed
+from .workloads.unused import unused_resources
 
 
 class PodExecutor:
@@ -131,7 +131,7 @@ class PodExecutor:
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
         """Build the pod's status and return it; if it changed, pass it to the status board and the stored records."""
         status = build_status(desired, facts, self.now(), self._identity)
-        self.admission.count_standby(desired.uid, spared_resources(desired, facts))
+        self.admission.count_standby(desired.uid, unused_resources(desired, facts))
         self._count_change(desired.uid, facts)
         before = self.board.statuses.get(desired.uid)
         if self.board.put(desired, facts, status):
@@ -198,7 +198,7 @@ class PodExecutor:
         backends = {**self._identity.backends, handle.name: version.name}
         self._identity = replace(self._identity, backends=backends)
 
-    def notify(self, desired: DesiredPod, notice: Notice) -> None:
+    def notify(self, desired: DesiredPod, notice: PlannedEvent) -> None:
         pod = desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.events.record(ref, type=notice.type, reason=notice.reason, message=notice.message)

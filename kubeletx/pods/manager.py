@@ -30,7 +30,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .counters import static_label
 from .executor import PodExecutor
-from .model.draft import Notice
+from .model.draft import PlannedEvent
 from .model.facts import Deletion, DesiredPod, PodFacts
 from .model.roles import all_units
 from .model.sources import Accepted, Outcome, Refused, WaitsFor
@@ -39,7 +39,7 @@ from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_po
 from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
 from .workloads.power import Power
-from .workloads.spared import spared_by
+from .workloads.unused import unused_by
 
 log = structlog.get_logger(__name__)
 
@@ -58,12 +58,12 @@ class PodManager:
     Implements `PodSink` for sources and `RuntimeListener` for runtimes, by synchronous and quick methods.
     """
 
-    def __init__(self, services: PodExecutor, *, has_lost_history: Callable[[], bool]) -> None:
+    def __init__(self, executor: PodExecutor, *, has_lost_history: Callable[[], bool]) -> None:
         """`has_lost_history`: returns True if the state database was lost; pods that no source claims are then kept."""
-        self._services = services
+        self._executor = executor
         self._has_lost_history = has_lost_history
-        self.active = services.active
-        self._workers = services.active.workers
+        self.active = executor.active
+        self._workers = executor.active.workers
         self._tasks: dict[PodUid, asyncio.Task[None]] = {}
         self._names: dict[tuple[str, str], PodUid] = {}
         self._queued: dict[tuple[str, str], dict[PodUid, DesiredPod]] = {}
@@ -128,9 +128,9 @@ class PodManager:
                     yield volume.image.reference
 
     def _expected_runtime(self, pod: Pod) -> RuntimeName | None:
-        choice = self._services.registry.choose(pod)
+        choice = self._executor.registry.choose(pod)
         name = choice.runtime if isinstance(choice, Chosen | WaitForRuntime) else None
-        return name if name is not None and self._services.registry.find(name) is not None else None
+        return name if name is not None and self._executor.registry.find(name) is not None else None
 
     def is_orphan(self, uid: PodUid) -> bool:
         """Return True if the pod was found on a runtime or in the database and no source has delivered it since."""
@@ -165,7 +165,7 @@ class PodManager:
             pod=pod,
             source=source,
             spec_hash=pod_hash(pod),
-            source_traits=self._services.sources.of(source),
+            source_traits=self._executor.sources.of(source),
         )
         was_unclaimed = desired.uid in self._unclaimed
         self._unclaimed.discard(desired.uid)
@@ -183,18 +183,18 @@ class PodManager:
                 != worker.desired.pod.metadata.generation  # a deletion counts as one
                 or worker.desired.problem
             ):
-                self._services.records.note_pod(desired.uid, source, pod)
-                self._services.claimed(worker.facts, desired)
+                self._executor.records.note_pod(desired.uid, source, pod)
+                self._executor.claimed(worker.facts, desired)
                 self._tell_of_ignored(worker, pod)
                 worker.set_desired(desired)
             return Accepted()
         key = (pod.namespace, pod.name)
         if key in self._names:
             return self._wait_for_name(key, desired)
-        self._services.records.note_pod(desired.uid, source, pod)
-        self._services.counters.first_seen(desired.uid, self._services.clock.monotonic())
-        self._services.counters.starts.first_seen(pod, self._services.clock.now())
-        self._begin(desired, self._services.fresh_facts(desired))
+        self._executor.records.note_pod(desired.uid, source, pod)
+        self._executor.counters.first_seen(desired.uid, self._executor.clock.monotonic())
+        self._executor.counters.starts.first_seen(pod, self._executor.clock.now())
+        self._begin(desired, self._executor.fresh_facts(desired))
         return Accepted()
 
     def _may_have(self, source: str, worker: PodWorker) -> bool:
@@ -233,8 +233,8 @@ class PodManager:
                 source=desired.source,
                 err=waits.message,
             )
-            notice = Notice(reason=Event.NAME_TAKEN, message=f"Pod {waits.message}")
-            self._services.notify(desired, notice)
+            notice = PlannedEvent(reason=Event.NAME_TAKEN, message=f"Pod {waits.message}")
+            self._executor.notify(desired, notice)
         self._supersede(first.uid, desired.source)
         return waits
 
@@ -252,8 +252,8 @@ class PodManager:
         message = (
             f"{', '.join(changed)} changed, but the pod stays on runtime {runtime}; make a new pod to move it"
         )
-        notice = Notice(reason=RUNTIME_MISMATCH, message=message)
-        self._services.notify(worker.desired, notice)
+        notice = PlannedEvent(reason=RUNTIME_MISMATCH, message=message)
+        self._executor.notify(worker.desired, notice)
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         for key, queued in list(self._queued.items()):
@@ -310,7 +310,7 @@ class PodManager:
             log.warning("Refused manifest", source=source, origin=origin, err=str(error))
         worker = self._workers.get(uid) if uid is not None else None
         if worker is None:
-            ref = ObjectRef(kind="Node", name=self._services.node_name, uid=self._services.node_name)
+            ref = ObjectRef(kind="Node", name=self._executor.node_name, uid=self._executor.node_name)
         else:
             pod = worker.desired.pod
             ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(worker.uid))
@@ -318,7 +318,7 @@ class PodManager:
             is_news = worker.desired.problem != str(error)
             worker.set_desired(replace(worker.desired, problem=str(error)))
         if is_news:
-            self._services.events.record(
+            self._executor.events.record(
                 ref, type="Warning", reason=Event.FAILED_VALIDATION, message=str(error)
             )
 
@@ -337,7 +337,7 @@ class PodManager:
 
         Called when the runtime's readiness, cordon or existence changed.
         """
-        self._services.runtime_changed(name)
+        self._executor.runtime_changed(name)
         for worker in self._workers.values():
             if worker.facts.runtime == name or worker.facts.runtime is None:
                 worker.runtime_changed()
@@ -359,7 +359,7 @@ class PodManager:
         if worker is not None:
             worker.look_again(event) if event is not None else worker.refresh()
         elif event is None:
-            orphan = self._services.registry.find_orphan(name, uid)
+            orphan = self._executor.registry.find_orphan(name, uid)
             if orphan is not None:
                 self._adopt(uid, *orphan)
 
@@ -376,21 +376,21 @@ class PodManager:
             try:
                 await self._flush_records()
             finally:
-                self._services.records.flush()
+                self._executor.records.flush()
                 for task in self._tasks.values():
                     task.cancel()
 
     async def recover(self) -> int:
         """Make a worker for every pod that a stored binding assigns to a runtime; return their number."""
-        records = await self._services.records.load()
-        found = find_again(self._services.registry, records, self._services.sources)
+        records = await self._executor.records.load()
+        found = find_again(self._executor.registry, records, self._executor.sources)
         for one in found:
             self._resume(one)
         return len(found)
 
     def adopt(self, name: str) -> None:
         """Make a worker and a binding for each pod that the runtime lists and that has neither."""
-        for uid, (handle, snapshot) in self._services.registry.orphans().items():
+        for uid, (handle, snapshot) in self._executor.registry.orphans().items():
             if uid not in self._workers and handle.name == name:
                 self._adopt(uid, handle, snapshot)
 
@@ -405,26 +405,27 @@ class PodManager:
             namespace=desired.pod.namespace,
             name=desired.pod.name,
             source=desired.source,
-            bound_at=self._services.clock.now(),
+            bound_at=self._executor.clock.now(),
             why=FOUND_WITHOUT_HISTORY if self._has_lost_history() else "found again on its runtime",
         )
-        self._services.registry.restore(binding)
+        self._executor.registry.restore(binding)
         log.warning("Found a pod without a binding", pod=desired.ref, pod_uid=uid, runtime=handle.name)
-        self._services.counters.orphaned_runtime_pods += 1
+        self._executor.counters.orphaned_runtime_pods += 1
         self._resume(RecoveredPod(desired=desired, runtime=handle.name, binding=binding))
 
     def _resume(self, found: RecoveredPod) -> None:
-        held_until = self._services.clock.monotonic() + SOURCE_SECONDS
-        traits = self._services.sources.of(found.desired.source)
+        held_until = self._executor.clock.monotonic() + SOURCE_SECONDS
+        traits = self._executor.sources.of(found.desired.source)
         desired = replace(found.desired, held_until=held_until, source_traits=traits)
         self._unclaimed.add(desired.uid)
         if found.is_without_history:
             self._orphans.add(desired.uid)
-        self._services.admission.restore(
-            desired.pod, self._services.registry.find(found.runtime), desired.traits
+        handle = self._executor.registry.find(found.runtime)
+        self._executor.admission.restore(
+            desired.pod, handle.traits if handle is not None else None, desired.traits
         )
-        self._services.admission.count_standby(desired.uid, spared_by(found.status))
-        self._begin(desired, self._services.recovered_facts(found))
+        self._executor.admission.count_standby(desired.uid, unused_by(found.status))
+        self._begin(desired, self._executor.recovered_facts(found))
         if desired.source in self._synced and (traits.reclaims_after_loss or not found.is_without_history):
             self._stop_unclaimed(self._workers[desired.uid])
 
@@ -434,7 +435,9 @@ class PodManager:
         self._unclaimed.discard(worker.uid)
         log.info("Stopping a pod that its source no longer has", pod=worker.desired.ref, source=source)
         message = f"Stopping pod on runtime {worker.facts.runtime}: source {source!r} does not have it"
-        self._services.notify(worker.desired, Notice(reason=Event.KILLING, message=message, type="Normal"))
+        self._executor.notify(
+            worker.desired, PlannedEvent(reason=Event.KILLING, message=message, type="Normal")
+        )
         self._delete(worker, None)
 
     def _supersede(self, uid: PodUid, source: str) -> None:
@@ -447,7 +450,7 @@ class PodManager:
             self._delete(worker, None)
 
     def _begin(self, desired: DesiredPod, facts: PodFacts) -> None:
-        worker = PodWorker(desired, self._services, facts, exit_seconds=self._services.exit_seconds)
+        worker = PodWorker(desired, self._executor, facts, exit_seconds=self._executor.exit_seconds)
         self._workers[desired.uid] = worker
         self._names[(desired.pod.namespace, desired.pod.name)] = desired.uid
         if self._group is not None:
@@ -467,7 +470,7 @@ class PodManager:
                 raise
             except Exception:
                 log.exception("Pod worker failed with a bug; restarting it", pod=worker.desired.ref)
-                await self._services.clock.sleep(10)
+                await self._executor.clock.sleep(10)
         try:
             self._end(worker)
         except Exception:
@@ -482,7 +485,7 @@ class PodManager:
         self._orphans.discard(uid)
         if self._names.get(key) == uid:
             del self._names[key]
-        self._services.forget(worker)
+        self._executor.forget(worker)
         log.info("Removed pod", pod=worker.desired.ref, pod_uid=uid)
         self._gone.set()
         self._gone = asyncio.Event()
@@ -492,12 +495,12 @@ class PodManager:
             self.update(again.source, again.pod)
         for desired in waiting.values():
             if desired.source == worker.desired.source:
-                self._services.counters.restarted_pods[static_label(desired.traits)] += 1
+                self._executor.counters.restarted_pods[static_label(desired.traits)] += 1
             self.update(desired.source, desired.pod)
 
     def _delete(self, worker: PodWorker, grace_seconds: int | None, *, force: bool = False) -> None:
         grace = own_grace_seconds(worker.desired.pod) if grace_seconds is None else grace_seconds
-        now = self._services.now().mono
+        now = self._executor.now().mono
         worker.delete(Deletion(requested_at=now, grace_seconds=grace, force=force))
 
     def _is_wanted(self, worker: PodWorker) -> bool:
@@ -507,9 +510,9 @@ class PodManager:
 
     async def _flush_records(self) -> None:
         while True:
-            await self._services.records.wait_dirty()
-            await self._services.clock.sleep(FLUSH_SECONDS)
-            self._services.records.flush()
+            await self._executor.records.wait_dirty()
+            await self._executor.clock.sleep(FLUSH_SECONDS)
+            self._executor.records.flush()
 
     def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
         """Delete every pod on the runtime; return their namespace/name by UID.

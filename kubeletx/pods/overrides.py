@@ -97,5 +97,7 @@ class OverrideFiles:
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)
         deps.admission.restore(
-            workload_of(facts).counted_pod(worker.desired, facts), handle, worker.desired.traits
+            workload_of(facts).counted_pod(worker.desired, facts),
+            handle.traits if handle is not None else None,
+            worker.desired.traits,
         )

@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 import structlog
 
-from kubeletx.api import EventSink, ObjectRef, PodUid
+from kubeletx.api import EventSink, ObjectRef, PodUid, Traits
 from kubeletx.api.names import PREEMPTING, Event
-from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from .active_pods import ActivePods
 from .admission import NodeAdmission
@@ -45,7 +44,7 @@ class Preemption:
     def make_room(
         self,
         desired: DesiredPod,
-        handle: RuntimeHandle,
+        traits: Traits | None,
         refusal: Rejection,
         on_room: Callable[[], None],
     ) -> Waiting | Rejection:
@@ -55,7 +54,7 @@ class Preemption:
         `on_room`: called once, as soon as any pod has left the node; the critical pod must then be tried again.
         """
         room = self._admission.make_room(
-            desired, handle, leaves=self._pods.is_ending, may_leave=self._pods.can_end
+            desired, traits, leaves=self._pods.is_ending, may_leave=self._pods.can_end
         )
         if not isinstance(room, FreedRoom):
             return room or refusal

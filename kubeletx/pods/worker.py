@@ -29,12 +29,12 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from .model import results
 from .model.actions import Action, Bind, EnsureImage, Look
 from .model.boots import without_old_boots
-from .model.draft import Goal, Notice, Plan
+from .model.draft import Goal, Plan, PlannedEvent
 from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
 from .model.grants import Grants
 from .model.history import History
-from .model.pacing import NOTICED, count_done, count_look, doing
 from .model.pending_events import PendingEvents
+from .model.repeats import NOTICED, count_done, count_look, doing
 from .model.results import Result
 from .model.roles import changed_images
 from .plan.doubt import count_confirming, without_old_doubt
@@ -76,7 +76,7 @@ class WorkerContext(Protocol):
         """Build the status, report it if it changed, and return it."""
         ...
 
-    def notify(self, desired: DesiredPod, notice: Notice) -> None:
+    def notify(self, desired: DesiredPod, notice: PlannedEvent) -> None:
         """Record the notice as an event about the pod."""
         ...
 
@@ -125,7 +125,7 @@ class PodWorker:
         self._last_look: PodSnapshot | None = None
         """What the last read of the pod's state showed, without its time."""
         self._held: dict[str, str] = {}
-        self._refusals: tuple[Notice, ...] = ()
+        self._refusals: tuple[PlannedEvent, ...] = ()
 
     @property
     def uid(self) -> PodUid:
@@ -143,7 +143,7 @@ class PodWorker:
         if before is not None:
             after = before if after is None else _after(before, after)
         if after != before:
-            self._forget_paces()
+            self._forget_repeats()
         if before is None and after is not None:
             self._cancel_cancellable()
             self.ending.set()
@@ -209,7 +209,7 @@ class PodWorker:
         before = _stored_power(self.facts)
         self.facts = replace(self.facts, overrides=overrides)
         if _stored_power(self.facts) != before:
-            self._forget_paces()
+            self._forget_repeats()
         self._woken.set()
 
     @contextlib.contextmanager
@@ -239,7 +239,7 @@ class PodWorker:
         before = self.facts.asked
         self._apply(results.PowerAsked(owner, power.value if power is not None else ""))
         if self.facts.asked != before:
-            self._forget_paces()
+            self._forget_repeats()
         self._woken.set()
 
     @property
@@ -247,9 +247,9 @@ class PodWorker:
         """True while an action that changes a unit is in flight, or while an input was not planned for yet."""
         return self._woken.is_set() or any(key.startswith("unit/") for key in self._tasks)
 
-    def _forget_paces(self) -> None:
+    def _forget_repeats(self) -> None:
         """Drop the counts of repeated actions: after a new request, the same action is not a repeat without effect."""
-        self.facts = replace(self.facts, paces={})
+        self.facts = replace(self.facts, repeats={})
 
     def refresh(self) -> None:
         """Plan and publish again without any other input."""
@@ -287,7 +287,9 @@ class PodWorker:
         self._settle_pending(now)
         end = deadline_end(self.desired, self.facts, now)
         if end is not None:
-            self._context.notify(self.desired, Notice(reason=end.reason, message=end.message, type="Normal"))
+            self._context.notify(
+                self.desired, PlannedEvent(reason=end.reason, message=end.message, type="Normal")
+            )
             self.delete(end)
         plan = plan_pod(self.desired, self._with_in_flight(), now)
         if self.plan is None or plan.goal is not self.plan.goal:
@@ -360,7 +362,7 @@ class PodWorker:
         """Remove an ended action from those in flight; apply its result.
 
         One that was cancelled has none. If it was revocable, the pod's state is read, since the runtime may have not
-        undone it, and it is counted for `pacing`, so that a readiness that changes all the time does not repeat it
+        undone it, and it is counted for `repeats`, so that a readiness that changes all the time does not repeat it
         without delays.
         """
         self._tasks.pop(action.key, None)
@@ -382,7 +384,7 @@ class PodWorker:
         self._woken.set()
 
     def _count_look(self, action: Look, result: Result, now: Now) -> None:
-        """Count the read of the pod's state for `pacing`, which delays reads that show nothing new, and for `doubt`."""
+        """Count the read of the pod's state for `repeats`, which delays reads that show nothing new, and for `doubt`."""
         seen = self._context.observe(self.facts, self.desired)
         if not isinstance(result, results.LookFailed) or result.answered:
             self.facts = replace(self.facts, doubt=count_confirming(self.desired, seen).doubt)
@@ -399,7 +401,7 @@ class PodWorker:
             f"runtime {runtime} reported no error {NOTICED} times for {doing(action)}, and nothing changed; the "
             "agent retries at most every 10s; see the runtime's log, or restart the runtime"
         )
-        self._context.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
+        self._context.notify(self.desired, PlannedEvent(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 
     def _settle_pending(self, now: Now) -> None:
         """Drop the pending events that the snapshot shows; schedule another query of the runtime for the others."""

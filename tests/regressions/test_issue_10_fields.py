@@ -91,10 +91,6 @@ def test_gates_of_the_scheduler_are_refused_in_a_manifest() -> None:
     assert [one.field for one in refused_references(pod, "web.yaml")] == ["spec.schedulingGates"]
 
 
-class Handle:
-    traits = Traits()
-
-
 def desired(source: str, *tolerations: Toleration) -> DesiredPod:
     pod = Pod(spec=PodSpec(containers=(Container(name="c"),), tolerations=tolerations))
     return DesiredPod(uid=pod.uid, pod=pod, source=source, spec_hash="")
@@ -105,7 +101,7 @@ def test_a_pod_of_the_cluster_must_tolerate_what_the_node_is_tainted_with() -> N
     admission.relabel(
         {}, [Taint(key="a", value="1", effect="NoSchedule"), Taint(key="down", effect="NoExecute")]
     )
-    rejection = admission.admit(desired(API), Handle())
+    rejection = admission.admit(desired(API), Traits())
     assert rejection is not None
     assert rejection.reason == "TaintToleration"
     assert rejection.message.endswith("taints that the pod didn't tolerate: down:NoExecute")
@@ -113,10 +109,10 @@ def test_a_pod_of_the_cluster_must_tolerate_what_the_node_is_tainted_with() -> N
         desired(FILE),
         desired(API, Toleration(key="down", operator="Exists", effect="NoExecute")),
     ):
-        assert admission.admit(allowed, Handle()) is None
+        assert admission.admit(allowed, Traits()) is None
         admission.release(allowed.uid)
     admission.relabel({})
-    assert admission.admit(desired(API), Handle()) is None
+    assert admission.admit(desired(API), Traits()) is None
 
 
 @pytest.mark.parametrize(

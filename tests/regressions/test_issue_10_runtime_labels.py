@@ -56,10 +56,6 @@ async def test_a_pod_selects_by_a_runtime_that_is_not_its_own_and_waits_for_it(m
         assert model.alive("one") == ["web"]
 
 
-class _Runtime:
-    traits = None
-
-
 def _desired(selector: dict[str, str]) -> DesiredPod:
     pod = Pod(metadata=ObjectMeta(name="p", namespace="default"), spec=PodSpec(node_selector=selector))
     return DesiredPod(uid=pod.uid, pod=pod, source="api", spec_hash="h")
@@ -71,13 +67,13 @@ def test_the_clusters_copy_of_a_runtime_label_may_be_older_than_the_runtime() ->
     admission.relabel({TWO: "notready", f"{RUNTIME_LABEL_PREFIX}removed": "ready", "disk": "ssd"})
     assert admission.labels == {TWO: "notready", "disk": "ssd"}
     selects = _desired({TWO: "ready", "disk": "ssd"})
-    assert admission.admit(selects, _Runtime()) is not None
+    assert admission.admit(selects, None) is not None
     awaited = admission.runtime_awaited(selects.pod)
     assert awaited is not None
     assert awaited.reason == "RuntimeNotReady"
     assert f"{TWO} is notready" in awaited.message
     live[TWO] = "ready"
-    assert admission.admit(selects, _Runtime()) is None
+    assert admission.admit(selects, None) is None
 
 
 def test_a_cordoned_runtime_is_awaited_under_that_name() -> None:

@@ -44,7 +44,7 @@ def make_eviction(
     """
 
     def on_pressure(pressure: Pressure) -> None:
-        pods.gate.pressure = pressure
+        pods.admission.pressure = pressure
         views.node.pressure_changed(pressure)
 
     stalls = MemoryEvents(ctx.clock)

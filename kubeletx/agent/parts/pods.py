@@ -30,7 +30,7 @@ from kubeletx.pods import (
     UnitProbes,
     UserNamespaces,
 )
-from kubeletx.pods.admission import AdmissionGate, NodeAdmission
+from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.model.sources import BUILT_IN, SourceTraits
 
 from ..backend.node import runtime_reports
@@ -47,8 +47,7 @@ from .volumes import VolumesAssembly
 class PodsAssembly(msgspec.Struct, frozen=True, kw_only=True):
     """Component built by `make_pods`: the objects that run pods.
 
-    `manager`: starts and ends pods; `Assembly.run` runs it. `services`: used by all pod workers. `gate`: the node's
-    pressure and shutdown, which admission checks. `watcher`: watches log files. `cgroups` None: the agent makes no
+    `manager`: starts and ends pods; `Assembly.run` runs it. `services`: used by all pod workers. `watcher`: watches log files. `cgroups` None: the agent makes no
     cgroups for pods.
     """
 
@@ -56,7 +55,6 @@ class PodsAssembly(msgspec.Struct, frozen=True, kw_only=True):
     manager: PodManager
     services: PodExecutor
     admission: NodeAdmission
-    gate: AdmissionGate
     probes: UnitProbes
     directories: PodDirectories
     watcher: FileWatcher
@@ -98,10 +96,8 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
         watcher=watcher,
         limits=rotation_limits(config),
     )
-    gate = AdmissionGate()
     admission = NodeAdmission(
         admission_node(config, context, reporter, ctx.host),
-        gate,
         lambda: runtime_labels(runtime_reports(registry)),
         standby_percent=config.pods.standby_requests_percent,
     )
@@ -147,7 +143,6 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
         manager=manager,
         services=services,
         admission=admission,
-        gate=gate,
         probes=probes,
         directories=directories,
         watcher=watcher,

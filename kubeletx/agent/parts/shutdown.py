@@ -39,7 +39,7 @@ def make_shutdown(
     settings = ctx.config.shutdown
 
     def on_change(is_ending: bool) -> None:
-        pods.gate.is_shutting_down = is_ending
+        pods.admission.is_shutting_down = is_ending
         views.node.problems_changed(*([SHUTTING_DOWN] if is_ending else []))
 
     def has_reported() -> bool:

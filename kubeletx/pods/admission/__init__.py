@@ -2,13 +2,11 @@
 
 from .chain import admit, admit_beside
 from .counter import FreedRoom, NodeAdmission
-from .gate import AdmissionGate
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 from .placement import selects
 from .sysctls import is_namespaced
 
 __all__ = [
-    "AdmissionGate",
     "AdmissionNode",
     "FreedRoom",
     "NodeAdmission",

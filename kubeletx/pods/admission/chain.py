@@ -6,7 +6,7 @@ See docs/kubelet-parity.md, rows A1 and A2. The order is:
             → placement → host ports → AppArmor → kernel features → [taints, of scheduled pods]
             → [shutdown of the node]
 
-`NodeAdmission` adds the checks in brackets, from `gate` and `taints`. Those of pressure and shutdown reject pods only
+`NodeAdmission` adds the checks in brackets, from `pressure` and `taints`. Those of pressure and shutdown reject pods only
 while the pressure or the shutdown lasts.
 
 A pod that runs already is never checked again: after a restart of the agent only its resources are reserved (row A6).

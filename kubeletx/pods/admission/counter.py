@@ -8,33 +8,25 @@ thousand.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Traits
+from kubeletx.api.names import NODE_SHUTDOWN
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Taint
+from kubeletx.node.readiness import Pressure
 
 from ..model.facts import DesiredPod, Rejection, Waiting
 from ..model.sources import CLUSTER, SourceTraits
 from .chain import admit_beside
-from .gate import AdmissionGate, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
 from .placement import runtime_awaited, with_runtime_labels
 from .preemption import choose_victims, no_victims, without
+from .pressure import check_pressure
 from .resources import check_resources, out_of, shortages
 from .taints import check_taints
-
-
-class HasTraits(Protocol):
-    """A runtime, reduced to the traits that admission reads (`RuntimeHandle` implements it)."""
-
-    @property
-    def traits(self) -> Traits | None:
-        """Traits of the runtime; None before its first answer."""
-        ...
 
 
 class FreedRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +47,10 @@ class NodeAdmission:
     def __init__(
         self,
         node: AdmissionNode,
-        gate: AdmissionGate | None = None,
         runtime_labels: Callable[[], Mapping[str, str]] = dict,
         standby_percent: int = 100,
     ) -> None:
-        """`gate`: the node's present pressure and shutdown; None: neither.
-
-        `standby_percent`: share of the requests of frozen pods that is counted; see `count_standby`.
+        """`standby_percent`: share of the requests of frozen pods that is counted; see `count_standby`.
 
         `runtime_labels`: returns the present labels of this node's runtimes. They replace the runtime labels of the
         Node object, which may be older.
@@ -70,12 +59,15 @@ class NodeAdmission:
         self._runtime_labels = runtime_labels
         self._own_labels = node.labels
         self._look: Callable[[], Awaitable[None]] | None = None
-        self._gate = gate or AdmissionGate()
+        self.pressure = Pressure()
+        """The node's present pressure; the evictor sets it."""
+        self.is_shutting_down = False
+        """True while the host shuts down; every new pod is then rejected (A5 in docs/kubelet-parity.md)."""
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
         self._standby_percent = standby_percent
-        self._spared: dict[PodUid, dict[str, int]] = {}
+        self._unused: dict[PodUid, dict[str, int]] = {}
         """Amounts of frozen pods that are not counted, by resource name."""
         self._reserved: set[PodUid] = set()
         """Critical pods whose resources are reserved although the pods that end for them still run."""
@@ -118,17 +110,17 @@ class NodeAdmission:
         """
         return runtime_awaited(pod, self._node_now())
 
-    def admit(self, desired: DesiredPod, handle: HasTraits) -> Rejection | None:
+    def admit(self, desired: DesiredPod, traits: Traits | None) -> Rejection | None:
         """Admit the pod, reserve its resources and return None; or return the rejection.
 
-        `handle`: the runtime chosen for the pod. A pod that was admitted before is not checked again. For a pod with a
+        `traits`: traits of the runtime chosen for the pod; None before its first answer. A pod that was admitted before is not checked again. For a pod with a
         reservation from `make_room`, the reservation is dropped first and all checks run.
         """
         if desired.uid in self._reserved:
             self.release(desired.uid)
         if desired.uid in self._taken:
             return None
-        wanted = taken_by(desired.pod, desired.traits, handle.traits)
+        wanted = taken_by(desired.pod, desired.traits, traits)
         rejection = self._check(desired, wanted, self.occupancy)
         if rejection is None and wanted is not None:
             self._count(wanted)
@@ -137,7 +129,7 @@ class NodeAdmission:
     def make_room(
         self,
         desired: DesiredPod,
-        handle: HasTraits,
+        traits: Traits | None,
         *,
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
@@ -150,7 +142,7 @@ class NodeAdmission:
         `leaves`: returns True for a pod that is ending already. `may_leave`: returns True for a pod that can be ended.
         The reservation lasts until the next `admit` of this pod; call that whenever a pod has left the node.
         """
-        wanted = taken_by(desired.pod, desired.traits, handle.traits)
+        wanted = taken_by(desired.pod, desired.traits, traits)
         if wanted is None or not wanted.is_critical:
             return None
         now = self.occupancy
@@ -177,52 +169,54 @@ class NodeAdmission:
 
     def _check(self, desired: DesiredPod, wanted: Taken | None, occupancy: Occupancy) -> Rejection | None:
         is_here = wanted is not None
-        rejection = check_pressure(desired, self._gate.pressure) if is_here else None
+        rejection = check_pressure(desired, self.pressure) if is_here else None
         rejection = rejection or admit_beside(desired.pod, self._node_now(), occupancy, wanted)
         if rejection is None and desired.traits.is_scheduled:
             rejection = check_taints(desired.pod.spec.tolerations, self._node.taints)
-        return rejection or (check_shutdown(self._gate) if is_here else None)
+        if rejection is None and is_here and self.is_shutting_down:
+            return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
+        return rejection
 
     def _node_now(self) -> AdmissionNode:
         return replace(self._node, labels=self.labels)
 
-    def restore(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
+    def restore(self, pod: Pod, traits: Traits | None = None, source: SourceTraits = CLUSTER) -> None:
         """Reserve the resources of a pod that already runs, without any check (docs/kubelet-parity.md, row A6).
 
-        `handle`: the pod's runtime; None if it is no longer configured.
+        `traits`: traits of the pod's runtime; None if it is no longer configured or has not answered.
         """
-        wanted = taken_by(pod, source, handle.traits if handle is not None else None)
+        wanted = taken_by(pod, source, traits)
         if wanted is not None and pod.uid not in self._taken:
             self._count(wanted)
 
-    def change(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> Rejection | None:
+    def change(self, pod: Pod, traits: Traits | None, source: SourceTraits = CLUSTER) -> Rejection | None:
         """Reserve the resources of the pod's changed spec instead of the earlier ones, and return None.
 
         If they do not fit, keep the earlier reservation and return the rejection.
         """
-        before, spared = self._taken.get(pod.uid), tuple(self._spared.get(pod.uid, ()))
+        before, unused = self._taken.get(pod.uid), tuple(self._unused.get(pod.uid, ()))
         self.release(pod.uid)
-        wanted = taken_by(pod, source, handle.traits)
+        wanted = taken_by(pod, source, traits)
         refusal = check_resources(wanted, self._node, self.occupancy) if wanted is not None else None
         counted = wanted if refusal is None else before
         if counted is not None:
             self._count(counted)
-            self.count_standby(pod.uid, spared)
+            self.count_standby(pod.uid, unused)
         return refusal
 
-    def recount(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
+    def recount(self, pod: Pod, traits: Traits | None = None, source: SourceTraits = CLUSTER) -> None:
         """Reserve the pod's present resources instead of the earlier ones, without any check.
 
-        If the pod is frozen, only a share of them is counted, as before. `handle`: as for `restore`.
+        If the pod is frozen, only a share of them is counted, as before. `traits`: as for `restore`.
         """
-        spared = tuple(self._spared.get(pod.uid, ()))
+        unused = tuple(self._unused.get(pod.uid, ()))
         self.release(pod.uid)
-        self.restore(pod, handle, source)
-        self.count_standby(pod.uid, spared)
+        self.restore(pod, traits, source)
+        self.count_standby(pod.uid, unused)
 
-    def would_ever_fit(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> bool:
+    def would_ever_fit(self, pod: Pod, traits: Traits | None, source: SourceTraits = CLUSTER) -> bool:
         """Return True if the pod would fit on the node if no other pod were there."""
-        wanted = taken_by(pod, source, handle.traits)
+        wanted = taken_by(pod, source, traits)
         return wanted is None or check_resources(wanted, self._node, Occupancy()) is None
 
     def release(self, uid: PodUid) -> None:
@@ -245,22 +239,22 @@ class NodeAdmission:
         taken = self._taken.get(uid)
         if taken is None or self._standby_percent == 100:
             return
-        for name, amount in self._spared.pop(uid, {}).items():
+        for name, amount in self._unused.pop(uid, {}).items():
             self._amounts[name] += amount
         left = 100 - self._standby_percent
-        spared = {name: taken.amounts[name] * left // 100 for name in resources if name in taken.amounts}
-        for name, amount in spared.items():
+        unused = {name: taken.amounts[name] * left // 100 for name in resources if name in taken.amounts}
+        for name, amount in unused.items():
             self._amounts[name] -= amount
-        if spared:
-            self._spared[uid] = spared
+        if unused:
+            self._unused[uid] = unused
 
     def _counted(self, taken: Taken) -> Taken:
         """Return the amounts that are counted for the pod at present."""
-        spared = self._spared.get(taken.uid)
-        if spared is None:
+        unused = self._unused.get(taken.uid)
+        if unused is None:
             return taken
         return replace(
-            taken, amounts={name: amount - spared.get(name, 0) for name, amount in taken.amounts.items()}
+            taken, amounts={name: amount - unused.get(name, 0) for name, amount in taken.amounts.items()}
         )
 
     def _count(self, taken: Taken) -> None:

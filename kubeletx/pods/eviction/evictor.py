@@ -35,7 +35,14 @@ from kubeletx.api.names import EVICTED, Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.node.pressure import ImageDisk, find_image_disks, read_signals
 from kubeletx.node.readiness import Pressure
-from kubeletx.node.thresholds import TRANSITION_SECONDS, Met, Observation, Threshold, ThresholdState, step
+from kubeletx.node.thresholds import (
+    TRANSITION_SECONDS,
+    MetThreshold,
+    Observation,
+    Threshold,
+    ThresholdState,
+    step,
+)
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
@@ -43,7 +50,7 @@ from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.volumes.disk_usage import DiskUse
 
 from ..active_pods import ActivePods
-from ..admission.gate import conditions
+from ..admission.pressure import conditions
 from ..plan.progress import has_ended
 from ..specs.labels import grace_seconds
 from ..worker import PodWorker
@@ -154,7 +161,7 @@ class Evictor:
         if over:
             return over
         for met in look.acting:
-            self._tell_met(met)
+            self._record_met(met)
             if is_disk(met.threshold.signal) and await self._relieve(met):
                 return ()
             uid = await self._evict_first(met)
@@ -249,7 +256,7 @@ class Evictor:
 
     # --- relief ---
 
-    async def _relieve(self, met: Met) -> bool:
+    async def _relieve(self, met: MetThreshold) -> bool:
         """Remove dead containers and unused images on the disk that is short.
 
         Return True if the threshold is no longer met.
@@ -300,7 +307,7 @@ class Evictor:
                 ended.append(use.uid)
         return ended
 
-    async def _evict_first(self, met: Met) -> PodUid | None:
+    async def _evict_first(self, met: MetThreshold) -> PodUid | None:
         workers = list(self._active())
         if is_disk(met.threshold.signal):
             await self._node.disks.refresh(max_age_seconds=LOOK_SECONDS)
@@ -313,7 +320,7 @@ class Evictor:
         log.warning("Found no pod to evict", signal=met.threshold.signal, place=met.observation.place)
         return None
 
-    def _grace(self, met: Met, pod: Pod) -> int:
+    def _grace(self, met: MetThreshold, pod: Pod) -> int:
         if met.threshold.is_hard:
             return HARD_GRACE_SECONDS
         return max(HARD_GRACE_SECONDS, min(self._policy.max_grace_seconds, grace_seconds(pod)))
@@ -331,7 +338,7 @@ class Evictor:
         self._events.record(ref, type="Warning", reason=Event.EVICTED, message=message)
         return True
 
-    def _tell_met(self, met: Met) -> None:
+    def _record_met(self, met: MetThreshold) -> None:
         self._events.record(
             self._node.ref,
             type="Warning",

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubeletx.kube.requests import effective_requests
-from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met
+from kubeletx.node.thresholds import MEMORY, NODE, PIDS, MetThreshold
 
 from .use import DiskPart, PodUse
 
@@ -37,7 +37,7 @@ def is_disk(signal: str) -> bool:
     return resource_of(signal) in (EPHEMERAL_STORAGE, INODES)
 
 
-def is_concerned(use: PodUse, met: Met) -> bool:
+def is_concerned(use: PodUse, met: MetThreshold) -> bool:
     """Return True if ending the pod could relieve the pressure.
 
     Pressure on the disk of an image store concerns only pods whose runtime uses that disk.
@@ -47,7 +47,7 @@ def is_concerned(use: PodUse, met: Met) -> bool:
     return use.image_place == met.observation.place
 
 
-def parts_of(use: PodUse, met: Met) -> frozenset[DiskPart]:
+def parts_of(use: PodUse, met: MetThreshold) -> frozenset[DiskPart]:
     """Return the parts of the pod's data that are on the disk under pressure."""
     if met.observation.place != NODE:
         return frozenset({DiskPart.ROOTFS})
@@ -56,7 +56,7 @@ def parts_of(use: PodUse, met: Met) -> frozenset[DiskPart]:
     return frozenset({DiskPart.LOGS, DiskPart.VOLUMES})
 
 
-def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
+def rank(uses: Iterable[PodUse], met: MetThreshold) -> list[PodUse]:
     """Return the pods that may be ended for this threshold, in the order of eviction."""
     able = [use for use in uses if not use.is_critical and is_concerned(use, met)]
     if met.threshold.signal == PIDS:
@@ -64,7 +64,7 @@ def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
     return sorted(able, key=lambda use: _by_usage(use, met))
 
 
-def usage(use: PodUse, met: Met) -> int | None:
+def usage(use: PodUse, met: MetThreshold) -> int | None:
     """Return the pod's usage of the resource that is short; None if it was not measured.
 
     The unit is bytes, or the number of inodes or processes.
@@ -80,7 +80,7 @@ def usage(use: PodUse, met: Met) -> int | None:
     return disk.inodes if resource == INODES else disk.bytes
 
 
-def _by_usage(use: PodUse, met: Met) -> tuple[int, int, int, str]:
+def _by_usage(use: PodUse, met: MetThreshold) -> tuple[int, int, int, str]:
     used = usage(use, met)
     if used is None:
         return (2, use.priority, 0, use.uid)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kubeletx.kube.text import quantity
-from kubeletx.node.thresholds import Met
+from kubeletx.node.thresholds import MetThreshold
 
 from ..model.roles import init_units, regular_units
 from .rank import EPHEMERAL_STORAGE, resource_of
 from .use import ContainerUse, PodUse
 
 
-def low_on(met: Met, use: PodUse) -> str:
+def low_on(met: MetThreshold, use: PodUse) -> str:
     """Return the message for a pod that is evicted because this threshold is met."""
     resource, seen = resource_of(met.threshold.signal), met.observation
     wanted = amount(resource, met.threshold.value(seen.capacity))

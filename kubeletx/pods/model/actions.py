@@ -26,9 +26,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     subject: ClassVar[str] = ""
     """Object that the action changes, such as ``sandbox``. `key` adds the container's name, if there is one."""
     doing: ClassVar[str] = ""
-    """The action in words, for an event that reports repeats without effect (see `pacing`).
+    """The action in words, for an event that reports repeats without effect (see `repeats`).
 
-    Empty: `pacing` does not count repeats of this action.
+    Empty: `repeats` does not count repeats of this action.
     """
 
     @property
@@ -39,7 +39,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """Text that tells apart actions of one kind on one unit, such as an attempt number; used by `pacing`."""
+        """Text that tells apart actions of one kind on one unit, such as an attempt number; used by `repeats`."""
         return ""
 
     @property

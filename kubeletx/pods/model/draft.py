@@ -11,7 +11,7 @@ import msgspec
 
 from .actions import Action, Look
 from .facts import ActionFailure, Now, PodFacts
-from .pacing import due_at
+from .repeats import due_at
 
 
 class Goal(enum.Enum):
@@ -26,7 +26,7 @@ class Goal(enum.Enum):
     DELETE = "delete"
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Kubernetes event about the pod that the worker has to record. `type`: Normal or Warning."""
 
     reason: str
@@ -50,8 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     wake_at: float | None = None
     finished: bool = False
     why: str = ""
-    notice: Notice | None = None
-    refusals: tuple[Notice, ...] = ()
+    notice: PlannedEvent | None = None
+    refusals: tuple[PlannedEvent, ...] = ()
     is_partial: bool = False
     """True if the plan first needs the pod's present state from its runtime; `refusals` may then be incomplete."""
     in_doubt: bool = False
@@ -67,11 +67,11 @@ class Draft:
         self._revocable = facts.revocable
         self._cancels: set[str] = set()
         self._stop_failure = facts.stop_failure
-        self._paces = facts.paces
+        self._repeats = facts.repeats
         self._actions: list[Action] = []
         self._wake_at: float | None = None
-        self.notice: Notice | None = None
-        self._refusals: list[Notice] = []
+        self.notice: PlannedEvent | None = None
+        self._refusals: list[PlannedEvent] = []
 
     @property
     def is_cancelling(self) -> bool:
@@ -88,12 +88,12 @@ class Draft:
     def do(self, action: Action) -> None:
         """Plan the action unless one with the same key is in flight or already planned.
 
-        If earlier runs succeeded without effect, it must wait (see `pacing`): then only a wake-up at the end of
+        If earlier runs succeeded without effect, it must wait (see `repeats`): then only a wake-up at the end of
         the wait is planned.
         """
         if action.key in self._busy:
             return
-        due = due_at(self._paces, action)
+        due = due_at(self._repeats, action)
         if due is not None and due > self.now.mono:
             self.wake(due)
             return
@@ -126,7 +126,7 @@ class Draft:
 
     def refuse(self, reason: str, message: str) -> None:
         """Add a warning event that the runtime cannot make a requested change; the worker records it once."""
-        self._refusals.append(Notice(reason=reason, message=message))
+        self._refusals.append(PlannedEvent(reason=reason, message=message))
 
     def wake(self, at: float | None) -> None:
         """Request that the pod is planned again at monotonic time `at` or earlier; None requests nothing."""

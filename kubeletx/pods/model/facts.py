@@ -213,10 +213,10 @@ class Outage(Fact, frozen=True, kw_only=True):
     message: str
 
 
-class Pace(Fact, frozen=True, kw_only=True):
+class RepeatCount(Fact, frozen=True, kw_only=True):
     """Runs of one action in a row that changed nothing: their number (`count`), and monotonic time of the last (`at`).
 
-    `cancelled`: number of those that a plan cancelled. See `pacing`.
+    `cancelled`: number of those that a plan cancelled. See `repeats`.
     """
 
     count: int
@@ -295,8 +295,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     """Failure of the last resize of the pod-level resources; None if it succeeded."""
     bind_failure: ActionFailure | None = None
     stop_failure: ActionFailure | None = None
-    paces: dict[str, Pace] = {}
-    """Repeats of recent actions, by the key of `pacing`, so that none without effect is repeated endlessly."""
+    repeats: dict[str, RepeatCount] = {}
+    """Repeats of recent actions, by the key of `repeats`, so that none without effect is repeated endlessly."""
     waiting: Waiting | None = None
     rejection: Rejection | None = None
     admitted: bool = False

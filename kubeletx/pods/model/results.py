@@ -208,7 +208,7 @@ class PowerAsked(Result, frozen=True):
         return replace(facts, asked={**others, self.owner: self.power} if self.power else others)
 
 
-class RanBefore(Result, frozen=True):
+class EarlierRuns(Result, frozen=True):
     """Log files of earlier runs were found. `restarts`: container name → restart count of its next run."""
 
     restarts: Mapping[str, int]

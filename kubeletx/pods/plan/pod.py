@@ -30,7 +30,7 @@ from ..model.actions import (
     RemoveDirectories,
     Unbind,
 )
-from ..model.draft import Draft, Goal, Notice, Plan
+from ..model.draft import Draft, Goal, Plan, PlannedEvent
 from ..model.facts import Deletion, DesiredPod, Now, PodFacts
 from ..model.phase import FAILED
 from ..model.roles import init_units, regular_units
@@ -271,11 +271,11 @@ def _create_sandbox(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         return
     if not facts.runtime_ready:
         text = f"runtime {facts.runtime} is not ready; the pod starts when it is"
-        draft.notice = Notice(reason=RUNTIME_NOT_READY, message=text)
+        draft.notice = PlannedEvent(reason=RUNTIME_NOT_READY, message=text)
         return
     if not (facts.network_ready or desired.pod.spec.host_network):
         why = f": {facts.network_problem}" if facts.network_problem else ""
-        draft.notice = Notice(reason=Event.NETWORK_NOT_READY, message=f"network is not ready{why}")
+        draft.notice = PlannedEvent(reason=Event.NETWORK_NOT_READY, message=f"network is not ready{why}")
         return
     wanted = wanted_now(desired, facts, draft.now, fresh=True)
     if facts.image_before_sandbox and any(facts.unit(name).image is None for name in wanted):

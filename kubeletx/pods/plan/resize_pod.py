@@ -69,7 +69,7 @@ def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
         draft.do(ResizePod(resources=resized(pod.spec.resources)))
 
 
-def heirs(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
+def units_with_pod_limit(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
     """Yield the running units that use the pod's CPU or memory limit, because their container has no such limit."""
     limited = [name for name in RESIZED if name in pod.spec.resources.limits]
     for container in (*init_units(pod), *regular_units(pod)):

@@ -55,18 +55,20 @@ async def bind(step: StepContext) -> Result:
     if (unable := _unable(pod, handle)) is not None:
         return _wait(step, unable.reason, f"runtime {name}: {unable.message}")
     admission = step.deps.admission
-    rejection = admission.admit(step.desired, handle)
+    rejection = admission.admit(step.desired, handle.traits)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:
         await admission.refresh()
         if step.desired.deletion is not None:  # resources reserved after its end are never released
             return results.Nothing()
-        rejection = admission.admit(step.desired, handle)
+        rejection = admission.admit(step.desired, handle.traits)
     if rejection is not None and rejection.reason == NODE_AFFINITY:
         awaited = admission.runtime_awaited(pod)
         if awaited is not None:
             return _wait(step, awaited.reason, awaited.message)
     if rejection is not None:
-        answer = step.preemption.make_room(step.desired, handle, rejection, step.worker.runtime_changed)
+        answer = step.preemption.make_room(
+            step.desired, handle.traits, rejection, step.worker.runtime_changed
+        )
         if isinstance(answer, Waiting):
             return _wait_for_room(step, answer)
         return reject(step, answer.reason, answer.message)

@@ -27,7 +27,7 @@ async def prepare_volumes(step: StepContext) -> Result:
     # The pod object was replaced meanwhile, as when its source delivers a recovered pod; its volumes may differ.
     if step.pod is not pod:
         return results.Nothing()
-    return results.Together((results.RanBefore(before), results.VolumesReady(began)))
+    return results.Together((results.EarlierRuns(before), results.VolumesReady(began)))
 
 
 async def release_volumes(step: StepContext) -> Result:

@@ -30,7 +30,7 @@ from ..model.results import Result
 from ..model.sizes import INFEASIBLE, lowers_memory
 from ..plan.progress import newest
 from ..plan.resize_container import DEFERRED, granted, granted_pod, largest_pod
-from ..plan.resize_pod import heirs, pod_granted, with_pod_granted
+from ..plan.resize_pod import pod_granted, units_with_pod_limit, with_pod_granted
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Result:
         if lowers_memory(pod_granted(step.pod, step.facts), action.resources):
             _check_use(sum((await _used(step)).values()), action.resources)
         await specs.limit_pod(largest_pod(step.pod, step.facts))
-        for unit in heirs(step.pod, step.facts):
+        for unit in units_with_pod_limit(step.pod, step.facts):
             await _update(step, step.pod, unit.name, unit.id)
         after = _given(step.facts.overrides or Grants(), action)
         await specs.limit_pod(largest_pod(step.pod, replace(step.facts, overrides=after)))
@@ -93,9 +93,9 @@ def count(step: StepContext, pod: Pod) -> None:
     can never fit.
     """
     admission, source = step.deps.admission, step.desired.traits
-    refusal = admission.change(pod, step.handle, source)
+    refusal = admission.change(pod, step.handle.traits, source)
     if refusal is not None:
-        fits = admission.would_ever_fit(pod, step.handle, source)
+        fits = admission.would_ever_fit(pod, step.handle.traits, source)
         raise Conflict(refusal.message, reason=DEFERRED if fits else INFEASIBLE)
 
 
@@ -117,7 +117,8 @@ def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -
     status = deps.board.statuses.get(desired.uid)
     if runtime is not None and (status is None or status.phase not in FINAL):
         pod = granted_pod(desired.pod, facts)
-        deps.admission.recount(pod, deps.registry.find(runtime), desired.traits)
+        handle = deps.registry.find(runtime)
+        deps.admission.recount(pod, handle.traits if handle is not None else None, desired.traits)
 
 
 async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> None:

@@ -292,13 +292,6 @@ def test_the_first_check_of_the_kubelets_order_decides() -> None:
 # --- counting -------------------------------------------------------------------------------------------
 
 
-class Handle:
-    """As much of a runtime handle as admission looks at."""
-
-    def __init__(self, traits: Traits | None = None) -> None:
-        self.traits = traits
-
-
 def wanted(one: Pod, source: str = FILE) -> DesiredPod:
     return DesiredPod(uid=one.uid, pod=one, source=source, spec_hash="h")
 
@@ -306,21 +299,21 @@ def wanted(one: Pod, source: str = FILE) -> DesiredPod:
 def test_an_admitted_pod_is_counted_until_it_is_released() -> None:
     admission = NodeAdmission(NODE)
     big, small = wanted(pod("a", {"cpu": "1500m"})), wanted(pod("b", {"cpu": "1"}))
-    assert admission.admit(big, Handle()) is None
-    assert admission.admit(big, Handle()) is None
-    refused = admission.admit(small, Handle())
+    assert admission.admit(big, None) is None
+    assert admission.admit(big, None) is None
+    refused = admission.admit(small, None)
     assert refused is not None
     assert refused.reason == "OutOfcpu"
     admission.release(big.uid)
     admission.release(big.uid)
-    assert admission.admit(small, Handle()) is None
+    assert admission.admit(small, None) is None
 
 
 def test_a_frozen_pod_counts_with_a_share_of_its_requests_until_it_is_woken() -> None:
     admission = NodeAdmission(NODE, standby_percent=40)
     big, small = wanted(pod("a", {"cpu": "1500m", "memory": "100"})), wanted(pod("b", {"cpu": "1"}))
-    assert admission.admit(big, Handle()) is None
-    assert admission.admit(small, Handle()) is not None
+    assert admission.admit(big, None) is None
+    assert admission.admit(small, None) is not None
     for resources, amounts in (
         (("cpu",), (600, 100)),
         (("cpu", "memory"), (600, 40)),
@@ -328,10 +321,10 @@ def test_a_frozen_pod_counts_with_a_share_of_its_requests_until_it_is_woken() ->
     ):
         admission.count_standby(big.uid, resources)
         assert tuple(admission.occupancy.amounts[name] for name in ("cpu", "memory")) == amounts
-    assert admission.admit(small, Handle()) is None
+    assert admission.admit(small, None) is None
     admission.count_standby(big.uid, ())
     assert admission.occupancy.amounts["cpu"] == 2500, "a wake is not refused"
-    assert admission.admit(wanted(pod("c", {"cpu": "1m"})), Handle()) is not None
+    assert admission.admit(wanted(pod("c", {"cpu": "1m"})), None) is not None
     admission.count_standby(big.uid, ("cpu", "memory"))
     admission.release(big.uid)
     admission.release(small.uid)
@@ -343,11 +336,11 @@ def test_a_frozen_pod_counts_with_a_share_of_its_requests_until_it_is_woken() ->
 def test_a_frozen_pod_frees_only_what_it_counts_for_a_critical_pod() -> None:
     admission = NodeAdmission(NODE, standby_percent=40)
     frozen, running = wanted(pod("a", {"cpu": "1500m"}), API), wanted(pod("b", {"cpu": "1"}), API)
-    assert admission.admit(frozen, Handle()) is None
+    assert admission.admit(frozen, None) is None
     admission.count_standby(frozen.uid, ("cpu",))
-    assert admission.admit(running, Handle()) is None
+    assert admission.admit(running, None) is None
     critical = wanted(pod("c", {"cpu": "1100m"}, priority=2_000_000_000))
-    freed = admission.make_room(critical, Handle(), leaves=lambda _: False, may_leave=lambda _: True)
+    freed = admission.make_room(critical, None, leaves=lambda _: False, may_leave=lambda _: True)
     assert isinstance(freed, FreedRoom)
     assert freed.victims == (running.uid,), "700m are short, and the frozen pod counts 600m"
 
@@ -355,14 +348,14 @@ def test_a_frozen_pod_frees_only_what_it_counts_for_a_critical_pod() -> None:
 def test_a_frozen_pod_keeps_its_share_when_its_resources_change() -> None:
     admission = NodeAdmission(NODE, standby_percent=40)
     frozen, other = pod("a", {"cpu": "500m"}), wanted(pod("b", {"cpu": "1"}))
-    assert admission.admit(wanted(frozen), Handle()) is None
+    assert admission.admit(wanted(frozen), None) is None
     admission.count_standby(wanted(frozen).uid, ("cpu",))
     larger = wanted(pod("a", {"cpu": "1"})).pod
-    assert admission.change(larger, Handle()) is None
+    assert admission.change(larger, None) is None
     assert admission.occupancy.amounts["cpu"] == 400
-    admission.recount(frozen, Handle())
+    admission.recount(frozen, None)
     assert admission.occupancy.amounts["cpu"] == 200
-    assert admission.admit(other, Handle()) is None
+    assert admission.admit(other, None) is None
     admission.recount(frozen)
     assert admission.occupancy.amounts["cpu"] == 1200
 
@@ -370,7 +363,7 @@ def test_a_frozen_pod_keeps_its_share_when_its_resources_change() -> None:
 def test_frozen_pods_count_in_full_by_default() -> None:
     admission = NodeAdmission(NODE)
     big = wanted(pod("a", {"cpu": "1500m"}))
-    assert admission.admit(big, Handle()) is None
+    assert admission.admit(big, None) is None
     admission.count_standby(big.uid, ("cpu", "memory"))
     assert admission.occupancy.amounts["cpu"] == 1500
 
@@ -381,7 +374,7 @@ def test_labels_of_the_cluster_stand_in_place_of_the_agents_own() -> None:
     users = wanted(pod("b", node_selector={"users": "1"}))
 
     def admitted(*pods: DesiredPod) -> list[bool]:
-        return [admission.admit(one, Handle()) is None for one in pods]
+        return [admission.admit(one, None) is None for one in pods]
 
     assert admitted(own, users) == [True, False]
     admission.release(own.uid)
@@ -400,15 +393,15 @@ def test_a_running_pod_is_never_rejected_again_even_if_the_node_shrank() -> None
         admission.restore(one)
     assert admission.occupancy.pods == 3
     for one in running:
-        assert admission.admit(wanted(one), Handle()) is None
-    refused = admission.admit(wanted(pod("new")), Handle())
+        assert admission.admit(wanted(one), None) is None
+    refused = admission.admit(wanted(pod("new")), None)
     assert refused is not None
     assert refused.reason == "OutOfpods"
 
 
 def test_pods_on_remote_runtimes_are_not_counted() -> None:
     admission = NodeAdmission(NODE)
-    assert admission.admit(wanted(pod("a", {"cpu": "64"})), Handle(Traits(remote=True))) is None
+    assert admission.admit(wanted(pod("a", {"cpu": "64"})), Traits(remote=True)) is None
     assert admission.occupancy.pods == 0
 
 
@@ -440,7 +433,7 @@ def test_whatever_comes_and_goes_admitted_pods_fit_and_sums_return_to_nothing(
         name = str(one.uid)
         match what:
             case "admit":
-                if admission.admit(wanted(one), Handle()) is None:
+                if admission.admit(wanted(one), None) is None:
                     inside.setdefault(name, cpu)
             case "restore":
                 restored = True

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kubeletx.api import PodUid
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from kubeletx.node.thresholds import MEMORY, NODE, PIDS, Met, Observation, Threshold
+from kubeletx.node.thresholds import MEMORY, NODE, PIDS, MetThreshold, Observation, Threshold
 from kubeletx.pods.eviction.rank import rank, usage
 from kubeletx.pods.eviction.texts import low_on
 from kubeletx.pods.eviction.use import ContainerUse, PodUse
@@ -18,9 +18,9 @@ from kubeletx.volumes.disk_usage import DiskUse
 MI = 1 << 20
 
 
-def met(signal: str = MEMORY, place: str = NODE, amount: str = "100Mi") -> Met:
+def met(signal: str = MEMORY, place: str = NODE, amount: str = "100Mi") -> MetThreshold:
     seen = Observation(signal=signal, place=place, available=50 * MI, capacity=1000 * MI)
-    return Met(threshold=Threshold(signal=signal, amount=amount), observation=seen)
+    return MetThreshold(threshold=Threshold(signal=signal, amount=amount), observation=seen)
 
 
 def use(
@@ -59,7 +59,7 @@ def use(
     )
 
 
-def order(uses: list[PodUse], what: Met) -> list[str]:
+def order(uses: list[PodUse], what: MetThreshold) -> list[str]:
     return [one.pod.name for one in rank(uses, what)]
 
 
@@ -137,7 +137,7 @@ uses = st.builds(
 
 
 @given(st.lists(uses, max_size=8), st.sampled_from([met(), met("imagefs.available", "disk 8:1"), met(PIDS)]))
-def test_the_order_is_total_and_spares_whom_it_must(pods: list[PodUse], what: Met) -> None:
+def test_the_order_is_total_and_spares_whom_it_must(pods: list[PodUse], what: MetThreshold) -> None:
     ranked = rank(pods, what)
     assert ranked == rank(list(reversed(pods)), what)
     assert not any(one.is_critical for one in ranked)

@@ -20,7 +20,7 @@ from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Plan
 from kubeletx.pods.model.facts import ProbeFacts
-from kubeletx.pods.model.pacing import count_done
+from kubeletx.pods.model.repeats import count_done
 from kubeletx.pods.plan.pod import plan_pod
 from kubeletx.pods.steps.context import after_error
 from kubeletx.pods.workloads.overrides import PodOverrides

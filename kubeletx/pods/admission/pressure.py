@@ -1,15 +1,15 @@
-"""Rejection of new pods while the node is under pressure or shuts down (A1, A5 in docs/kubelet-parity.md).
+"""Rejection of new pods while the node is under pressure (A1 in docs/kubelet-parity.md).
 
 Critical pods are admitted under any pressure. If memory is the only resource under pressure, pods that are not
 BestEffort and pods that tolerate the taint for memory pressure are admitted too. Source: kubelet, eviction_manager.go
-(Admit) and nodeshutdown.
+(Admit).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kubeletx.api.names import EVICTED, NODE_SHUTDOWN
+from kubeletx.api.names import EVICTED
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.types.core import Toleration
 from kubeletx.node.readiness import Pressure
@@ -18,17 +18,6 @@ from ..model.facts import DesiredPod, Rejection
 from ..model.priority import is_critical
 
 MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
-
-
-class AdmissionGate:
-    """The node's present pressure, and whether it shuts down.
-
-    The evictor and the watch for a shutdown of the host write it, admission reads it.
-    """
-
-    def __init__(self) -> None:
-        self.pressure = Pressure()
-        self.is_shutting_down = False
 
 
 def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
@@ -55,13 +44,6 @@ def conditions(pressure: Pressure) -> Sequence[str]:
         ("PIDPressure", pressure.pids),
     )
     return [name for name, is_true in named if is_true]
-
-
-def check_shutdown(gate: AdmissionGate) -> Rejection | None:
-    """Reject every pod during the node's shutdown; None at other times."""
-    if not gate.is_shutting_down:
-        return None
-    return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
 
 
 def tolerates_memory_pressure(tolerations: Iterable[Toleration]) -> bool:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from .actions import Action, Look
 from .backoff import SYNC, RetryPolicy
-from .facts import Now, Pace, PodFacts
+from .facts import Now, PodFacts, RepeatCount
 
 FREE = 3
 NOTICED = 6
@@ -40,14 +40,14 @@ def doing(action: Action) -> str:
     return f"{action.doing} {getattr(action, 'name', '')}".rstrip()
 
 
-def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
+def due_at(repeats: Mapping[str, RepeatCount], action: Action) -> float | None:
     """Return the monotonic time at which the action may be repeated; None means now."""
-    pace = paces.get(_key(action))
+    repeat = repeats.get(_key(action))
     free, policy = (FREE_LOOKS, LOOKS) if isinstance(action, Look) else (FREE, SYNC)
-    if pace is None or pace.count <= free:
+    if repeat is None or repeat.count <= free:
         return None
-    doublings = min(pace.count - free - 1, 20)
-    return pace.at + min(policy.initial_seconds * float(1 << doublings), policy.cap_seconds)
+    doublings = min(repeat.count - free - 1, 20)
+    return repeat.at + min(policy.initial_seconds * float(1 << doublings), policy.cap_seconds)
 
 
 def count_done(
@@ -60,11 +60,11 @@ def count_done(
     """
     if not action.doing or action.failure(facts) is not None:
         return facts, 0
-    paces = {key: one for key, one in facts.paces.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
-    before = paces.get(_key(action))
+    repeats = {key: one for key, one in facts.repeats.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
+    before = repeats.get(_key(action))
     count, cancelled = (before.count, before.cancelled) if before is not None else (0, 0)
-    pace = Pace(count=count + 1, cancelled=cancelled + was_cancelled, at=now.mono)
-    return replace(facts, paces={**paces, _key(action): pace}), pace.count - pace.cancelled
+    repeat = RepeatCount(count=count + 1, cancelled=cancelled + was_cancelled, at=now.mono)
+    return replace(facts, repeats={**repeats, _key(action): repeat}), repeat.count - repeat.cancelled
 
 
 def count_look(facts: PodFacts, action: Look, now: Now, *, has_news: bool) -> PodFacts:
@@ -73,16 +73,16 @@ def count_look(facts: PodFacts, action: Look, now: Now, *, has_news: bool) -> Po
     `has_news`: it showed another state than the read before it.
     """
     key = _key(action)
-    before = facts.paces.get(key)
+    before = facts.repeats.get(key)
     if has_news:
-        return facts if before is None else replace(facts, paces=_without(facts.paces, key))
+        return facts if before is None else replace(facts, repeats=_without(facts.repeats, key))
     is_first = before is None or now.mono - before.at > LOOKS_FORGOTTEN_SECONDS
-    pace = Pace(count=1 if before is None or is_first else before.count + 1, at=now.mono)
-    return replace(facts, paces={**facts.paces, key: pace})
+    repeat = RepeatCount(count=1 if before is None or is_first else before.count + 1, at=now.mono)
+    return replace(facts, repeats={**facts.repeats, key: repeat})
 
 
-def _without(paces: Mapping[str, Pace], key: str) -> dict[str, Pace]:
-    return {other: pace for other, pace in paces.items() if other != key}
+def _without(repeats: Mapping[str, RepeatCount], key: str) -> dict[str, RepeatCount]:
+    return {other: repeat for other, repeat in repeats.items() if other != key}
 
 
 def _key(action: Action) -> str:

@@ -7,10 +7,9 @@ import pytest
 from kubeletx.api import PodUid
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from kubeletx.node.readiness import Pressure
-from kubeletx.pods.admission.gate import (
-    AdmissionGate,
+from kubeletx.pods.admission import AdmissionNode, NodeAdmission
+from kubeletx.pods.admission.pressure import (
     check_pressure,
-    check_shutdown,
     tolerates_memory_pressure,
 )
 from kubeletx.pods.model.facts import DesiredPod, Rejection
@@ -46,11 +45,10 @@ def test_other_pressure_refuses_everything_but_critical_pods(pressure: Pressure)
     assert check_pressure(desired(priority=2_000_000_000), pressure) is None
 
 
-def test_a_node_that_goes_down_takes_nothing() -> None:
-    gate = AdmissionGate()
-    assert check_shutdown(gate) is None
-    gate.is_shutting_down = True
-    assert check_shutdown(gate) == Rejection(
+def test_a_node_that_shuts_down_rejects_every_pod() -> None:
+    admission = NodeAdmission(AdmissionNode(name="n"))
+    admission.is_shutting_down = True
+    assert admission.admit(desired(source="file"), None) == Rejection(
         reason="NodeShutdown", message="Pod was rejected as the node is shutting down."
     )
 
