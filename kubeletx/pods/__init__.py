@@ -1,174 +1,114 @@
 """Public names of this package: the other packages directly below `kubeletx` import them from here.
 
-Submodules load on first use, so that code which needs one name, such as a CLI command, does not load the whole package.
-Names that are not listed here (`workloads`, `admission`, `model.sources`, most of `probes`) are imported from their
-submodules.
+Submodules load on first use, so that code which needs one name, such as the child process of a plugin, does not load the
+whole package. Names that are not listed here (`workloads`, `admission`, `model.sources`, most of `probes`) are imported
+from their submodules.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .counters import Counters, static_label
-    from .dependencies import PodDependencies, Review
-    from .eviction.disks import DiskBoard
-    from .eviction.evictor import EvictedNode, EvictionPolicy, Evictor
-    from .eviction.host_shutdown import HostShutdown
-    from .eviction.volume_use import VolumeBoard
-    from .executor import PodExecutor
-    from .logs.directories import PodDirectories
-    from .logs.file_watch import FileWatcher
-    from .logs.keeper import LogKeeper
-    from .logs.output import LogSelection
-    from .logs.paths import log_path
-    from .logs.pod_files import PodFiles
-    from .logs.reader import LogReader
-    from .logs.rotation import RotationLimits
-    from .manager import PodManager
-    from .model.facts import ActionFailure, DesiredPod, Now, PodFacts, Rejection, Waiting
-    from .model.frame import CONTAINER_CREATING, POD_INITIALIZING
-    from .model.node_context import NodeContext
-    from .model.phase import FINAL
-    from .model.restart_policy import RESTART_ALL, should_restart
-    from .model.roles import UnitRole, all_units, ephemeral_units, init_units, regular_units
-    from .model.sizes import INFEASIBLE
-    from .plan.progress import has_ended, newest
-    from .probes import ProbeOutcome
-    from .probes.all_probes import UnitProbes
-    from .probes.hook_runner import UnitHooks
-    from .records import POD_TABLES, PodRecords
-    from .recovery import UNKNOWN_SOURCE
-    from .specs.extras import ExtrasProvider, UnitExtras
-    from .specs.host_facts import HostFacts, read_host_facts
-    from .specs.resources import pod_cgroup_resources
-    from .specs.user_namespaces import UserNamespaces
-    from .status.board import StatusBoard
-    from .status.build import NodeIdentity
-    from .status.conditions import OURS
-    from .status.end import end_of_unknown
-    from .unit_images import UnitImages
-    from .worker import PodWorker
+    from .counters import Counters as Counters
+    from .counters import static_label as static_label
+    from .dependencies import PodDependencies as PodDependencies
+    from .dependencies import Review as Review
+    from .eviction.disks import DiskBoard as DiskBoard
+    from .eviction.evictor import EvictedNode as EvictedNode
+    from .eviction.evictor import EvictionPolicy as EvictionPolicy
+    from .eviction.evictor import Evictor as Evictor
+    from .eviction.host_shutdown import HostShutdown as HostShutdown
+    from .eviction.volume_use import VolumeBoard as VolumeBoard
+    from .executor import PodExecutor as PodExecutor
+    from .logs.directories import PodDirectories as PodDirectories
+    from .logs.file_watch import FileWatcher as FileWatcher
+    from .logs.keeper import LogKeeper as LogKeeper
+    from .logs.output import LogSelection as LogSelection
+    from .logs.paths import log_path as log_path
+    from .logs.pod_files import PodFiles as PodFiles
+    from .logs.reader import LogReader as LogReader
+    from .logs.rotation import RotationLimits as RotationLimits
+    from .manager import PodManager as PodManager
+    from .model.facts import ActionFailure as ActionFailure
+    from .model.facts import DesiredPod as DesiredPod
+    from .model.facts import Now as Now
+    from .model.facts import PodFacts as PodFacts
+    from .model.facts import Rejection as Rejection
+    from .model.facts import Waiting as Waiting
+    from .model.frame import CONTAINER_CREATING as CONTAINER_CREATING
+    from .model.frame import POD_INITIALIZING as POD_INITIALIZING
+    from .model.node_context import NodeContext as NodeContext
+    from .model.phase import FINAL as FINAL
+    from .model.restart_policy import RESTART_ALL as RESTART_ALL
+    from .model.restart_policy import should_restart as should_restart
+    from .model.roles import UnitRole as UnitRole
+    from .model.roles import all_units as all_units
+    from .model.roles import ephemeral_units as ephemeral_units
+    from .model.roles import init_units as init_units
+    from .model.roles import regular_units as regular_units
+    from .model.sizes import INFEASIBLE as INFEASIBLE
+    from .plan.progress import has_ended as has_ended
+    from .plan.progress import newest as newest
+    from .probes import ProbeOutcome as ProbeOutcome
+    from .probes.all_probes import UnitProbes as UnitProbes
+    from .probes.hook_runner import UnitHooks as UnitHooks
+    from .records import POD_TABLES as POD_TABLES
+    from .records import PodRecords as PodRecords
+    from .recovery import UNKNOWN_SOURCE as UNKNOWN_SOURCE
+    from .specs.extras import ExtrasProvider as ExtrasProvider
+    from .specs.extras import UnitExtras as UnitExtras
+    from .specs.host_facts import HostFacts as HostFacts
+    from .specs.host_facts import read_host_facts as read_host_facts
+    from .specs.resources import pod_cgroup_resources as pod_cgroup_resources
+    from .specs.user_namespaces import UserNamespaces as UserNamespaces
+    from .status.board import StatusBoard as StatusBoard
+    from .status.build import NodeIdentity as NodeIdentity
+    from .status.conditions import OURS as OURS
+    from .status.end import end_of_unknown as end_of_unknown
+    from .unit_images import UnitImages as UnitImages
+    from .worker import PodWorker as PodWorker
 
-__all__ = [
-    "CONTAINER_CREATING",
-    "FINAL",
-    "INFEASIBLE",
-    "OURS",
-    "POD_INITIALIZING",
-    "POD_TABLES",
-    "RESTART_ALL",
-    "UNKNOWN_SOURCE",
-    "ActionFailure",
-    "Counters",
-    "DesiredPod",
-    "DiskBoard",
-    "EvictedNode",
-    "EvictionPolicy",
-    "Evictor",
-    "ExtrasProvider",
-    "FileWatcher",
-    "HostFacts",
-    "HostShutdown",
-    "LogKeeper",
-    "LogReader",
-    "LogSelection",
-    "NodeContext",
-    "NodeIdentity",
-    "Now",
-    "PodDependencies",
-    "PodDirectories",
-    "PodExecutor",
-    "PodFacts",
-    "PodFiles",
-    "PodManager",
-    "PodRecords",
-    "PodWorker",
-    "ProbeOutcome",
-    "Rejection",
-    "Review",
-    "RotationLimits",
-    "StatusBoard",
-    "UnitExtras",
-    "UnitHooks",
-    "UnitImages",
-    "UnitProbes",
-    "UnitRole",
-    "UserNamespaces",
-    "VolumeBoard",
-    "Waiting",
-    "all_units",
-    "end_of_unknown",
-    "ephemeral_units",
-    "has_ended",
-    "init_units",
-    "log_path",
-    "newest",
-    "pod_cgroup_resources",
-    "read_host_facts",
-    "regular_units",
-    "should_restart",
-    "static_label",
-]
-
-_HOMES = {
-    "CONTAINER_CREATING": "model.frame",
-    "Counters": "counters",
-    "DesiredPod": "model.facts",
-    "DiskBoard": "eviction.disks",
-    "EvictedNode": "eviction.evictor",
-    "EvictionPolicy": "eviction.evictor",
-    "Evictor": "eviction.evictor",
-    "ExtrasProvider": "specs.extras",
-    "FINAL": "model.phase",
-    "ActionFailure": "model.facts",
-    "FileWatcher": "logs.file_watch",
-    "HostFacts": "specs.host_facts",
-    "HostShutdown": "eviction.host_shutdown",
-    "INFEASIBLE": "model.sizes",
-    "LogKeeper": "logs.keeper",
-    "LogSelection": "logs.output",
-    "LogReader": "logs.reader",
-    "NodeContext": "model.node_context",
-    "NodeIdentity": "status.build",
-    "Now": "model.facts",
-    "OURS": "status.conditions",
-    "POD_INITIALIZING": "model.frame",
-    "POD_TABLES": "records",
-    "PodDependencies": "dependencies",
-    "PodDirectories": "logs.directories",
-    "PodExecutor": "executor",
-    "PodFacts": "model.facts",
-    "PodFiles": "logs.pod_files",
-    "PodManager": "manager",
-    "PodRecords": "records",
-    "PodWorker": "worker",
-    "RESTART_ALL": "model.restart_policy",
-    "Rejection": "model.facts",
-    "ProbeOutcome": "probes",
-    "Review": "dependencies",
-    "RotationLimits": "logs.rotation",
-    "StatusBoard": "status.board",
-    "UNKNOWN_SOURCE": "recovery",
-    "UnitExtras": "specs.extras",
-    "UnitHooks": "probes.hook_runner",
-    "UnitImages": "unit_images",
-    "UnitProbes": "probes.all_probes",
-    "UnitRole": "model.roles",
-    "UserNamespaces": "specs.user_namespaces",
-    "VolumeBoard": "eviction.volume_use",
-    "Waiting": "model.facts",
-    "all_units": "model.roles",
-    "end_of_unknown": "status.end",
-    "ephemeral_units": "model.roles",
-    "has_ended": "plan.progress",
-    "init_units": "model.roles",
-    "log_path": "logs.paths",
-    "newest": "plan.progress",
-    "pod_cgroup_resources": "specs.resources",
-    "read_host_facts": "specs.host_facts",
-    "regular_units": "model.roles",
-    "should_restart": "model.restart_policy",
-    "static_label": "counters",
+_NAMES = {
+    "counters": "Counters static_label",
+    "dependencies": "PodDependencies Review",
+    "eviction.disks": "DiskBoard",
+    "eviction.evictor": "EvictedNode EvictionPolicy Evictor",
+    "eviction.host_shutdown": "HostShutdown",
+    "eviction.volume_use": "VolumeBoard",
+    "executor": "PodExecutor",
+    "logs.directories": "PodDirectories",
+    "logs.file_watch": "FileWatcher",
+    "logs.keeper": "LogKeeper",
+    "logs.output": "LogSelection",
+    "logs.paths": "log_path",
+    "logs.pod_files": "PodFiles",
+    "logs.reader": "LogReader",
+    "logs.rotation": "RotationLimits",
+    "manager": "PodManager",
+    "model.facts": "ActionFailure DesiredPod Now PodFacts Rejection Waiting",
+    "model.frame": "CONTAINER_CREATING POD_INITIALIZING",
+    "model.node_context": "NodeContext",
+    "model.phase": "FINAL",
+    "model.restart_policy": "RESTART_ALL should_restart",
+    "model.roles": "UnitRole all_units ephemeral_units init_units regular_units",
+    "model.sizes": "INFEASIBLE",
+    "plan.progress": "has_ended newest",
+    "probes": "ProbeOutcome",
+    "probes.all_probes": "UnitProbes",
+    "probes.hook_runner": "UnitHooks",
+    "records": "POD_TABLES PodRecords",
+    "recovery": "UNKNOWN_SOURCE",
+    "specs.extras": "ExtrasProvider UnitExtras",
+    "specs.host_facts": "HostFacts read_host_facts",
+    "specs.resources": "pod_cgroup_resources",
+    "specs.user_namespaces": "UserNamespaces",
+    "status.board": "StatusBoard",
+    "status.build": "NodeIdentity",
+    "status.conditions": "OURS",
+    "status.end": "end_of_unknown",
+    "unit_images": "UnitImages",
+    "worker": "PodWorker",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -178,5 +118,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
-    return found
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
