@@ -28,7 +28,7 @@ from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.plugins.identity import PluginIdentity
 from kubeletx.runtimes.plugins.register_arguments import RegisterArguments
 from kubeletx.runtimes.plugins.required_methods import check_methods
-from kubeletx.volumes.drivers.sources import DRIVER_SOURCES, NAMED_DRIVERS
+from kubeletx.volumes.drivers.table import DRIVER_SOURCES, NAMED_DRIVERS
 
 
 class Hook(enum.Enum):

@@ -1,17 +1,38 @@
 """`ObjectSet`: the cluster objects that a pod's volumes or a container's environment need.
 
-They are all fetched first (see `fetch`); volumes and environments are then built without further requests.
+They are all fetched first; volumes and environments are then built without further requests. For a volume, an object
+that cannot be read becomes `Unread`; files written from it earlier then stay unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from kubeletx.api import ClusterVolume, ObjectData, TokenParameters, Unavailable
+from kubeletx.api import (
+    ClusterObjects,
+    ClusterVolume,
+    KubeletxError,
+    ObjectData,
+    TokenParameters,
+    Unavailable,
+)
 from kubeletx.api.names import Event
+from kubeletx.kube.manifests.volume_defaults import TOKEN_EXPIRATION_SECONDS
+from kubeletx.kube.types.core import Container, Pod
+
+from .references import (
+    claims_of,
+    config_maps_of,
+    config_maps_of_volumes,
+    secrets_of,
+    secrets_of_volumes,
+    tokens_of,
+)
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -53,3 +74,54 @@ def read(found: Mapping[K, T | Unread], key: K) -> T | None:
     if isinstance(one, Unread):
         raise one
     return one
+
+
+async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
+    """Fetch every object that the pod's volumes name; put `Unread` in place of an object that cannot be read.
+
+    Objects that do not exist are left out.
+    """
+    tokens_wanted = {
+        TokenParameters(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
+        for audience, seconds in tokens_of(pod)
+    }
+    config_maps, secrets, tokens, claims = await asyncio.gather(
+        _all(config_maps_of_volumes(pod), partial(cluster.find_config_map, pod.namespace)),
+        _all(secrets_of_volumes(pod), partial(cluster.find_secret, pod.namespace)),
+        _all(tokens_wanted, partial(cluster.token, pod.uid)),
+        _all(claims_of(pod), partial(cluster.find_volume, pod.uid)),
+    )
+    return ObjectSet(config_maps=config_maps, secrets=secrets, tokens=tokens, claims=claims)
+
+
+async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObjects) -> ObjectSet:
+    """Fetch every config map and secret that the container's environment names; leave out those that do not exist.
+
+    Raises Unavailable if one cannot be read.
+    """
+    config_maps, secrets = await asyncio.gather(
+        _all(config_maps_of(container), partial(cluster.find_config_map, pod.namespace)),
+        _all(secrets_of(container), partial(cluster.find_secret, pod.namespace)),
+    )
+    _raise_unread(config_maps.values())
+    _raise_unread(secrets.values())
+    return ObjectSet(config_maps=config_maps, secrets=secrets)
+
+
+async def _all(keys: Iterable[K], ask: Callable[[K], Awaitable[T | None]]) -> dict[K, T | Unread]:
+    wanted = list(keys)
+    answers = await asyncio.gather(*(_one(ask, key) for key in wanted))
+    return {key: found for key, found in zip(wanted, answers, strict=True) if found is not None}
+
+
+async def _one(ask: Callable[[K], Awaitable[T | None]], key: K) -> T | Unread | None:
+    try:
+        return await ask(key)
+    except KubeletxError as error:
+        return Unread(str(error))
+
+
+def _raise_unread(found: Iterable[object]) -> None:
+    for one in found:
+        if isinstance(one, Unread):
+            raise one

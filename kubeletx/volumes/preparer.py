@@ -26,16 +26,14 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodUnit
 
 from . import layout
-from .cluster_objects import ObjectSet
+from .cluster_objects import ObjectSet, fetch_objects
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
-from .drivers import DriverEntry, VolumeDrivers
+from .drivers import DriverEntry, VolumeDrivers, nfs
 from .drivers.journal import PodJournal
+from .drivers.nfs import NfsDriver
 from .drivers.resolving import PodVolumes, ready_volume, resolve_volumes, wanted_volumes
 from .drivers.volumes import DriverVolumes
-from .fetch import fetch_objects
 from .files.safe_paths import make_private
-from .kinds import nfs
-from .kinds.nfs import NfsDriver
 from .kinds.table import mount_text, set_up_volume
 from .mounting import LinuxMounter, Mounter
 from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_of

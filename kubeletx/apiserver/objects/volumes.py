@@ -21,7 +21,7 @@ from kubeletx.kube.text.quantity import NANO, Format, Quantity, to_bytes
 from kubeletx.kube.types.meta import json_name
 from kubeletx.kube.types.objects import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from kubeletx.pods.admission import selects
-from kubeletx.volumes.drivers.sources import DRIVER_SOURCES
+from kubeletx.volumes.drivers.table import DRIVER_SOURCES
 
 BOUND = "Bound"
 _RESIZING = ("Resizing", "FileSystemResizePending")

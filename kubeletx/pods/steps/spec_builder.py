@@ -28,8 +28,7 @@ from kubeletx.api.names import MADE_WITH_RESOURCES, RESTART_GENERATION, Event
 from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod, PodUnit
 from kubeletx.runtimes.binding.selection import split_handler
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.volumes.cluster_objects import ObjectSet
-from kubeletx.volumes.fetch import fetch_environment
+from kubeletx.volumes.cluster_objects import ObjectSet, fetch_environment
 from kubeletx.volumes.prepared import PreparedVolumes
 from kubeletx.volumes.references import object_user
 

@@ -27,7 +27,7 @@ from kubeletx.linux.files import remove_file, replace_file
 
 from .. import layout
 from ..files.held import hold_directory
-from .sources import DRIVER_SOURCES
+from .table import DRIVER_SOURCES
 
 log = structlog.get_logger(__name__)
 

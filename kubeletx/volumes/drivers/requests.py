@@ -20,7 +20,7 @@ from kubeletx.kube.validation.flex_volume import options_problem
 from .. import layout
 from ..prepared import VolumeError
 from ..references import service_account_of
-from .sources import NAMED_DRIVERS
+from .table import NAMED_DRIVERS
 
 _OPTIONS: Final = {"flexVolume": "options", "csi": "volumeAttributes"}
 """Fields with the driver's own options; all other fields of other sources are options."""

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from kubeletx.api import AlreadyExists, Unavailable, VolumeDriver
 from kubeletx.api.names import Event
+from kubeletx.kube.types.core import VolumeSource
+from kubeletx.kube.types.meta import json_name
+
+OWN_KINDS: Final = (
+    "empty_dir",
+    "host_path",
+    "downward_api",
+    "projected",
+    "config_map",
+    "secret",
+    "image",
+    "nfs",
+    "persistent_volume_claim",
+    "ephemeral",
+)
+"""Attributes of `Volume` that the agent prepares itself, or resolves to a persistent volume."""
+DRIVER_SOURCES: Final = tuple(
+    sorted(json_name(name) for name in VolumeSource.__struct_fields__ if name not in OWN_KINDS)
+)
+"""JSON names of the other fields, which volume drivers of plugins can serve."""
+NAMED_DRIVERS: Final = ("csi", "flexVolume")
+"""Those of the fields that have a driver's name."""
 
 
 class DriverEntry(msgspec.Struct, frozen=True, kw_only=True):

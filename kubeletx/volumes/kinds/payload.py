@@ -13,15 +13,19 @@ from kubeletx.api import ObjectData, TokenParameters
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.volume_defaults import TOKEN_EXPIRATION_SECONDS
 from kubeletx.kube.types.core import (
+    ConfigMapProjection,
+    ConfigMapVolumeSource,
     DownwardAPIVolumeFile,
     EmptyDirVolumeSource,
     KeyToPath,
     Pod,
+    SecretProjection,
+    SecretVolumeSource,
     ServiceAccountTokenProjection,
 )
 
 from .. import layout
-from ..cluster_objects import ObjectSet, Unread, read
+from ..cluster_objects import Unread, read
 from ..files.atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
 from ..mountinfo import find_mount
 from ..mounting import mount_tmpfs
@@ -78,32 +82,64 @@ def downward_files(
     return checked(files, field)
 
 
-def object_files(
+def config_map_files(
+    request: SetUp,
+    source: ConfigMapVolumeSource | ConfigMapProjection,
+    default_mode: int | None,
+    field: str,
+) -> Files:
+    """Return the files of a config map: one for each of its items, or for each key if there are no items.
+
+    Empty if the config map does not exist and is optional. `default_mode`, `field`: as for `downward_files`. Raises
+    InvalidPod if it is required and does not exist or the pod's source has no cluster, and `Unread` if it could not
+    be fetched.
+    """
+    data = read(request.objects.config_maps, source.name) if request.objects is not None else None
+    optional = bool(source.optional)
+    _require(request, data, f'configmap "{source.name}"', optional=optional, field=field)
+    return _keys(
+        data, source.items, default_mode, f'configmap "{source.name}"', optional=optional, field=field
+    )
+
+
+def secret_files(
+    request: SetUp,
+    name: str,
+    source: SecretVolumeSource | SecretProjection,
+    default_mode: int | None,
+    field: str,
+) -> Files:
+    """Return the files of secret `name`, by the rules of `config_map_files`."""
+    data = read(request.objects.secrets, name) if request.objects is not None else None
+    optional = bool(source.optional)
+    _require(request, data, f'secret "{name}"', optional=optional, field=field)
+    return _keys(data, source.items, default_mode, f'secret "{name}"', optional=optional, field=field)
+
+
+def _require(request: SetUp, data: ObjectData | None, what: str, *, optional: bool, field: str) -> None:
+    if data is None and not optional:
+        if request.objects is None:
+            raise VolumeError(field=field, problem=f"{what} cannot be read", fix=_FIX_STATIC)
+        raise VolumeError(field=field, problem=f"{what} not found", fix="create it, or mark it optional")
+
+
+def _keys(
     data: ObjectData | None,
     items: Sequence[KeyToPath],
     default_mode: int | None,
+    what: str,
     *,
     optional: bool,
-    what: str,
     field: str,
 ) -> Files:
-    """Return the files of one config map or secret: one for each of `items`, or for each key if there are no items.
-
-    `data`: the object; None: it does not exist, so there are no files. `default_mode`: mode of files whose item has
-    none; None: 0644. `optional`: True: items whose key is missing are left out; False: they raise InvalidPod. `what`,
-    `field`: the object's kind and name, and the path in the manifest, for errors.
-    """
-    if data is None:
-        return {}
-    content = data.as_bytes()
+    content = data.as_bytes() if data is not None else {}
+    files: Files = {}
     if not items:
         mode = _mode(None, default_mode)
-        return checked({key: FileContent(data=value, mode=mode) for key, value in content.items()}, field)
-    files: Files = {}
-    for index, item in enumerate(items):
+        files = {key: FileContent(data=value, mode=mode) for key, value in content.items()}
+    for index, item in enumerate(items if data is not None else ()):
         if item.key in content:
-            mode = _mode(item.mode, default_mode)
-            files[item.path] = FileContent(data=content[item.key], mode=mode)
+            files[item.path] = FileContent(data=content[item.key], mode=_mode(item.mode, default_mode))
         elif not optional:
             raise VolumeError(field=f"{field}.items[{index}].key", problem=f"{what} has no key {item.key!r}")
     return checked(files, field)
@@ -142,26 +178,6 @@ def only_user(pod: Pod) -> int | None:
         for one in all_containers(pod)
     }
     return users.pop() if len(users) == 1 else None
-
-
-def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """Return the config map `name`; None if it does not exist and is optional.
-
-    Raises InvalidPod if it is required and does not exist or the pod's source has no cluster (`objects` None). Raises
-    `Unread` if it could not be fetched.
-    """
-    found = read(objects.config_maps, name) if objects is not None else None
-    return _found(found, objects, f'configmap "{name}"', optional=optional, field=field)
-
-
-def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """Return the secret `name`; None if it does not exist and is optional.
-
-    Raises InvalidPod if it is required and does not exist or the pod's source has no cluster (`objects` None). Raises
-    `Unread` if it could not be fetched.
-    """
-    found = read(objects.secrets, name) if objects is not None else None
-    return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
 
 
 def write_volume(
@@ -209,16 +225,6 @@ def check_size(size: int, field: str) -> None:
             problem=f"has files of {size} bytes together, more than {MAX_VOLUME_BYTES}",
             fix="name fewer of them, or use several volumes",
         )
-
-
-def _found(
-    found: ObjectData | None, objects: ObjectSet | None, what: str, *, optional: bool, field: str
-) -> ObjectData | None:
-    if found is None and not optional:
-        if objects is None:
-            raise VolumeError(field=field, problem=f"{what} cannot be read", fix=_FIX_STATIC)
-        raise VolumeError(field=field, problem=f"{what} not found", fix="create it, or mark it optional")
-    return found
 
 
 def _mode(own: int | None, default: int | None) -> int:

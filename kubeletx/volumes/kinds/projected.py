@@ -1,7 +1,9 @@
-"""projected volumes: the files of several sources in one directory (V4, V6 in docs/kubelet-parity.md).
+"""Volumes whose files the agent writes: configMap, secret, downwardAPI and projected (V4 to V6 in docs/kubelet-parity.md).
 
-Sources clusterTrustBundle and podCertificate are refused; only an optional clusterTrustBundle of a pod whose source has
-no cluster is left out instead. The volume is on tmpfs if a secret or a token is among its sources.
+The keys of a secret, and tokens, are on a tmpfs and never on a disk. Fields of the pod are on disk, since their content
+is not secret: it is in the manifest too. Sources clusterTrustBundle and podCertificate of a projected volume are refused;
+only an optional clusterTrustBundle of a pod whose source has no cluster is left out instead. A second set-up updates the
+files.
 """
 
 from __future__ import annotations
@@ -13,17 +15,41 @@ from ..prepared import PreparedVolume, SetUp, VolumeError
 from .payload import (
     Files,
     check_size,
+    config_map_files,
     downward_files,
-    find_config_map,
-    find_secret,
-    object_files,
+    secret_files,
     size_of,
     token_file,
     write_volume,
 )
 
 
-def set_up(request: SetUp) -> PreparedVolume:
+def set_up_config_map(request: SetUp) -> PreparedVolume:
+    """Write the present keys of the config map as files of the volume."""
+    source = request.volume.config_map
+    assert source is not None
+    files = config_map_files(request, source, source.default_mode, f"{request.field}.configMap")
+    return write_volume(request, layout.CONFIG_MAP, files, in_memory=False, optional=bool(source.optional))
+
+
+def set_up_secret(request: SetUp) -> PreparedVolume:
+    """Write the present keys of the secret as files of the volume."""
+    source = request.volume.secret
+    assert source is not None
+    name, field = source.secret_name or "", f"{request.field}.secret"
+    files = secret_files(request, name, source, source.default_mode, field)
+    return write_volume(request, layout.SECRET, files, in_memory=True, optional=bool(source.optional))
+
+
+def set_up_downward_api(request: SetUp) -> PreparedVolume:
+    """Write the present values of the pod's fields as files of the volume."""
+    source = request.volume.downward_api
+    assert source is not None
+    files = downward_files(request, source.items, source.default_mode, f"{request.field}.downwardAPI")
+    return write_volume(request, layout.DOWNWARD_API, files, in_memory=False)
+
+
+def set_up_projected(request: SetUp) -> PreparedVolume:
     """Write the files of all sources to the volume. If two files have the same path, the later source is used."""
     source = request.volume.projected
     assert source is not None
@@ -49,25 +75,9 @@ def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: st
     if source.downward_api is not None:
         return downward_files(request, source.downward_api.items, mode, f"{field}.downwardAPI")
     if source.config_map is not None:
-        config, field = source.config_map, f"{field}.configMap"
-        return object_files(
-            find_config_map(request.objects, config.name, optional=bool(config.optional), field=field),
-            config.items,
-            mode,
-            optional=bool(config.optional),
-            what=f'configmap "{config.name}"',
-            field=field,
-        )
+        return config_map_files(request, source.config_map, mode, f"{field}.configMap")
     if source.secret is not None:
-        secret, field = source.secret, f"{field}.secret"
-        return object_files(
-            find_secret(request.objects, secret.name, optional=bool(secret.optional), field=field),
-            secret.items,
-            mode,
-            optional=bool(secret.optional),
-            what=f'secret "{secret.name}"',
-            field=field,
-        )
+        return secret_files(request, source.secret.name, source.secret, mode, f"{field}.secret")
     if source.service_account_token is not None:
         return token_file(request, source.service_account_token, mode, f"{field}.serviceAccountToken")
     if (

@@ -19,16 +19,38 @@ from ..cluster_objects import Unread
 from ..files.atomic_writer import DATA
 from ..mounting import mount_error
 from ..prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
-from . import config_map, downward_api, empty_dir, host_path, image, persistent, projected, secret
+from . import empty_dir, host_path, persistent, projected
+
+
+def _set_up_image(request: SetUp) -> PreparedVolume:
+    """Check an image volume (V8 in docs/kubelet-parity.md) and return its image reference.
+
+    Nothing is prepared on the node: the runtime mounts the image read-only, and refuses a container whose image it does
+    not have. `pods.unit_images` checks that the pod may use the image.
+    """
+    source = request.volume.image
+    assert source is not None
+    if not source.reference:
+        raise VolumeError(
+            field=f"{request.field}.image.reference", problem="is missing", fix="name the image"
+        )
+    if source.pull_policy == "Always":
+        raise VolumeError(
+            field=f"{request.field}.image.pullPolicy",
+            problem="Always: this agent does not pull images of volumes",
+            fix="pull it on the node (kubeletx image pull) and use IfNotPresent",
+        )
+    return PreparedVolume(name=request.volume.name, read_only=True, managed=False, image=source.reference)
+
 
 KINDS: Final[Mapping[str, SetUpVolume]] = {
     "empty_dir": empty_dir.set_up,
     "host_path": host_path.set_up,
-    "downward_api": downward_api.set_up,
-    "projected": projected.set_up,
-    "config_map": config_map.set_up,
-    "secret": secret.set_up,
-    "image": image.set_up,
+    "downward_api": projected.set_up_downward_api,
+    "projected": projected.set_up_projected,
+    "config_map": projected.set_up_config_map,
+    "secret": projected.set_up_secret,
+    "image": _set_up_image,
     "persistent_volume_claim": persistent.set_up,
     "ephemeral": persistent.set_up,
 }
