@@ -12,9 +12,8 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
 from kubeletx_flexvolume.agent.client import ask_agent
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.agent.lifecycle import StorageAgent
@@ -122,19 +121,12 @@ class StorageNode:
             boot_id="bench-boot",
             kubelet_root_dirs=(self.root,),
             state_dir=self.directory / "state-in-process",
+            records=self.directory / "records-in-process" / "records.db",
             pools=(Pool(name="default", directory=str(self.pool)),),
         )
         config.state_dir.mkdir(mode=0o700)
-        clock, records = LoopClock(), self.directory / "records-in-process" / "records.db"
-
-        def attachments(backends: Any, local: Any) -> Attachments:
-            settings = AttachmentSettings(
-                node=NODE, boot_id=config.boot_id, state=config.state_dir, records=records
-            )
-            return make_attachments(settings, backends=backends.by_name(), local=local, clock=clock)
-
         threads = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
-        parts = StorageAgent(config, clock=clock, make_attachments=attachments).build(threads)
+        parts = StorageAgent(config, clock=LoopClock()).build(threads)
         try:
             await parts.attachments.before_serving()
             yield parts.operations

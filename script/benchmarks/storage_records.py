@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from kubeletx_flexvolume.agent.background import AttachmentSettings, make_attachments
+from kubeletx_flexvolume.agent.background import make_attachments
+from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.clock import LoopClock
-from kubeletx_flexvolume.attachments.local import LocalVolume
+from kubeletx_flexvolume.attachments.node import LocalVolume
 from kubeletx_flexvolume.attachments.record import entry_of, value_of
+from kubeletx_flexvolume.attachments.stale import Scanner
 from kubeletx_flexvolume.attachments.stores import open_stores
-from kubeletx_flexvolume.attachments.views import scanner_of
 from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from .model import Figure, Result, Sizes, median, now
@@ -91,10 +92,12 @@ async def _calls(directory: Path, count: int) -> tuple[list[float], list[float],
     """Return the seconds of takes, of releases and of bare commits, which take turns."""
     state = directory / "state"
     state.mkdir(mode=0o700)
-    settings = AttachmentSettings(
-        node=NODE, boot_id=BOOT, state=state, records=directory / "a" / "records.db"
+    config = AgentConfig(
+        node_name=NODE, boot_id=BOOT, state_dir=state, records=directory / "a" / "records.db"
     )
-    made = make_attachments(settings, backends={}, local=NoVolumes, clock=LoopClock())
+    made = make_attachments(
+        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=LoopClock()
+    )
     bare = _bare(directory / "bare.db")
     takes, releases, commits = [], [], []
     try:
@@ -127,7 +130,7 @@ async def _scan(directory: Path, count: int) -> float:
         await stores.own_nodes.announce(NODE, BOOT)
         fill(path, count)
         began = time.perf_counter()
-        report = await scanner_of(stores).scan()
+        report = await Scanner(stores).scan()
         seconds = time.perf_counter() - began
     finally:
         await stores.close()

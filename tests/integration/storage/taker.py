@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 
 import structlog
-from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
+from kubeletx_flexvolume.agent.background import Attachments, make_attachments
+from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.clock import LoopClock
-from kubeletx_flexvolume.attachments.local import LocalVolume
+from kubeletx_flexvolume.attachments.node import LocalVolume
 from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from kubeletx.api import Conflict
@@ -64,10 +65,15 @@ async def attempt(made: Attachments, node: str, line: str) -> str:
 async def main(path: Path, node: str) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with tempfile.TemporaryDirectory() as state:
-        settings = AttachmentSettings(
-            node=node, boot_id=f"{node}-boot", state=Path(state), records=path, silent_seconds=3600
+        config = AgentConfig(node_name=node, boot_id=f"{node}-boot", state_dir=Path(state), records=path)
+        made = make_attachments(
+            config,
+            backends={},
+            local=NoVolumes,
+            blocking=asyncio.to_thread,
+            clock=LoopClock(),
+            silent_seconds=3600,
         )
-        made = make_attachments(settings, backends={}, local=NoVolumes, clock=LoopClock())
         await made.before_serving()
         print("ready", flush=True)
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():

@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
+from kubeletx_flexvolume.agent.background import Attachments, make_attachments
+from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.definitions import definitions, rights
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
+from kubeletx_flexvolume.attachments.stale import Scanner
 from kubeletx_flexvolume.attachments.stores import open_stores
-from kubeletx_flexvolume.attachments.views import scanner_of
 
 from kubeletx.api import Conflict, NotFound
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
@@ -96,8 +97,10 @@ def kubeconfig(server: Server) -> Path:
 async def agent(node: str, directory: Path, **store: Path) -> AsyncIterator[Attachments]:
     state = directory / f"state-{node}"
     state.mkdir(exist_ok=True, mode=0o700)
-    settings = AttachmentSettings(node=node, boot_id=f"{node}-boot", state=state, **store)
-    made = make_attachments(settings, backends={}, local=NoVolumes, clock=LoopClock())
+    config = AgentConfig(node_name=node, boot_id=f"{node}-boot", state_dir=state, **store)
+    made = make_attachments(
+        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=LoopClock()
+    )
     try:
         await made.before_serving()
         yield made
@@ -124,8 +127,8 @@ async def race(made: dict[str, Attachments], rounds: int) -> None:
 @pytest.mark.timeout(600)  # a real server writes each change to its disk
 async def test_two_clients_of_an_api_server_never_both_win(kubeconfig: Path, tmp_path: Path) -> None:
     async with (
-        agent("n1", tmp_path, kubeconfig=kubeconfig) as one,
-        agent("n2", tmp_path, kubeconfig=kubeconfig) as other,
+        agent("n1", tmp_path, storage_kubeconfig=kubeconfig) as one,
+        agent("n2", tmp_path, storage_kubeconfig=kubeconfig) as other,
     ):
         await race({"n1": one, "n2": other}, ROUNDS)
 
@@ -133,8 +136,8 @@ async def test_two_clients_of_an_api_server_never_both_win(kubeconfig: Path, tmp
 async def test_the_lock_of_a_deleted_node_is_broken(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
     add_node(server.admin, "n3")
     async with (
-        agent("n3", tmp_path, kubeconfig=kubeconfig) as one,
-        agent("n2", tmp_path, kubeconfig=kubeconfig) as other,
+        agent("n3", tmp_path, storage_kubeconfig=kubeconfig) as one,
+        agent("n2", tmp_path, storage_kubeconfig=kubeconfig) as other,
     ):
         await one.book.take(volume("moves"), holder("n3"))
         with pytest.raises(Conflict, match="on node n3"):
@@ -249,7 +252,7 @@ async def test_a_scan_goes_through_all_pages_and_removes_what_a_restart_has_left
     assert stores.own_nodes is not None
     await stores.own_nodes.announce(storage_records.NODE, storage_records.BOOT)
     storage_records.fill(path, 1_200)
-    report = await scanner_of(stores).scan()
+    report = await Scanner(stores).scan()
     assert (report.records, len(report.stale)) == (1_200, 3)
     assert await GarbageLists(stores.stale, LoopClock()).of(storage_records.NODE) == (), (
         "a restart has left nothing to remove"

@@ -88,6 +88,10 @@ class HolderStatus(enum.Enum):
     """The pod has ended; the device may still exist."""
 
 
+HolderKey = tuple[str, str, str]
+"""Identity of a holder within a volume: node, boot ID, mount directory."""
+
+
 class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One use of a volume: a pod on a node. `boot_id`: of the node's kernel when it attached the volume.
 
@@ -110,8 +114,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     images: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """Identity of the entry within its record: node, boot ID and mount directory."""
+    def key(self) -> HolderKey:
+        """Identity of the holder within the volume."""
         return self.node, self.boot_id, self.mount_dir
 
     def __str__(self) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.attachments.editing import record_editor
 from kubeletx_flexvolume.attachments.events import EventSubject
-from kubeletx_flexvolume.attachments.fencing import ProofSearch, SearchTools
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
-from kubeletx_flexvolume.attachments.guard import VolumeGuard
-from kubeletx_flexvolume.attachments.local import LocalVolume
 from kubeletx_flexvolume.attachments.modes import VolumeLookup
+from kubeletx_flexvolume.attachments.node import LocalVolume, NodeContext, VolumeGuard
 from kubeletx_flexvolume.attachments.proofs import StorageNode
+from kubeletx_flexvolume.attachments.reconcile import Reconciler
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, Entries, entry_of, value_of
-from kubeletx_flexvolume.attachments.record_book import BookTools, RecordBook
+from kubeletx_flexvolume.attachments.record_book import LOOK_SECONDS, RecordBook
+from kubeletx_flexvolume.attachments.stores import Stores
 from kubeletx_flexvolume.backends.backend import AttachedSource, FenceResult, SourceType
 from kubeletx_flexvolume.values import AccessMode, Holder, HolderStatus, StorageVolume
 
@@ -120,9 +121,13 @@ class PodsDouble:
 
 
 class StorageDouble:
-    """A backend. `found`: names of volumes with a device here; `result`: answer of `fence`; `fenced`: its calls."""
+    """A backend. `found`: names of volumes with a device here; `result`: answer of `fence`; `fenced`: its calls.
+
+    `has_images`: it identifies images.
+    """
 
     def __init__(self) -> None:
+        self.has_images = False
         self.found: set[str] = set()
         self.result = FenceResult(fenced=False, why="this storage cannot cut off a node")
         self.fenced: list[tuple[str, str]] = []
@@ -135,7 +140,7 @@ class StorageDouble:
         return AttachedSource(type=SourceType.DEVICE, source="/dev/loop7") if present else None
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
-        return (f"loop {volume.pool}/{volume.image}",)
+        return (f"loop {volume.pool}/{volume.image}",) if self.has_images else ()
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         self.fenced.append((volume.name, holder.node))
@@ -159,6 +164,21 @@ class EventsDouble:
 
     async def of_object(self, subject: EventSubject, *, reason: str, message: str) -> None:
         self.seen.append((f"{subject.namespace}/{subject.name}", reason, message))
+
+
+class IdentityDouble:
+    """The identity of the store. `silent`: the store does not answer."""
+
+    def __init__(self) -> None:
+        self.text, self.silent = "first", False
+
+    async def __call__(self) -> str:
+        if self.silent:
+            raise Unavailable("the API server does not answer")
+        return self.text
+
+    async def close(self) -> None:
+        return
 
 
 class TroubledRecords(FakeRecords):
@@ -214,6 +234,25 @@ class StorageModel:
         self.pods: PodsDouble | None = PodsDouble()
         self.storage = StorageDouble()
         self.events = EventsDouble()
+        self.identity = IdentityDouble()
+
+    @property
+    def stores(self) -> Stores:
+        return Stores(
+            attachments=self.records,
+            stale=self.stale,
+            editor=self.editor,
+            lists=self.lists,
+            nodes=self.nodes,
+            volumes=VolumeLookup(None, self.clock),
+            events=self.events,
+            pods=self.pods,
+            client=None,
+            own_nodes=None,
+            identity=self.identity,
+            close=self.identity.close,
+            clock=self.clock,
+        )
 
     async def entries(self, name: str = "pv-1") -> Entries:
         return await self.editor.items(name)
@@ -236,40 +275,35 @@ class NodeModel:
         name: str = "n1",
         policy: BreakPolicy = BreakPolicy.SAFE,
         *,
-        has_images: bool = False,
+        boot_id: str = "",
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`has_images`: its backend identifies images."""
-        self.model, self.name, self.boot_id = model, name, f"{name}-boot"
+        self.model, self.name, self.boot_id = model, name, boot_id or f"{name}-boot"
         self.local = LocalDouble()
         self.guard = VolumeGuard()
-        self.pending: set[str] = set()
+        self.guard.pending = {}
         self.refused = ""
-        self.lost = asyncio.Event()
-        search = SearchTools(
-            nodes=model.nodes,
-            pods=model.pods,
+        self.context = NodeContext(
+            node=name,
+            boot_id=self.boot_id,
+            stores=model.stores,
+            local=lambda: self.local,
             backends={"loop": model.storage},
-            local=lambda: self.local,
-        )
-        tools = BookTools(
-            editor=model.editor,
-            garbage=model.lists,
-            nodes=model.nodes,
-            volumes=VolumeLookup(None, model.clock),
-            proofs=ProofSearch(search, policy),
-            events=model.events,
-            guard=self.guard,
-            local=lambda: self.local,
-            pending=lambda: self.pending,
+            policy=policy,
             refuses=lambda _: self.refused,
-            lost=self.lost,
-            backends={"loop": model.storage} if has_images else {},
+            guard=self.guard,
         )
-        self.book = RecordBook(tools, node=name, boot_id=self.boot_id, policy=policy, clock=model.clock)
+        self.book = RecordBook(self.context, look_seconds=look_seconds)
         self.local.book = self.book
 
     def holder(self, pod: str = "web-0", **more: Any) -> Holder:
         return holder(self.name, pod, **more)
+
+    def reconciler(self, memory: Path, *, drop_seconds: float = 60.0) -> Reconciler:
+        """Make its reconciler. `memory`: file in which it remembers the store."""
+        return Reconciler(
+            self.context, self.book, memory=memory, blocking=asyncio.to_thread, drop_seconds=drop_seconds
+        )
 
     async def take(self, of: StorageVolume | None = None, pod: str = "web-0", **more: Any) -> Holder:
         return await self.book.take(of or volume(), self.holder(pod, **more))

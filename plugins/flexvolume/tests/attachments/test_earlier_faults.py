@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 from kubeletx_flexvolume.agent.paths import parse_target
-from kubeletx_flexvolume.attachments.entry_check import EntryCheck
 from kubeletx_flexvolume.attachments.record import is_image_record
-from kubeletx_flexvolume.attachments.store_memory import StoreMemory
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.host.options import FS_GROUPS
 from kubeletx_flexvolume.values import HolderStatus
@@ -117,19 +115,7 @@ async def test_d8_a_node_whose_lock_was_broken_removes_the_device(
     await NodeModel(model, "n2").take()
     model.nodes.known["n1"] = facts
 
-    async def identity() -> str:
-        return "one"
-
-    check = EntryCheck(
-        book=node.book,
-        editor=model.editor,
-        local=lambda: node.local,
-        guard=node.guard,
-        identity=identity,
-        memory=(memory := StoreMemory(tmp_path / "store")),
-    )
-    await check.check()
-    memory.close()
+    await node.reconciler(tmp_path / "store").check()
     assert [(name, force) for name, _, force in node.local.dropped] == [("pv-1", True)]
     assert await model.holders() == ["n2/web-0"]
 
@@ -139,7 +125,7 @@ async def test_d9_a_volume_without_an_object_is_released_without_a_look_up(
 ) -> None:
     kubeconfig = set_up(api)
     add_node(api.admin, "n1")
-    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+    one = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig)
     await one.made.before_serving()
     inline = volume("inline-volume")
     await one.made.book.take(inline, holder("n1"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.attachments import fencing
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
-from kubeletx_flexvolume.attachments.fencing import ProofSearch, SearchTools
+from kubeletx_flexvolume.attachments.fencing import FENCE_SECONDS, ProofSearch
+from kubeletx_flexvolume.attachments.node import NodeContext
 from kubeletx_flexvolume.attachments.proofs import Proof, StorageNode, proof_from_facts
 from kubeletx_flexvolume.attachments.record import AttachmentEntry
 from kubeletx_flexvolume.backends.backend import FenceResult
@@ -36,14 +37,22 @@ async def search(
     *,
     policy: BreakPolicy = BreakPolicy.SAFE,
     local: LocalDouble | None = None,
+    fence_seconds: float = FENCE_SECONDS,
     **options: Any,
 ) -> Proof:
     here = local or LocalDouble()
-    tools = SearchTools(
-        nodes=model.nodes, pods=model.pods, backends={"loop": model.storage}, local=lambda: here
+    context = NodeContext(
+        node="n2",
+        boot_id="n2-boot",
+        stores=model.stores,
+        local=lambda: here,
+        backends={"loop": model.storage},
+        policy=policy,
     )
     wanted = holder("n2", present.pod)
-    found = await ProofSearch(tools, policy).search(volume(**options), wanted, [present])
+    found = await ProofSearch(context, fence_seconds=fence_seconds).search(
+        volume(**options), wanted, [present]
+    )
     return found[present.key]
 
 
@@ -118,13 +127,8 @@ async def test_a_look_up_that_fails_is_no_proof(model: StorageModel) -> None:
     assert "a look-up failed (the API server does not answer)" in found.why
 
 
-async def test_a_backend_that_does_not_end_is_no_proof(
-    model: StorageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import asyncio
-
+async def test_a_backend_that_does_not_end_is_no_proof(model: StorageModel) -> None:
     assert model.pods is not None
-    monkeypatch.setattr(fencing, "FENCE_SECONDS", 0.01)
     model.nodes.change("n1", ready=False)
     model.pods.given_up = {"web-0"}
 
@@ -132,8 +136,8 @@ async def test_a_backend_that_does_not_end_is_no_proof(
         await asyncio.Event().wait()
         return CUT_OFF
 
-    monkeypatch.setattr(model.storage, "fence", hang)
-    found = await search(model, entry("n1"))
+    model.storage.fence = hang  # type: ignore[method-assign]
+    found = await search(model, entry("n1"), fence_seconds=0.01)
     assert not found.is_gone
     assert "did not fence it within 0.01 s" in found.why
 

@@ -10,13 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubeletx_flexvolume.attachments import record_book
-from kubeletx_flexvolume.attachments.entry_check import EntryCheck
-from kubeletx_flexvolume.attachments.list_worker import OwnNode
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, image_record, is_image_record
-from kubeletx_flexvolume.attachments.returned import ReturnedEntries
 from kubeletx_flexvolume.attachments.stale import Scanner
-from kubeletx_flexvolume.attachments.store_memory import StoreMemory
 from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from kubeletx.api import Conflict, KubeletxError, Record, Unavailable
@@ -37,7 +32,8 @@ def of(name: str, *modes: Any) -> StorageVolume:
 
 
 def node(model: StorageModel, name: str = "n1") -> NodeModel:
-    return NodeModel(model, name, has_images=True)
+    model.storage.has_images = True
+    return NodeModel(model, name, look_seconds=0.01)
 
 
 def earlier(name: str, at: str = "n1") -> AttachmentEntry:
@@ -153,7 +149,7 @@ async def test_the_lock_of_another_volume_is_broken_with_a_proof_only(model: Sto
 
 async def test_a_volume_that_is_still_to_be_removed_keeps_its_image(model: StorageModel) -> None:
     one = node(model)
-    one.pending.add(IMAGE)
+    one.guard.pending = {"a": frozenset((IMAGE,))}
     with pytest.raises(Unavailable, match="its lock was broken"):
         await one.take(of("b"))
 
@@ -165,7 +161,7 @@ async def test_an_image_that_is_attached_here_without_an_entry_is_not_taken(mode
     await one.book.release(of("a"), taken)
     with pytest.raises(Unavailable, match="volume a is attached on this node for pod default/first"):
         await one.take(of("b"), "second")
-    assert one.lost.is_set()
+    assert one.guard.lost.is_set()
 
 
 async def test_entries_of_an_earlier_version_count_until_they_go(model: StorageModel) -> None:
@@ -183,21 +179,7 @@ async def test_the_check_of_entries_completes_those_of_an_earlier_version(
     one, other = node(model), node(model, "n2")
     await model.put(earlier("a"), name="a")
     one.local.mount(of("a", RWX), earlier("a").holder)
-    memory = StoreMemory(tmp_path / "store")
-
-    async def identity() -> str:
-        return "store"
-
-    check = EntryCheck(
-        book=one.book,
-        editor=model.editor,
-        local=lambda: one.local,
-        guard=one.guard,
-        identity=identity,
-        memory=memory,
-    )
-    await check.check()
-    memory.close()
+    await one.reconciler(tmp_path / "store").check()
     (stored,) = await model.entries("a")
     assert (stored.modes, stored.images, stored.volume_name) == ((RWX,), (IMAGE,), "a")
     assert await model.holders(IMAGE) == ["n1/a-pod"]
@@ -225,15 +207,7 @@ async def test_a_scan_removes_a_gone_node_from_records_of_images_and_reports_vol
 ) -> None:
     await node(model).take(of("a"))
     del model.nodes.known["n1"]
-    scanner = Scanner(
-        editor=model.editor,
-        lists=model.lists,
-        lists_records=model.stale,
-        nodes=model.nodes,
-        events=model.events,
-        clock=model.clock,
-    )
-    report = await scanner.scan()
+    report = await Scanner(model.stores).scan()
     assert [one.volume for one in report.stale] == ["a"]
     assert (report.records, report.entries, report.problems) == (1, 1, ())
     assert model.records.records == {}
@@ -242,17 +216,16 @@ async def test_a_scan_removes_a_gone_node_from_records_of_images_and_reports_vol
 
 
 async def test_what_a_lost_journal_leaves_in_records_of_images_is_removed_after_its_volume(
-    model: StorageModel,
+    model: StorageModel, tmp_path: Any
 ) -> None:
     one = node(model)
     await one.take(of("a"))
-    own = OwnNode(name="n1", boot_id=one.boot_id)
-    returned = ReturnedEntries(own, editor=model.editor, local=lambda: one.local, guard=one.guard)
+    reconciler = one.reconciler(tmp_path / "store")
     one.local.fails.add("a")
-    await returned.clean()
+    await reconciler.clean_returned()
     assert await model.holders(IMAGE) == ["n1/web-0"]
     one.local.fails.clear()
-    await returned.clean()
+    await reconciler.clean_returned()
     assert model.records.records == {}
 
 
@@ -277,10 +250,7 @@ async def test_holders_of_one_volume_share_its_image(model: StorageModel) -> Non
     assert await model.holders(IMAGE) == ["n1/y", "n2/z"]
 
 
-async def test_a_pool_that_hangs_is_asked_once_and_delays_no_other_volume(
-    model: StorageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_book, "LOOK_SECONDS", 0.01)
+async def test_a_pool_that_hangs_is_asked_once_and_delays_no_other_volume(model: StorageModel) -> None:
     images, calls, gate = model.storage.images, list[str](), asyncio.Event()
 
     async def hanging(volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:

@@ -232,9 +232,7 @@ async def test_entries_before_the_own_restart_go_without_garbage(model: StorageM
     await NodeModel(model, "n1").take()
     model.nodes.change("n1", boot_id="n1-later")
     node = NodeModel(model, "n1")
-    later = NodeModel(model, "n1")
-    later.boot_id = "n1-later"
-    later.book._boot_id = "n1-later"  # as after a restart of the machine
+    later = NodeModel(model, "n1", boot_id="n1-later")
     taken = await later.book.take(volume(), holder("n1", "b", boot_id="n1-later"))
     assert "the node has restarted since" in taken.reason
     assert await model.lists.of("n1") == ()
@@ -276,7 +274,7 @@ async def test_a_node_without_an_object_takes_nothing(model: StorageModel) -> No
 
 async def test_a_volume_of_the_garbage_list_is_not_taken(model: StorageModel) -> None:
     node = NodeModel(model)
-    node.pending = {"pv-1"}
+    node.guard.pending = {"pv-1": frozenset()}
     with pytest.raises(Unavailable, match="is still to be removed"):
         await node.take()
     await node.take(volume("pv-2"))
@@ -295,7 +293,7 @@ async def test_a_volume_that_is_mounted_without_an_entry_is_unmounted_first(mode
     node.local.mount(shared, node.holder("lost"))
     with pytest.raises(Unavailable, match="default/lost on node n1, which has no entry"):
         await node.take(shared, "new")
-    assert node.lost.is_set()
+    assert node.guard.lost.is_set()
 
 
 async def test_a_pod_that_is_mounted_and_has_lost_its_entry_does_not_enter_again(model: StorageModel) -> None:

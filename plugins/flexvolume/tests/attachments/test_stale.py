@@ -20,14 +20,7 @@ def model() -> StorageModel:
 
 
 def scanner(model: StorageModel) -> Scanner:
-    return Scanner(
-        editor=model.editor,
-        lists=model.lists,
-        lists_records=model.stale,
-        nodes=model.nodes,
-        events=model.events,
-        clock=model.clock,
-    )
+    return Scanner(model.stores)
 
 
 async def test_entries_of_gone_and_restarted_nodes_are_moved_to_their_lists(model: StorageModel) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.agent.background import Attachments, AttachmentSettings, make_attachments
-from kubeletx_flexvolume.attachments.decision import BreakPolicy
+from kubeletx_flexvolume.agent.background import Attachments, make_attachments
+from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.definitions import (
     CLUSTERS,
     FINALIZER,
@@ -19,8 +19,7 @@ from kubeletx_flexvolume.attachments.definitions import (
     cluster_rules,
     lease_rules,
 )
-from kubeletx_flexvolume.attachments.leader import FIRST_SECONDS
-from kubeletx_flexvolume.attachments.loops import CHECK_SECONDS
+from kubeletx_flexvolume.attachments.loops import CHECK_SECONDS, FIRST_SECONDS
 from kubeletx_flexvolume.attachments.record import is_image_record, value_of
 from kubeletx_flexvolume.values import HolderStatus
 
@@ -51,15 +50,21 @@ from plugins.flexvolume.tests.attachments.cluster_model import (
 class AgentModel:
     """The attachments of one node, with volumes that are only remembered."""
 
-    def __init__(self, name: str, directory: Path, **settings: Any) -> None:
+    def __init__(self, name: str, directory: Path, *, boot_id: str = "", **settings: Any) -> None:
         self.name, self.clock = name, FakeClock()
         self.local, self.storage = LocalDouble(), StorageDouble()
         directory.mkdir(exist_ok=True, mode=0o700)
-        plain = AttachmentSettings(node=name, boot_id=f"{name}-boot", state=directory, **settings)
+        config = AgentConfig(
+            node_name=name,
+            boot_id=boot_id or f"{name}-boot",
+            state_dir=directory,
+            **settings,
+        )
         self.made: Attachments = make_attachments(
-            plain,
+            config,
             backends={"loop": self.storage},
             local=lambda: self.local,
+            blocking=asyncio.to_thread,
             clock=self.clock,
             draw=lambda: 0.0,
         )
@@ -121,8 +126,8 @@ async def test_a_volume_moves_to_another_node_after_the_first_is_deleted(
     api: ApiServerDouble, kubeconfig: Path, tmp_path: Path
 ) -> None:
     add_volume(api.admin, "pv-1", claim="data")
-    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
-    other = AgentModel("n2", tmp_path / "n2", kubeconfig=kubeconfig)
+    one = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig)
+    other = AgentModel("n2", tmp_path / "n2", storage_kubeconfig=kubeconfig)
     async with running(one, other):
         taken = await one.made.book.take(volume(), holder("n1"))
         await one.made.book.note(volume(), taken, device="/dev/loop0", status=HolderStatus.MOUNTED)
@@ -144,8 +149,8 @@ async def test_a_volume_moves_to_another_node_after_the_first_is_deleted(
 async def test_a_returning_node_works_its_list_off_before_it_serves(
     api: ApiServerDouble, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    other = AgentModel("n2", tmp_path / "n2", kubeconfig=kubeconfig)
-    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+    other = AgentModel("n2", tmp_path / "n2", storage_kubeconfig=kubeconfig)
+    one = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig)
     await one.made.before_serving()
     taken = await one.made.book.take(volume(), holder("n1"))
     await one.stop()
@@ -155,7 +160,7 @@ async def test_a_returning_node_works_its_list_off_before_it_serves(
         await other.made.book.take(volume(), holder("n2"))
         add_node(api.admin, "n1")
         assert api.admin.get("nodes", "n1")["metadata"]["uid"] != uid
-        back = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+        back = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig)
         back.local.mount(volume(), taken)
         async with running(back):
             assert [name for name, _, _ in back.local.dropped] == ["pv-1"]
@@ -166,7 +171,7 @@ async def test_volumes_are_not_taken_before_the_list_was_read(
     api: ApiServerDouble, kubeconfig: Path, tmp_path: Path
 ) -> None:
     api.stop()
-    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+    one = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig)
     async with running(one):
         with pytest.raises(Unavailable, match="has not been read yet"):
             await one.made.book.take(volume(), holder("n1"))
@@ -190,7 +195,7 @@ async def test_volumes_of_a_storage_cluster_are_not_taken_before_it_is_known_to_
     add_cluster(api.admin, "main", finalizers=["example.com/hold"])
     add_cluster(api.admin, "other")
     api.admin.delete(STORAGE_CLUSTERS, "main", "default")
-    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+    one = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig)
     await one.made.before_serving()
     for name in ("main", "other"):
         with pytest.raises(
@@ -199,14 +204,14 @@ async def test_volumes_of_a_storage_cluster_are_not_taken_before_it_is_known_to_
             await one.made.book.take(volume(cluster=f"default/{name}"), holder("n1"))
     await one.made.book.take(volume("pv-2"), holder("n1"))
     async with running(one):
-        await until(lambda: not one.made.refuses(volume(cluster="default/other")))
-        assert one.made.refuses(volume(cluster="default/main")).endswith("is being deleted")
+        await until(lambda: not one.made.context.refuses(volume(cluster="default/other")))
+        assert one.made.context.refuses(volume(cluster="default/main")).endswith("is being deleted")
 
 
 async def test_the_own_identity_of_a_node_is_refused(
     api: ApiServerDouble, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    own = AgentModel("n1", tmp_path / "n1", kubeconfig=api.node_kubeconfig("n1"))
+    own = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=api.node_kubeconfig("n1"))
     await own.made.before_serving()
     with pytest.raises(Unavailable, match="has not been read yet"):
         await own.made.book.take(volume(), holder("n1"))
@@ -253,7 +258,7 @@ async def test_rights_are_what_the_agents_use_and_no_more(
         "spec": value_of([entry("gone")]),
     }
     of = volume(cluster="default/main")
-    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig, policy=BreakPolicy.SEED)
+    one = AgentModel("n1", tmp_path / "n1", storage_kubeconfig=kubeconfig, break_policy="seed")
     async with running(one):
         await until(lambda: api.requests.all(path=f"/leases/{LEASE}", verb="get"))
         api.admin.create(RECORDS, stale)
@@ -289,7 +294,7 @@ async def test_rights_are_what_the_agents_use_and_no_more(
             return api.admin.list(STORAGE_CLUSTERS)["items"] == []
 
         await until(is_gone)
-        gone = AgentModel("gone", tmp_path / "gone", kubeconfig=kubeconfig)
+        gone = AgentModel("gone", tmp_path / "gone", storage_kubeconfig=kubeconfig)
         await gone.made.before_serving()
         await gone.stop()
         assert (names(api, LISTS), names(api)) == (["n2"], [])
@@ -311,7 +316,7 @@ async def test_two_agents_of_a_machine_share_a_file(tmp_path: Path) -> None:
         taken = await one.made.book.take(volume(), holder("n1"))
         with pytest.raises(Conflict, match="on node n1"):
             await other.made.book.take(volume(), holder("n2"))
-        assert one.made.refuses(volume(cluster="a/b")) == ""
+        assert one.made.context.refuses(volume(cluster="a/b")) == ""
         await one.made.book.release(volume(), taken)
         await other.made.book.take(volume(), holder("n2"))
 
@@ -321,12 +326,7 @@ async def test_an_entry_from_before_a_restart_of_the_machine_goes_by_itself(tmp_
     one = AgentModel("n1", tmp_path / "n1", records=path)
     async with running(one):
         await one.made.book.take(volume(), holder("n1"))
-    later = AgentModel("n1", tmp_path / "n1", records=path)
-    settings = AttachmentSettings(node="n1", boot_id="later", state=tmp_path / "n1", records=path)
-    await close(later.made)
-    later.made = make_attachments(
-        settings, backends={}, local=lambda: later.local, clock=later.clock, draw=lambda: 0.0
-    )
+    later = AgentModel("n1", tmp_path / "n1", boot_id="later", records=path)
     async with running(later):
         async with asyncio.timeout(30):
             while await later.made.book.holds(volume(), holder("n1")):

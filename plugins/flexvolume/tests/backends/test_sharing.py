@@ -81,8 +81,7 @@ def test_the_writers_of_a_block_volume_know_what_they_do(tmp_path: Path) -> None
 async def test_a_mode_of_the_persistent_volume_is_checked_before_the_volume_is_taken(tmp_path: Path) -> None:
     model = StorageModel("n1", "n2")
     node = NodeModel(model)
-    tools = msgspec.structs.replace(node.book._tools, backends=backends(tmp_path, is_shared=True))
-    book = RecordBook(tools, node="n1", boot_id=node.boot_id, policy=node.book._policy, clock=model.clock)
+    book = RecordBook(msgspec.structs.replace(node.context, backends=backends(tmp_path, is_shared=True)))
     volume = msgspec.structs.replace(VOLUME, access_modes=(RWX,))
     with pytest.raises(
         InvalidConfig, match="several nodes write to one device, which destroys its file system"

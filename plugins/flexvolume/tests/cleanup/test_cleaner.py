@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kubeletx_flexvolume.attachments.events import EventSubject
-from kubeletx_flexvolume.cleanup.cleaner import ROUND_SECONDS, CleanerTools, ClusterCleaner
+from kubeletx_flexvolume.cleanup.cleaner import ROUND_SECONDS, ClusterCleaner
 from kubeletx_flexvolume.cleanup.clusters import ClusterState, StorageCluster
 from kubeletx_flexvolume.cleanup.journal import CleanupJournal
 from kubeletx_flexvolume.cleanup.objects import VolumeObjects
@@ -48,8 +49,6 @@ class ObjectsDouble:
         self.fails = False
 
     async def look_up(self, state: VolumeCleanup) -> VolumeCleanup:
-        import msgspec
-
         self._answer("look up")
         return msgspec.structs.replace(
             state, is_looked_up=True, claim_namespace="default", claim_name="data", volume_uid="u"
@@ -81,16 +80,15 @@ class CleanerModel:
         self.restart()
 
     def restart(self) -> None:
-        self.journal = CleanupJournal(self.path)
-        tools = CleanerTools(
+        self.journal = CleanupJournal(self.path, asyncio.to_thread)
+        self.cleaner = ClusterCleaner(
+            "n1",
+            msgspec.structs.replace(self.model.stores, clock=self.clock),
             local=lambda: self.node.local,
-            editor=self.model.editor,
             objects=self.objects,
-            events=self.model.events,
             journal=self.journal,
-            clock=self.clock,
+            step_seconds=0.2,
         )
-        self.cleaner = ClusterCleaner("n1", tools, step_seconds=0.2)
 
     async def mount(self, name: str = "pv-1", **more: Any) -> None:
         of = volume(name, **{**OF_MAIN, **more})
@@ -105,7 +103,6 @@ class CleanerModel:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self.journal.close()
 
     def reasons(self) -> list[str]:
         return [reason for _, reason, _ in self.model.events.seen]
@@ -163,7 +160,6 @@ async def test_volumes_of_a_deleted_cluster_are_refused(here: CleanerModel) -> N
     assert here.cleaner.refuses(volume()) == ""
     here.cleaner.on_cluster(cluster(ClusterState.ALIVE))
     assert here.cleaner.refuses(of) == ""
-    here.journal.close()
 
 
 async def test_one_volume_that_hangs_does_not_stop_the_others(here: CleanerModel) -> None:
@@ -218,7 +214,6 @@ async def test_a_clean_up_goes_on_after_a_restart_without_any_object(here: Clean
     assert here.objects.calls == calls
     here.restart()
     assert await here.journal.load() == ()
-    here.journal.close()
 
 
 async def test_an_api_server_that_is_gone_does_not_keep_devices(here: CleanerModel) -> None:
@@ -255,7 +250,7 @@ async def test_a_volume_that_was_being_mounted_is_found_later(here: CleanerModel
 
 
 async def test_the_journal_has_what_the_steps_need(tmp_path: Path) -> None:
-    journal = CleanupJournal(tmp_path / "cleanup.json")
+    journal = CleanupJournal(tmp_path / "cleanup.json", asyncio.to_thread)
     of = volume(parameters={"server": "10.0.0.1"}, **OF_MAIN)
     state = VolumeCleanup(
         volume=of, cluster=cluster().subject, step=CleanupStep.UNMOUNT, volume_uid="u", tries=2
@@ -265,19 +260,16 @@ async def test_the_journal_has_what_the_steps_need(tmp_path: Path) -> None:
     assert (tmp_path / "cleanup.json").stat().st_mode & 0o777 == 0o600
     await journal.save([])
     assert await journal.load() == ()
-    journal.close()
 
 
 async def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "cleanup.json").write_text("{")
-    journal = CleanupJournal(tmp_path / "cleanup.json")
+    journal = CleanupJournal(tmp_path / "cleanup.json", asyncio.to_thread)
     with pytest.raises(Internal, match=r"cleanup\.json is no journal of clean-ups"):
         await journal.load()
-    journal.close()
-    missing = CleanupJournal(tmp_path / "none" / "cleanup.json")
+    missing = CleanupJournal(tmp_path / "none" / "cleanup.json", asyncio.to_thread)
     with pytest.raises(Unavailable, match="cannot be written"):
         await missing.save([])
-    missing.close()
 
 
 # --- objects of the cluster ---

@@ -57,7 +57,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     fs_group: str = "kubelet"
     selinux_relabel: bool = False
     lease_namespace: str = "kubeletx-storage"
-    cluster_resources: tuple[str, ...] = ()
+    cluster_resources: tuple[str, ...] = ("storage.kubeletx.io/v1alpha1/storageclusters",)
 
 
 def parse_pool(text: str) -> Pool:

@@ -12,12 +12,9 @@ from typing import Final
 import msgspec
 
 from ..backends.backend import AttachedSource
-from ..values import Holder, StorageVolume
+from ..values import Holder, HolderKey, StorageVolume
 
 VERSION: Final = 1
-
-UseKey = tuple[str, str, str]
-"""Identity of one use: `Holder.key`."""
 
 
 class Mark(enum.Enum):
@@ -56,7 +53,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """The mount at `Holder.mount_dir`."""
 
     @property
-    def key(self) -> UseKey:
+    def key(self) -> HolderKey:
         """Identity of the use within the volume."""
         return self.holder.key
 
@@ -100,7 +97,7 @@ class VolumeJournal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         """Uses that are to be removed."""
         return tuple(use for use in self.uses if not use.is_wanted)
 
-    def find(self, key: UseKey) -> Use | None:
+    def find(self, key: HolderKey) -> Use | None:
         """Return the use with this key."""
         return next((use for use in self.uses if use.key == key), None)
 
@@ -112,11 +109,11 @@ class VolumeJournal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
             self, uses=tuple(use if one.key == use.key else one for one in self.uses)
         )
 
-    def without(self, key: UseKey) -> VolumeJournal:
+    def without(self, key: HolderKey) -> VolumeJournal:
         """Return the journal without the use."""
         return msgspec.structs.replace(self, uses=tuple(use for use in self.uses if use.key != key))
 
-    def leave(self, *keys: UseKey) -> VolumeJournal:
+    def leave(self, *keys: HolderKey) -> VolumeJournal:
         """Return the journal with these uses to be removed; without keys, all."""
         uses = tuple(
             msgspec.structs.replace(use, is_wanted=False, is_mounted=False)

@@ -22,7 +22,6 @@ import structlog
 
 from kubeletx.api import BoundedThreadPool, Clock, WhenFull
 
-from ..attachments.local import LocalVolumes
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
@@ -32,7 +31,7 @@ from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
 from ..files import private_directory
 from ..mount_table import read_table
 from .agent_locks import hold_node, hold_state
-from .background import Attachments
+from .background import Attachments, make_attachments
 from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
 from .format import FileSystems
@@ -55,9 +54,6 @@ RESTART_SECONDS: Final = 60.0
 _OWN_TABLE: Final = Path("/proc/self/mountinfo")
 _THREADS: Final = 8
 
-MakeAttachments = Callable[[Backends, Callable[[], LocalVolumes]], Attachments]
-"""Function that makes the attachment records, in the agent's event loop."""
-
 
 class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of a running agent."""
@@ -73,10 +69,9 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
 class StorageAgent:
     """The storage agent of one node."""
 
-    def __init__(self, config: AgentConfig, *, clock: Clock, make_attachments: MakeAttachments) -> None:
+    def __init__(self, config: AgentConfig, *, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._make_attachments = make_attachments
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises InvalidConfig, Conflict or PermissionDenied if the start is refused."""
@@ -113,7 +108,9 @@ class StorageAgent:
             commands, namespace, mount_seconds=config.mount_seconds, unmount_seconds=config.unmount_seconds
         )
         local: list[Operations] = []
-        attachments = self._make_attachments(backends, lambda: local[0])
+        attachments = make_attachments(
+            config, backends=backends.by_name(), local=lambda: local[0], blocking=pool.run, clock=self._clock
+        )
         runner = StepRunner(
             book=attachments.book,
             backends=backends,

@@ -7,7 +7,6 @@ Modules are imported by the command that needs them, so that ``status``, a readi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,32 +233,13 @@ async def _run(config: AgentConfig) -> None:
     import signal
 
     from ..attachments.clock import LoopClock
-    from ..attachments.decision import BreakPolicy
-    from ..attachments.local import LocalVolumes
-    from ..backends.registry import Backends
-    from .background import Attachments, AttachmentSettings, make_attachments
     from .lifecycle import StorageAgent
-
-    clock = LoopClock()
-
-    def make(backends: Backends, local: Callable[[], LocalVolumes]) -> Attachments:
-        settings = AttachmentSettings(
-            node=config.node_name,
-            boot_id=config.boot_id,
-            state=config.state_dir,
-            kubeconfig=config.storage_kubeconfig,
-            records=config.records,
-            policy=BreakPolicy(config.break_policy),
-            namespace=config.lease_namespace,
-            cluster_resources=config.cluster_resources,
-        )
-        return make_attachments(settings, backends=backends.by_name(), local=local, clock=clock)
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await StorageAgent(config, clock=clock, make_attachments=make).run(stop)
+    await StorageAgent(config, clock=LoopClock()).run(stop)
 
 
 if __name__ == "__main__":

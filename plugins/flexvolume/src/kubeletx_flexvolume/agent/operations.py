@@ -16,7 +16,7 @@ import structlog
 
 from kubeletx.api import Conflict, TimedOut
 
-from ..attachments.local import LocalVolume
+from ..attachments.node import LocalVolume
 from ..backends.registry import Backends
 from ..values import Holder, MountRequest, StorageVolume
 from .adopt import FoundVolume, find_volumes, rebuild_journal

@@ -19,8 +19,8 @@ from collections.abc import Collection
 import msgspec
 
 from ..backends.backend import SourceType
-from ..values import Holder
-from .journal import Content, Mark, Use, UseKey, VolumeJournal
+from ..values import Holder, HolderKey
+from .journal import Content, Mark, Use, VolumeJournal
 
 
 class StepKind(enum.Enum):
@@ -45,14 +45,14 @@ class Step(msgspec.Struct, frozen=True):
     """One step. `key`: the use that it is for; None: it is for the volume."""
 
     kind: StepKind
-    key: UseKey | None = None
+    key: HolderKey | None = None
 
 
 def next_step(
     journal: VolumeJournal,
     *,
     blocked: Collection[Step] = (),
-    awaited: Collection[UseKey] = (),
+    awaited: Collection[HolderKey] = (),
 ) -> Step | None:
     """Return the next step; None if there is nothing to do now.
 
@@ -84,7 +84,7 @@ def _next_removal(journal: VolumeJournal, blocked: Collection[Step]) -> Step | N
     return None
 
 
-def _next_making(journal: VolumeJournal, awaited: Collection[UseKey]) -> Step | None:
+def _next_making(journal: VolumeJournal, awaited: Collection[HolderKey]) -> Step | None:
     for use in journal.staying:
         if use.is_mounted:
             continue

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ..backends.backend import AttachedSource
-from ..values import Holder, HolderStatus
-from .journal import Content, Mark, UseKey, VolumeJournal
+from ..values import Holder, HolderKey, HolderStatus
+from .journal import Content, Mark, VolumeJournal
 from .plan import Step, StepKind
 
 StepResult = Holder | AttachedSource | bool | None
@@ -120,7 +120,7 @@ def recovered(journal: VolumeJournal, boot_id: str, mounted_on: frozenset[str]) 
     return _uncertain(journal.leave(*gone) if gone else journal, gone)
 
 
-def _uncertain(journal: VolumeJournal, gone: list[UseKey]) -> VolumeJournal:
+def _uncertain(journal: VolumeJournal, gone: list[HolderKey]) -> VolumeJournal:
     """Return the journal without certainty about uses that leave: steps after the last write may have undone them."""
     for key in gone:
         use = journal.find(key)
@@ -143,7 +143,7 @@ def _uncertain_mark(mark: Mark) -> Mark:
     return Mark.MAY if mark is Mark.YES else mark
 
 
-def _confirmed(journal: VolumeJournal, key: UseKey | None) -> VolumeJournal:
+def _confirmed(journal: VolumeJournal, key: HolderKey | None) -> VolumeJournal:
     use = None if key is None else journal.find(key)
     if use is None:
         return journal
@@ -152,7 +152,7 @@ def _confirmed(journal: VolumeJournal, key: UseKey | None) -> VolumeJournal:
     return journal.with_use(msgspec.structs.replace(use, is_mounted=use.is_wanted, holder=holder))
 
 
-def _with_use(journal: VolumeJournal, key: UseKey | None, **changes: Any) -> VolumeJournal:
+def _with_use(journal: VolumeJournal, key: HolderKey | None, **changes: Any) -> VolumeJournal:
     use = None if key is None else journal.find(key)
     return journal if use is None else journal.with_use(msgspec.structs.replace(use, **changes))
 

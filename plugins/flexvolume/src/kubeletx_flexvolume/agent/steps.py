@@ -11,7 +11,7 @@ import structlog
 
 from kubeletx.api import Blocking, Conflict, Internal, InvalidPod, KubeletxError, TimedOut
 
-from ..attachments.book import AttachmentBook
+from ..attachments.record_book import RecordBook
 from ..backends.backend import AttachedSource, SourceType
 from ..backends.registry import Backends
 from ..values import AccessMode, Holder, HolderStatus, MountRequest, StorageVolume
@@ -34,7 +34,7 @@ class StepRunner:
     def __init__(
         self,
         *,
-        book: AttachmentBook,
+        book: RecordBook,
         backends: Backends,
         mounts: Mounts,
         file_systems: FileSystems,

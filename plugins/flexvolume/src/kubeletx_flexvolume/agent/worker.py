@@ -23,9 +23,9 @@ import structlog
 from kubeletx.api import Blocking, Clock, Conflict, Internal, KubeletxError, Unavailable
 from kubeletx.api.backoff import Backoff
 
-from ..values import Holder, MountRequest, StorageVolume
+from ..values import Holder, HolderKey, MountRequest, StorageVolume
 from .callers import MountCallers
-from .journal import Mark, Use, UseKey, VolumeJournal
+from .journal import Mark, Use, VolumeJournal
 from .journal_store import JournalStore
 from .plan import Step, StepKind, next_step
 from .progress import REMOVALS, begun, failed, succeeded
@@ -287,7 +287,7 @@ class VolumeWorker:
                 f"and not {volume.image} of {volume.pool} ({volume.backend}); give each volume a name with option name"
             )
 
-    def _leave(self, *keys: UseKey) -> None:
+    def _leave(self, *keys: HolderKey) -> None:
         """Let the uses leave, and repeat blocked removals now."""
         if keys:
             self.journal = self.journal.leave(*keys)

@@ -50,9 +50,10 @@ def scan(storage_kubeconfig: Path | None, records: Path | None, dry_run: bool, o
     """Remove entries of nodes that are gone, were made again, or have restarted."""
 
     async def work(stores: Stores) -> None:
-        from .views import print_report, scanner_of
+        from .stale import Scanner
+        from .views import print_report
 
-        report = await scanner_of(stores).scan(dry_run=dry_run)
+        report = await Scanner(stores).scan(dry_run=dry_run)
         print_report(report, as_json=output == "json")
         if report.problems:
             raise click.ClickException("; ".join(report.problems[:5]))

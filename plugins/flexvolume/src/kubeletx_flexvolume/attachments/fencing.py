@@ -12,22 +12,19 @@ is started by mistake must not cut off the first one. A look-up that fails prove
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Final
 
-import msgspec
 import structlog
 
 from kubeletx.api import KubeletxError
 
-from ..backends.backend import Backend
-from ..values import Holder, StorageVolume
+from ..values import Holder, HolderKey, StorageVolume
 from .deadlines import within
 from .decision import BreakPolicy
-from .local import LocalVolumes
-from .nodes import NodeDirectory
+from .node import NodeContext
 from .proofs import Proof, StorageNode, is_same_pod, proof_from_facts
-from .record import AttachmentEntry, EntryKey
+from .record import AttachmentEntry
 
 log = structlog.get_logger(__name__)
 
@@ -38,41 +35,22 @@ STATEFUL_OPTION: Final = "statefulSet"
 """Option of a volume that says, without a cluster, that its pods belong to a StatefulSet."""
 
 
-class HolderPods(Protocol):
-    """Facts about the pods of holders, such as `cluster_nodes.ClusterPods`."""
-
-    async def is_given_up(self, holder: Holder) -> bool:
-        """Return True if the cluster has given up the holder's pod: it is gone, made again, or being deleted."""
-        ...
-
-    async def is_stateful(self, holder: Holder) -> bool:
-        """Return True if the holder's pod exists and belongs to a StatefulSet."""
-        ...
-
-
-class SearchTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Sources of a `ProofSearch`. `pods` None: there is no cluster. `backends`: by name."""
-
-    nodes: NodeDirectory
-    pods: HolderPods | None
-    backends: Mapping[str, Backend]
-    local: Callable[[], LocalVolumes]
-
-
 class ProofSearch:
     """Searches for proofs against entries of records."""
 
-    def __init__(self, tools: SearchTools, policy: BreakPolicy) -> None:
-        self._tools = tools
-        self._policy = policy
+    def __init__(self, context: NodeContext, *, fence_seconds: float = FENCE_SECONDS) -> None:
+        """`fence_seconds`: deadline of `Backend.fence`."""
+        self._context = context
+        self._stores = context.stores
+        self._fence_seconds = fence_seconds
 
     async def search(
         self, volume: StorageVolume, wanted: Holder, entries: Sequence[AttachmentEntry]
-    ) -> dict[EntryKey, Proof]:
+    ) -> dict[HolderKey, Proof]:
         """Return a result for each entry; `wanted`: holder that wants to enter."""
         facts: dict[str, asyncio.Task[StorageNode]] = {}
         for node in {entry.node for entry in entries}:
-            facts[node] = asyncio.create_task(self._tools.nodes.facts(node), name=f"facts about node {node}")
+            facts[node] = asyncio.create_task(self._stores.nodes.facts(node), name=f"facts about node {node}")
         searches = [
             asyncio.create_task(
                 self._one(volume, wanted, entry, facts[entry.node]), name=f"proof {volume.name}"
@@ -97,7 +75,7 @@ class ProofSearch:
                 return Proof(is_gone=True, why=why)
             if entry.node == wanted.node:
                 return await self._own(volume, entry)
-            if self._policy is BreakPolicy.SEED and await self._is_failover(volume, wanted, entry):
+            if self._context.policy is BreakPolicy.SEED and await self._is_failover(volume, wanted, entry):
                 return Proof(is_gone=True, why="the same pod of a StatefulSet runs here now (policy seed)")
             return await self._fenced(volume, entry, found)
         except KubeletxError as error:
@@ -107,9 +85,9 @@ class ProofSearch:
 
     async def _own(self, volume: StorageVolume, entry: AttachmentEntry) -> Proof:
         """Search for the entry's device on this node."""
-        if any(entry.key == holder.key for one in self._tools.local().volumes() for holder in one.holders):
+        if self._context.is_used(entry.key):
             return Proof(is_gone=False, why="the volume is in use there")
-        backend = self._tools.backends.get(entry.backend)
+        backend = self._context.backends.get(entry.backend)
         if backend is None:
             return Proof(
                 is_gone=False, why=f"this node has no backend {entry.backend!r} to look for its device"
@@ -123,21 +101,21 @@ class ProofSearch:
     async def _is_failover(self, volume: StorageVolume, wanted: Holder, entry: AttachmentEntry) -> bool:
         if not is_same_pod(entry, wanted):
             return False
-        if self._tools.pods is None:
+        if self._stores.pods is None:
             return volume.parameters.get(STATEFUL_OPTION) == "true"
-        return await self._tools.pods.is_stateful(wanted)
+        return await self._stores.pods.is_stateful(wanted)
 
     async def _fenced(self, volume: StorageVolume, entry: AttachmentEntry, facts: StorageNode) -> Proof:
         if facts.ready:
             return Proof(is_gone=False, why="its node is ready")
-        if self._tools.pods is not None and not await self._tools.pods.is_given_up(entry):
+        if self._stores.pods is not None and not await self._stores.pods.is_given_up(entry):
             return Proof(is_gone=False, why="its node is not ready, but its pod is not being deleted")
-        backend = self._tools.backends.get(entry.backend)
+        backend = self._context.backends.get(entry.backend)
         if backend is None:
             return Proof(
                 is_gone=False, why=f"its node is not ready, and backend {entry.backend!r} is not set up here"
             )
-        async with within(FENCE_SECONDS, f"backend {entry.backend} did not fence it"):
+        async with within(self._fence_seconds, f"backend {entry.backend} did not fence it"):
             result = await backend.fence(entry.volume(volume.name), entry.holder)
         if result.fenced:
             log.warning("Fenced the holder of a volume", volume=volume.name, node=entry.node, why=result.why)

@@ -18,9 +18,9 @@ import structlog
 
 from kubeletx.api import Clock, Internal, Record, Records
 
-from ..values import StorageVolume
+from ..values import HolderKey, StorageVolume
 from .editing import Draw, ListEditor
-from .record import AttachmentEntry, EntryKey, is_image_record, plain
+from .record import AttachmentEntry, is_image_record, plain
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ class GarbageItem(AttachmentEntry, frozen=True, kw_only=True, rename="camel"):
     noted_at: str = ""
 
     @property
-    def item_key(self) -> tuple[str, EntryKey]:
+    def item_key(self) -> tuple[str, HolderKey]:
         """Identity of the item within its list."""
         return self.volume_name, self.key
 

@@ -7,45 +7,22 @@ that dies is replaced within three to four minutes. Without a cluster, each agen
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from kubeletx.api import Clock, KubeletxError
+from kubeletx.api import Clock
 
-from .editing import Draw
-from .stale import Scanner
+from .loops import Work
 
 if TYPE_CHECKING:
     from kubeletx.kube.client import KubeClient
 
 log = structlog.get_logger(__name__)
 
-DAY_SECONDS: Final = 24 * 3600.0
-FIRST_SECONDS: Final = 300.0
-"""Pause before the first scan, in which agents that start with this one register their nodes."""
 _LEASE_SECONDS: Final = 180
 _RENEW_SECONDS: Final = 120.0
 _RETRY_SECONDS: Final = 45.0
-
-Work = Callable[[], Awaitable[None]]
-
-
-async def scan_daily(scanner: Scanner, clock: Clock, *, draw: Draw = random.random) -> None:
-    """Scan once after a pause, then once a day, until it is cancelled. The times vary by a tenth."""
-    seconds = FIRST_SECONDS
-    while True:
-        await clock.sleep(seconds * (0.9 + 0.2 * draw()))
-        try:
-            report = await scanner.scan()
-            for problem in report.problems:
-                log.warning("Skipped a part of a scan", problem=problem)
-            seconds = DAY_SECONDS
-        except KubeletxError as error:
-            log.warning("Failed to scan attachment records", err=str(error))
-            seconds = FIRST_SECONDS
 
 
 async def lead(client: KubeClient, namespace: str, clock: Clock, works: list[Work]) -> None:

@@ -5,7 +5,6 @@ A failure of the store is logged once and tried again; other exceptions are bugs
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,10 +14,10 @@ from kubeletx.api import Clock, InvalidConfig, KubeletxError
 
 from .deadlines import wait_for_event, within
 from .editing import Draw
-from .entry_check import EntryCheck
-from .list_worker import ListWorker, OwnNode
-from .nodes import ANNOUNCE_SECONDS, RecordedNodes
-from .returned import ReturnedEntries
+from .node import NodeContext
+from .nodes import ANNOUNCE_SECONDS
+from .reconcile import Reconciler
+from .stale import Scanner
 
 log = structlog.get_logger(__name__)
 
@@ -28,81 +27,104 @@ RETURN_SECONDS: Final = 60.0
 """Longest pause before the look for old entries after a start; it is random, since many nodes may start together."""
 START_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 10.0
+DAY_SECONDS: Final = 24 * 3600.0
+FIRST_SECONDS: Final = 300.0
+"""Pause before the first scan, in which agents that start with this one register their nodes."""
+
+Work = Callable[[], Awaitable[None]]
 
 
-async def start_node(
-    own: OwnNode, nodes: RecordedNodes | None, worker: ListWorker, check: EntryCheck
-) -> None:
-    """Write the node's record, and work off its garbage list, before the agent serves.
+async def start_node(context: NodeContext, reconciler: Reconciler) -> None:
+    """Write the node's record, and reconcile what is listed or attached, before the agent serves.
 
     If the store does not answer within `START_SECONDS`, the tasks try again later. Raises InvalidConfig.
     """
     try:
         async with within(START_SECONDS, "the garbage list was not worked off"):
-            if nodes is not None:
-                await nodes.announce(own.name, own.boot_id)
-            await worker.work_off()
-            await check.check()
+            if (nodes := context.stores.own_nodes) is not None:
+                await nodes.announce(context.node, context.boot_id)
+            await reconciler.work_off()
+            await reconciler.check()
     except InvalidConfig:
         raise
     except KubeletxError as error:
         log.warning("Failed to reach the records; no volume is attached before they answer", err=str(error))
 
 
-async def announce(own: OwnNode, nodes: RecordedNodes, clock: Clock) -> None:
-    """Refresh the node's own record."""
+def node_tasks(context: NodeContext, reconciler: Reconciler, draw: Draw) -> list[tuple[str, Work]]:
+    """Return the tasks of one node, by name. "returned entries" ends by itself."""
+    clock, nodes, lost = context.stores.clock, context.stores.own_nodes, context.guard.lost
 
-    async def once() -> float:
-        await nodes.announce(own.name, own.boot_id)
-        return ANNOUNCE_SECONDS
+    async def work_off() -> None:
+        await repeat("garbage list", reconciler.work_off, clock, lambda: LIST_SECONDS * (0.9 + 0.2 * draw()))
 
-    await _repeat("node record", once, clock, ANNOUNCE_SECONDS)
+    async def check() -> None:
+        while True:
+            await wait_for_event(lost, clock, CHECK_SECONDS * (0.9 + 0.2 * draw()), "entry check")
+            lost.clear()
+            try:
+                await reconciler.check()
+            except KubeletxError as error:
+                log.warning("Failed to check the entries of volumes", err=str(error))
+
+    async def clean_returned() -> None:
+        await clock.sleep(RETURN_SECONDS * draw())
+        while True:
+            try:
+                await reconciler.clean_returned()
+            except KubeletxError as error:
+                log.warning("Failed to look for old entries of this node", err=str(error))
+                await clock.sleep(LIST_SECONDS)
+            else:
+                return
+
+    tasks: list[tuple[str, Work]] = [
+        ("garbage list", work_off),
+        ("entry check", check),
+        ("returned entries", clean_returned),
+    ]
+    if nodes is not None:
+
+        async def announce() -> None:
+            await clock.sleep(ANNOUNCE_SECONDS)
+            await repeat(
+                "node record",
+                lambda: nodes.announce(context.node, context.boot_id),
+                clock,
+                lambda: ANNOUNCE_SECONDS,
+            )
+
+        tasks.append(("node record", announce))
+    return tasks
 
 
-async def work_off(worker: ListWorker, clock: Clock, draw: Draw) -> None:
-    """Work off the garbage list every ten minutes."""
+async def scan_daily(scanner: Scanner, clock: Clock, draw: Draw) -> None:
+    """Scan once after a pause, then once a day. The times vary by a tenth."""
 
-    async def once() -> float:
-        await worker.work_off()
-        return LIST_SECONDS * (0.9 + 0.2 * draw())
+    async def scan() -> None:
+        for problem in (await scanner.scan()).problems:
+            log.warning("Skipped a part of a scan", problem=problem)
 
-    await _repeat("garbage list", once, clock, 0.0)
-
-
-async def check_entries(check: EntryCheck, lost: asyncio.Event, clock: Clock, draw: Draw) -> None:
-    """Check the entries of attached volumes each minute, and at once if `lost` is set."""
-    while True:
-        await wait_for_event(lost, clock, CHECK_SECONDS * (0.9 + 0.2 * draw()), "entry check")
-        lost.clear()
-        try:
-            await check.check()
-        except KubeletxError as error:
-            log.warning("Failed to check the entries of volumes", err=str(error))
+    await clock.sleep(FIRST_SECONDS * (0.9 + 0.2 * draw()))
+    await repeat("scan", scan, clock, lambda: DAY_SECONDS * (0.9 + 0.2 * draw()), retry_seconds=FIRST_SECONDS)
 
 
-async def clean_returned(returned: ReturnedEntries, clock: Clock, draw: Draw) -> None:
-    """Remove old entries of this node once; this task ends by itself."""
-    await clock.sleep(RETURN_SECONDS * draw())
-    while True:
-        try:
-            await returned.clean()
-        except KubeletxError as error:
-            log.warning("Failed to look for old entries of this node", err=str(error))
-            await clock.sleep(LIST_SECONDS)
-        else:
-            return
-
-
-async def _repeat(what: str, once: Callable[[], Awaitable[float]], clock: Clock, first: float) -> None:
-    """Call `once` repeatedly. It returns the seconds before the next call; after a failure they are `RETRY_SECONDS`."""
-    await clock.sleep(first)
+async def repeat(
+    what: str,
+    work: Work,
+    clock: Clock,
+    pause: Callable[[], float],
+    *,
+    retry_seconds: float = RETRY_SECONDS,
+) -> None:
+    """Do `work` repeatedly. `pause`: returns the seconds to the next time; after a failure they are `retry_seconds`."""
     is_failed = False
     while True:
         try:
-            seconds = await once()
-            is_failed = False
+            await work()
+            is_failed, seconds = False, pause()
         except KubeletxError as error:
             if not is_failed:
                 log.warning("Failed a task of the attachments", task=what, err=str(error))
-            seconds, is_failed = RETRY_SECONDS, True
+            is_failed, seconds = True, retry_seconds
         await clock.sleep(seconds)

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..values import Holder
-from .record import EntryKey
+from ..values import Holder, HolderKey
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Taint with which an administrator, or a controller, declares that a node is shut down. Source: KEP-2268."""
@@ -41,7 +40,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-Proofs = Mapping[EntryKey, Proof]
+Proofs = Mapping[HolderKey, Proof]
 
 
 class EntryOrigin(Protocol):

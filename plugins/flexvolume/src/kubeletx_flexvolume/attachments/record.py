@@ -20,10 +20,8 @@ import msgspec
 
 from kubeletx.api import Internal, Record
 
-from ..values import IMAGE_RECORD, AccessMode, Holder, StorageVolume
+from ..values import IMAGE_RECORD, AccessMode, Holder, HolderKey, StorageVolume
 
-EntryKey = tuple[str, str, str]
-"""Identity of an entry within its record: node, boot ID, mount directory."""
 Entries = tuple["AttachmentEntry", ...]
 MAX_ENTRIES = 300
 """Maximum number of entries of one record, so that its value stays below `kubeletx.api.records.MAX_VALUE_BYTES`."""
@@ -135,13 +133,13 @@ def with_entry(entries: Sequence[AttachmentEntry], entry: AttachmentEntry) -> En
     return *entries, entry
 
 
-def without(entries: Sequence[AttachmentEntry], keys: Iterable[EntryKey]) -> Entries:
+def without(entries: Sequence[AttachmentEntry], keys: Iterable[HolderKey]) -> Entries:
     """Return the entries whose keys are not in `keys`."""
     gone = set(keys)
     return tuple(entry for entry in entries if entry.key not in gone)
 
 
-def find_entry(entries: Sequence[AttachmentEntry], key: EntryKey) -> AttachmentEntry | None:
+def find_entry(entries: Sequence[AttachmentEntry], key: HolderKey) -> AttachmentEntry | None:
     """Return the entry with this key; None if there is none."""
     return next((entry for entry in entries if entry.key == key), None)
 

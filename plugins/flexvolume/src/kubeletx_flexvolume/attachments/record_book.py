@@ -1,4 +1,4 @@
-"""`RecordBook`: the `AttachmentBook` over records.
+"""`RecordBook`: takes, updates and releases the entries of this node in attachment records.
 
     take   own node in order? ─► read ─► decide ─► write with the versions that were read
                                   ▲        │ needs a proof: search, read again
@@ -18,22 +18,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, Conflict, KubeletxError, Record, TimedOut, Unavailable
+from kubeletx.api import Conflict, KubeletxError, Record, TimedOut, Unavailable
 
-from ..backends.backend import Backend
 from ..backends.sharing import ChecksModes
-from ..values import AccessMode, Holder, HolderStatus, StorageVolume
+from ..values import AccessMode, Holder, HolderKey, HolderStatus, StorageVolume
 from .deadlines import within
 from .decision import (
     AlreadyEntered,
     BreakLock,
-    BreakPolicy,
     Decision,
     Enter,
     NeedsProof,
@@ -41,20 +39,16 @@ from .decision import (
     decide,
     is_of_same_use,
 )
-from .editing import TRIES, RecordEditor
-from .events import LOCK_BROKEN, AttachmentEvents
+from .editing import TRIES
+from .events import LOCK_BROKEN
 from .fencing import ProofSearch
-from .garbage import GarbageLists, item_of, rfc3339
-from .guard import VolumeGuard
+from .garbage import item_of, rfc3339
 from .listing import all_pages
-from .local import LocalVolume, LocalVolumes
-from .modes import VolumeLookup
-from .nodes import NodeDirectory
+from .node import LocalVolume, NodeContext
 from .proofs import Proof, Proofs, StorageNode, proof_from_facts
 from .record import (
     AttachmentEntry,
     Entries,
-    EntryKey,
     entries_of,
     entry_of,
     find_entry,
@@ -70,31 +64,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 LOOK_SECONDS: Final = 5.0
-"""Deadline of a look at the image of an entry of an earlier version; a pool may hang."""
 _NOT_SEARCHED: Final = Proof(is_gone=False, why="no proof was searched for")
-
-
-class BookTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts that a `RecordBook` works with.
-
-    `pending`: names of the volumes that the garbage list of this node has, and of the records of their images; raises
-    Unavailable while the list is not known. `refuses`: returns why a volume must not be mounted; empty if it may. `lost`: set if a volume is attached
-    here without an entry.
-    """
-
-    editor: RecordEditor
-    garbage: GarbageLists
-    nodes: NodeDirectory
-    volumes: VolumeLookup
-    proofs: ProofSearch
-    events: AttachmentEvents
-    guard: VolumeGuard
-    local: Callable[[], LocalVolumes]
-    pending: Callable[[], Collection[str]]
-    refuses: Callable[[StorageVolume], str]
-    lost: asyncio.Event
-    backends: Mapping[str, Backend] = {}
-    """By name. They identify images. A backend that checks access modes does so before a volume is taken."""
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -118,33 +88,39 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class RecordBook:
-    """Takes, updates and releases entries of this node. Implements `book.AttachmentBook`."""
+    """Takes, updates and releases entries of this node.
 
-    def __init__(
-        self, tools: BookTools, *, node: str, boot_id: str, policy: BreakPolicy, clock: Clock
-    ) -> None:
-        """`node`, `boot_id`: of this node; entries of others are refused."""
-        self._tools = tools
-        self._editor = tools.editor
-        self.node = node
-        """Name of this node."""
-        self._boot_id = boot_id
-        self._policy = policy
-        self._clock = clock
+    All methods raise Unavailable or TimedOut if the records do not answer; after TimedOut of a write it is unknown
+    whether it was done, and the call is repeated with the same holder.
+    """
+
+    def __init__(self, context: NodeContext, *, look_seconds: float = LOOK_SECONDS) -> None:
+        """`look_seconds`: deadline of a look at the image of an entry of an earlier version; a pool may hang."""
+        self._context = context
+        self._stores = context.stores
+        self._editor = context.stores.editor
+        self._proofs = ProofSearch(context)
+        self._look_seconds = look_seconds
         self._earlier: dict[str, set[str]] | None = None
         """Names of volumes with entries of earlier versions, by the record of their image; None: not listed yet."""
         self._looks: dict[tuple[str, ...], asyncio.Task[tuple[str, ...]]] = {}
         """Looks at images that have not ended, such as of a pool that hangs: each has a thread."""
 
     async def take(self, volume: StorageVolume, holder: Holder) -> Holder:
-        if why := self._tools.refuses(volume):
+        """Enter `holder` in the volume's record and return the entry as it is stored; succeeds if it is there already.
+
+        Raises Conflict, which names the present holder, if the access mode does not allow both. Breaks the lock of a
+        holder that has gone, following the agent's policy.
+        """
+        if why := self._context.refuses(volume):
             raise Unavailable(why)
-        with self._tools.guard.taking(volume.name):
-            pending = self._tools.pending()
+        guard = self._context.guard
+        with guard.taking(volume.name):
+            guard.is_pending(())  # raises while that is not known, before the records are asked
             request = await self._request(volume, holder, make=True)
-            if any(name in pending for name in (volume.name, *request.wanted.images)):
+            if guard.is_pending((volume.name, *request.wanted.images)):
                 raise Unavailable(
-                    f"volume {volume.name} is still to be removed from node {self.node}: its lock was broken"
+                    f"volume {volume.name} is still to be removed from node {holder.node}: its lock was broken"
                 )
             return await self._enter(request)
 
@@ -192,6 +168,8 @@ class RecordBook:
             raise Conflict(decision.reason)
 
     async def note(self, volume: StorageVolume, holder: Holder, *, device: str, status: HolderStatus) -> None:
+        """Write device and status to the entry. Raises Conflict if the entry is gone: the lock was broken."""
+
         def change(entries: Entries) -> Entries:
             stored = find_entry(entries, holder.key)
             if stored is None or stored.pod_uid != holder.pod_uid:
@@ -204,6 +182,10 @@ class RecordBook:
         await self._editor.change(volume.name, change)
 
     async def release(self, volume: StorageVolume, holder: Holder) -> None:
+        """Remove the entry, and the record if it was the last one; succeeds if it is not there.
+
+        Call it only when no device of the volume is left on this node for this holder.
+        """
         images = holder.images
         if not images:  # the answer to `take` was lost, or the journal
             stored = find_entry(await self._editor.items(volume.name), holder.key)
@@ -211,6 +193,7 @@ class RecordBook:
         await self._strike(entry_of(volume, msgspec.structs.replace(holder, images=images)))
 
     async def holds(self, volume: StorageVolume, holder: Holder) -> bool:
+        """Return True if the record has the entry."""
         stored = find_entry(await self._editor.items(volume.name), holder.key)
         return stored is not None and stored.pod_uid == holder.pod_uid
 
@@ -221,39 +204,45 @@ class RecordBook:
 
         `make`: see `Backend.images`.
         """
-        if (holder.node, holder.boot_id) != (self.node, self._boot_id):
+        if (holder.node, holder.boot_id) != (self._context.node, self._context.boot_id):
             raise Conflict(
-                f"entry for {holder}, boot {holder.boot_id}, is not of this node: this is node {self.node}, boot "
-                f"{self._boot_id}"
+                f"entry for {holder}, boot {holder.boot_id}, is not of this node: this is node {self._context.node}, boot "
+                f"{self._context.boot_id}"
             )
-        facts, modes = await _both(self._tools.nodes.facts(self.node), self._tools.volumes.modes(volume))
+        facts, modes = await _both(
+            self._stores.nodes.facts(self._context.node), self._stores.volumes.modes(volume)
+        )
         wanted = entry_of(volume, holder, node_uid=facts.uid)
         if why := proof_from_facts(wanted, facts) or self._boot_problem(facts):
             raise Unavailable(
                 f"this node cannot attach volumes now, since other nodes would count it as gone: {why}; this boot is "
-                f"{self._boot_id}. Wait until the node has reported it, or correct --node-name"
+                f"{self._context.boot_id}. Wait until the node has reported it, or correct --node-name"
             )
-        backend: object = self._tools.backends.get(volume.backend)
+        backend: object = self._context.backends.get(volume.backend)
         if make and isinstance(backend, ChecksModes):
             backend.check_modes(volume, modes)
         images = await self._identities(volume, make=make)
-        since = holder.since or rfc3339(self._clock.now())
+        since = holder.since or rfc3339(self._stores.clock.now())
         records = tuple(sorted(map(image_record, images)))
         return _Request(
             volume, msgspec.structs.replace(wanted, since=since, images=records, modes=modes), modes
         )
 
     def _boot_problem(self, facts: StorageNode) -> str:
-        return "" if facts.boot_id == self._boot_id else f"node {facts.name} has not reported a boot ID yet"
+        return (
+            ""
+            if facts.boot_id == self._context.boot_id
+            else f"node {facts.name} has not reported a boot ID yet"
+        )
 
     def _decide(self, request: _Request, entries: Entries, proofs: Proofs) -> Decision:
         name, wanted = request.volume.name, request.wanted
-        return decide(name, entries, wanted, modes=request.modes, policy=self._policy, proofs=proofs)
+        return decide(name, entries, wanted, modes=request.modes, policy=self._context.policy, proofs=proofs)
 
     async def _enter(self, request: _Request) -> Holder:
         """Decide and write until the entry is in all records, and return it. Raises Conflict if the volume is in use."""
         name = request.volume.name
-        searched: dict[EntryKey, tuple[AttachmentEntry, Proof]] = {}
+        searched: dict[HolderKey, tuple[AttachmentEntry, Proof]] = {}
         broken_for = ""
         for attempt in range(TRIES):
             found = await self._found(request)
@@ -270,7 +259,7 @@ class RecordBook:
                         await self._withdraw(request.wanted)  # another was faster in a record of the image
                     raise Conflict(reason)
                 case NeedsProof(unknown):
-                    proofs = await self._tools.proofs.search(request.volume, request.wanted, unknown)
+                    proofs = await self._proofs.search(request.volume, request.wanted, unknown)
                     searched |= {one.key: (one, proofs[one.key]) for one in unknown}
                     continue
                 case BreakLock(entries, reason):
@@ -328,9 +317,11 @@ class RecordBook:
 
     async def _give_up(self, gone: Entries, reason: str, found: _Found) -> None:
         """Add entries that are gone to the garbage lists of their nodes, and remove them from records of other volumes."""
-        now = self._clock.now()
-        await self._tools.garbage.add(
-            item_of(one.volume_name, one, why=reason, now=now) for one in gone if one.node != self.node
+        now = self._stores.clock.now()
+        await self._stores.lists.add(
+            item_of(one.volume_name, one, why=reason, now=now)
+            for one in gone
+            if one.node != self._context.node
         )
         for one in gone:
             for other in {*one.images, one.volume_name} - found.records.keys():
@@ -358,7 +349,9 @@ class RecordBook:
                     if is_image_record(record.name):
                         continue
                     try:
-                        async with within(LOOK_SECONDS, f"volume {record.name}: its image was not looked at"):
+                        async with within(
+                            self._look_seconds, f"volume {record.name}: its image was not looked at"
+                        ):
                             images = await self._images_of_earlier(record)
                     except KubeletxError as error:
                         log.warning(
@@ -380,12 +373,12 @@ class RecordBook:
             for one in entries_of(record)
             if not one.images
             for image in await self._identities(one.volume(record.name))
-            if one.boot_id == self._boot_id or self._boot_id not in image
+            if one.boot_id == self._context.boot_id or self._context.boot_id not in image
         }
 
     async def _identities(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         """Return the identities of the volume's image. A look that hangs is not repeated beside itself."""
-        backend = self._tools.backends.get(volume.backend)
+        backend = self._context.backends.get(volume.backend)
         if backend is None:
             return ()
         key = (volume.name, volume.backend, volume.pool, volume.image, str(make))
@@ -404,11 +397,11 @@ class RecordBook:
     async def _report(self, name: str, entry: AttachmentEntry) -> None:
         log.warning("Broke the lock of a volume", volume=name, pod=f"{entry.pod_namespace}/{entry.pod}")
         message = f"Volume {name} is attached for {entry}; {entry.reason}"
-        await self._tools.events.of_volume(name, reason=LOCK_BROKEN, message=message)
+        await self._stores.events.of_volume(name, reason=LOCK_BROKEN, message=message)
 
     def _check_local(self, found: _Found, wanted: AttachmentEntry) -> None:
         """Raise Unavailable if the image is attached here for pods that have lost their entries."""
-        for one in self._tools.local().volumes():
+        for one in self._context.local().volumes():
             name = one.volume.name
             if name == wanted.volume_name:
                 lost = lost_holders(one, found.of_volume, wanted.key)
@@ -417,7 +410,7 @@ class RecordBook:
             else:
                 continue
             if lost:
-                self._tools.lost.set()
+                self._context.guard.lost.set()
                 raise Unavailable(
                     f"volume {name} is attached on this node for {lost[0]}, which has no entry in the record any "
                     "more: it is unmounted first"
@@ -425,7 +418,7 @@ class RecordBook:
 
 
 def lost_holders(
-    local: LocalVolume, entries: Sequence[AttachmentEntry], entering: EntryKey | None = None
+    local: LocalVolume, entries: Sequence[AttachmentEntry], entering: HolderKey | None = None
 ) -> list[Holder]:
     """Return the holders of an attached volume that have no entry.
 
@@ -441,7 +434,7 @@ def lost_holders(
     ]
 
 
-def _valid(searched: dict[EntryKey, tuple[AttachmentEntry, Proof]], entries: Entries) -> Proofs:
+def _valid(searched: dict[HolderKey, tuple[AttachmentEntry, Proof]], entries: Entries) -> Proofs:
     """Return the proofs against entries that have not changed since the search."""
     return {
         one.key: searched[one.key][1]

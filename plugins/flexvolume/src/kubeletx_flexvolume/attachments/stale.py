@@ -17,15 +17,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, Record, Records
+from kubeletx.api import KubeletxError, Record
 
-from .editing import RecordEditor
-from .events import ENTRY_REMOVED, AttachmentEvents
-from .garbage import GarbageItem, GarbageLists, item_of, items_of
+from .events import ENTRY_REMOVED
+from .garbage import GarbageItem, item_of, items_of
 from .listing import BriefEntry, all_pages, origins_of
-from .nodes import NodeDirectory
 from .proofs import StorageNode, proof_from_facts
 from .record import AttachmentEntry, Entries, entries_of, is_image_record
+from .stores import Stores
 
 log = structlog.get_logger(__name__)
 
@@ -54,35 +53,20 @@ class StaleReport(msgspec.Struct, frozen=True, kw_only=True):
 class Scanner:
     """Looks through all records of a store."""
 
-    def __init__(
-        self,
-        *,
-        editor: RecordEditor,
-        lists: GarbageLists,
-        lists_records: Records,
-        nodes: NodeDirectory,
-        events: AttachmentEvents,
-        clock: Clock,
-    ) -> None:
-        """`lists_records`: the records of `lists`."""
-        self._editor = editor
-        self._lists = lists
-        self._lists_records = lists_records
-        self._nodes = nodes
-        self._events = events
-        self._clock = clock
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
 
     async def scan(self, *, dry_run: bool = False) -> StaleReport:
         """Scan once.
 
         Raises the error if the records or the nodes cannot be listed; other failures are in the report.
         """
-        known = await self._nodes.all()
+        known = await self._stores.nodes.all()
         candidates: dict[str, Record] = {}
         sizes: dict[str, int] = {}
         suspects = set[str]()
         problems: list[str] = []
-        async for page in all_pages(self._editor.records):
+        async for page in all_pages(self._stores.attachments):
             for record in page:
                 origins = origins_of(record, problems)
                 if not is_image_record(record.name):
@@ -112,7 +96,7 @@ class Scanner:
         found: dict[str, StorageNode] = {}
         for name in sorted(names):
             try:
-                found[name] = await self._nodes.facts(name)
+                found[name] = await self._stores.nodes.facts(name)
             except KubeletxError as error:
                 problems.append(f"node {name}: {error}")
         return found
@@ -121,12 +105,12 @@ class Scanner:
         self, stale: Sequence[StaleEntry], facts: Mapping[str, StorageNode], problems: list[str]
     ) -> None:
         """Move entries to the lists of their nodes; a node that has restarted since has nothing left of them."""
-        now = self._clock.now()
+        now = self._stores.clock.now()
         items = {
             one.item_key: one
             for one in (item_of(one.volume, one.entry, why=one.why, now=now) for one in stale)
         }
-        await self._lists.add(one for one in items.values() if not _is_over(one, facts[one.node], now))
+        await self._stores.lists.add(one for one in items.values() if not _is_over(one, facts[one.node], now))
         by_volume: dict[str, list[StaleEntry]] = {}
         for one in stale:
             by_volume.setdefault(one.volume, []).append(one)
@@ -145,7 +129,7 @@ class Scanner:
 
         async with turns:
             try:
-                await self._editor.change(name, change)
+                await self._stores.editor.change(name, change)
             except KubeletxError as error:
                 problems.append(f"volume {name}: {error}")
                 return
@@ -153,18 +137,18 @@ class Scanner:
             return
         for one in stale:
             message = f"Volume {name} is no longer attached for {one.entry}: {one.why}"
-            await self._events.of_volume(name, reason=ENTRY_REMOVED, message=message)
+            await self._stores.events.of_volume(name, reason=ENTRY_REMOVED, message=message)
 
     async def _prune(self, problems: list[str]) -> None:
         """Drop items of garbage lists that can no longer apply."""
-        known, now = await self._nodes.all(), self._clock.now()
-        async for page in all_pages(self._lists_records):
+        known, now = await self._stores.nodes.all(), self._stores.clock.now()
+        async for page in all_pages(self._stores.stale):
             for record in page:
                 try:
                     facts = known.get(record.name, StorageNode(name=record.name, exists=False))
                     old = [one for one in items_of(record) if _is_over(one, facts, now)]
                     if old:
-                        await self._lists.remove(record.name, old)
+                        await self._stores.lists.remove(record.name, old)
                 except KubeletxError as error:
                     problems.append(f"garbage list of node {record.name}: {error}")
 

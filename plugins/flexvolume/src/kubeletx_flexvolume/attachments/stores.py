@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,14 +11,16 @@ import msgspec
 
 from kubeletx.api import Clock, InvalidConfig, NotFound, Records
 
-from .editing import not_served
+from .editing import Draw, RecordEditor, not_served, record_editor
 from .events import AttachmentEvents, EventSubject, LoggedEvents
-from .fencing import HolderPods
+from .garbage import GarbageLists
 from .modes import VolumeLookup
 from .nodes import SILENT_SECONDS, NodeDirectory, RecordedNodes
 
 if TYPE_CHECKING:
     from kubeletx.kube.client import KubeClient
+
+    from .cluster_nodes import ClusterPods
 
 USER_AGENT: Final = "kubeletx-flexvolume"
 
@@ -25,20 +28,23 @@ USER_AGENT: Final = "kubeletx-flexvolume"
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
     """Records and sources of facts.
 
-    `client`: of the cluster; None without one. `own_nodes`: records of the nodes of this machine; None in a cluster.
+    `editor`, `lists`: change `attachments` and `stale`. `client`, `pods`: of the cluster; None without one. `own_nodes`: records of the nodes of this machine; None in a cluster.
     `identity`: returns a text that changes if the records are lost and made again. Call `close` at the end.
     """
 
     attachments: Records
     stale: Records
+    editor: RecordEditor
+    lists: GarbageLists
     nodes: NodeDirectory
     volumes: VolumeLookup
     events: AttachmentEvents
-    pods: HolderPods | None
+    pods: ClusterPods | None
     client: KubeClient | None
     own_nodes: RecordedNodes | None
     identity: Callable[[], Awaitable[str]]
     close: Callable[[], Awaitable[None]]
+    clock: Clock
 
 
 def open_stores(
@@ -49,6 +55,7 @@ def open_stores(
     clock: Clock,
     silent_seconds: float = SILENT_SECONDS,
     sets_aside: bool = False,
+    draw: Draw = random.random,
 ) -> Stores:
     """Open the records of a cluster (`kubeconfig`) or of this machine (`records`, an SQLite file).
 
@@ -56,9 +63,9 @@ def open_stores(
     that uses the stores. Raises InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
     """
     if kubeconfig is not None and records is None:
-        return _cluster_stores(kubeconfig, node, clock)
+        return _cluster_stores(kubeconfig, node, clock, draw)
     if records is not None and kubeconfig is None:
-        return _machine_stores(records, clock, silent_seconds, sets_aside=sets_aside)
+        return _machine_stores(records, clock, draw, silent_seconds, sets_aside=sets_aside)
     raise InvalidConfig(
         field="--storage-kubeconfig, --records",
         problem="both are given" if kubeconfig is not None else "none is given",
@@ -66,14 +73,19 @@ def open_stores(
     )
 
 
-def _machine_stores(path: Path, clock: Clock, silent_seconds: float, *, sets_aside: bool) -> Stores:
+def _machine_stores(
+    path: Path, clock: Clock, draw: Draw, silent_seconds: float, *, sets_aside: bool
+) -> Stores:
     from .sqlite import SqliteStore
 
     store = SqliteStore(path, clock, sets_aside=sets_aside)
+    attachments, stale = store.of("volumeattachments"), store.of("staleattachments")
     nodes = RecordedNodes(store.of("nodes"), clock, silent_seconds=silent_seconds)
     return Stores(
-        attachments=store.of("volumeattachments"),
-        stale=store.of("staleattachments"),
+        attachments=attachments,
+        stale=stale,
+        editor=record_editor(attachments, clock, draw=draw),
+        lists=GarbageLists(stale, clock, draw=draw),
         nodes=nodes,
         volumes=VolumeLookup(None, clock),
         events=LoggedEvents(),
@@ -82,10 +94,11 @@ def _machine_stores(path: Path, clock: Clock, silent_seconds: float, *, sets_asi
         own_nodes=nodes,
         identity=store.identity,
         close=store.close,
+        clock=clock,
     )
 
 
-def _cluster_stores(path: Path, node: str, clock: Clock) -> Stores:
+def _cluster_stores(path: Path, node: str, clock: Clock, draw: Draw) -> Stores:
     from kubeletx.kube.client import KubeClient, load_kubeconfig
     from kubeletx.kube.records import CustomResourceRecords
 
@@ -94,11 +107,15 @@ def _cluster_stores(path: Path, node: str, clock: Clock) -> Stores:
     from .definitions import ATTACHMENT_KIND, ATTACHMENTS, GROUP, STALE, STALE_KIND, VERSION
 
     client = KubeClient(load_kubeconfig(path), clock=clock, user_agent=USER_AGENT)
+    attachments = CustomResourceRecords(client, ATTACHMENTS, kind=ATTACHMENT_KIND, clock=clock)
+    stale = CustomResourceRecords(client, STALE, kind=STALE_KIND, clock=clock)
     volumes = VolumeLookup(client, clock)
     kind = EventSubject(kind=ATTACHMENT_KIND, api_version=f"{GROUP}/{VERSION}", name="")
     return Stores(
-        attachments=CustomResourceRecords(client, ATTACHMENTS, kind=ATTACHMENT_KIND, clock=clock),
-        stale=CustomResourceRecords(client, STALE, kind=STALE_KIND, clock=clock),
+        attachments=attachments,
+        stale=stale,
+        editor=record_editor(attachments, clock, draw=draw),
+        lists=GarbageLists(stale, clock, draw=draw),
         nodes=ClusterNodes(client),
         volumes=volumes,
         events=ClusterEvents(client, volumes, clock, node=node, record_kind=kind),
@@ -107,6 +124,7 @@ def _cluster_stores(path: Path, node: str, clock: Clock) -> Stores:
         own_nodes=None,
         identity=lambda: _identity_of_cluster(client),
         close=client.close,
+        clock=clock,
     )
 
 

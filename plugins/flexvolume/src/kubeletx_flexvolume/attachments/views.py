@@ -11,31 +11,16 @@ import structlog
 
 from kubeletx.api import Internal, NotFound, Record, Records
 
-from .clock import LoopClock
-from .editing import record_editor
 from .events import LOCK_BROKEN
-from .garbage import GarbageLists, item_of
+from .garbage import item_of
 from .listing import all_pages
 from .record import AttachmentEntry, entries_of, is_image_record, without
-from .stale import Scanner, StaleReport
+from .stale import StaleReport
 from .stores import Stores
 
 log = structlog.get_logger(__name__)
 
 Row = dict[str, str]
-
-
-def scanner_of(stores: Stores) -> Scanner:
-    """Make the scanner of these stores."""
-    clock = LoopClock()
-    return Scanner(
-        editor=record_editor(stores.attachments, clock),
-        lists=GarbageLists(stores.stale, clock),
-        lists_records=stores.stale,
-        nodes=stores.nodes,
-        events=stores.events,
-        clock=clock,
-    )
 
 
 async def entry_rows(
@@ -90,23 +75,21 @@ def print_report(report: StaleReport, *, as_json: bool) -> None:
 
 async def release_volume(stores: Stores, volume: str, node: str) -> int:
     """Remove the entries of a node from a record, and return how many there were. Raises NotFound if there are none."""
-    clock = LoopClock()
-    editor = record_editor(stores.attachments, clock)
-    entries = await editor.items(volume)
+    entries = await stores.editor.items(volume)
     gone = [one for one in entries if one.node == node]
     if not gone:
         others = ", ".join(sorted({one.node for one in entries})) or "none"
         raise NotFound(f"volume {volume} has no entry of node {node}; nodes with entries: {others}")
     why = f"an administrator has released it on {os.uname().nodename}"
-    now = clock.now()
+    now = stores.clock.now()
     try:
-        await GarbageLists(stores.stale, clock).add(item_of(volume, one, why=why, now=now) for one in gone)
+        await stores.lists.add(item_of(volume, one, why=why, now=now) for one in gone)
     except Internal as error:  # the node also notices that its entry is gone
         click.echo(f"Warning: {error}", err=True)
 
     keys = {one.key for one in gone}
     for name in (*sorted({image for one in gone for image in one.images}), volume):
-        await editor.change(name, lambda present: without(present, keys))
+        await stores.editor.change(name, lambda present: without(present, keys))
     message = f"Volume {volume} is no longer attached for {gone[0]}: {why}"
     await stores.events.of_volume(volume, reason=LOCK_BROKEN, message=message)
     return len(gone)

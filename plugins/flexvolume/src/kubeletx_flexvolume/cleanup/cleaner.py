@@ -11,16 +11,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError, TimedOut
+from kubeletx.api import KubeletxError, TimedOut
 
 from ..attachments.deadlines import wait_for_event, within
-from ..attachments.editing import RecordEditor
-from ..attachments.events import AttachmentEvents
-from ..attachments.local import LocalVolumes
+from ..attachments.node import LocalVolumes
 from ..attachments.record import without
+from ..attachments.stores import Stores
 from ..values import StorageVolume
 from .clusters import ClusterState, StorageCluster
 from .journal import CleanupJournal
@@ -51,24 +49,25 @@ BLOCKED: Final = "CleanupBlocked"
 """Reason of the event for a volume whose last steps fail; the text has the error."""
 
 
-class CleanerTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts that a `ClusterCleaner` works with."""
-
-    local: Callable[[], LocalVolumes]
-    editor: RecordEditor
-    objects: VolumeObjects
-    events: AttachmentEvents
-    journal: CleanupJournal
-    clock: Clock
-
-
 class ClusterCleaner:
     """Clean-ups of this node. Call `load` before anything is mounted, then run `run` as a task."""
 
-    def __init__(self, node: str, tools: CleanerTools, *, step_seconds: float = STEP_SECONDS) -> None:
+    def __init__(
+        self,
+        node: str,
+        stores: Stores,
+        *,
+        local: Callable[[], LocalVolumes],
+        objects: VolumeObjects,
+        journal: CleanupJournal,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
         """`step_seconds`: deadline of one step of one volume."""
         self._node = node
-        self._tools = tools
+        self._stores = stores
+        self._local = local
+        self._objects = objects
+        self._journal = journal
         self._step_seconds = step_seconds
         self._deleted: dict[str, StorageCluster] = {}
         self._work: dict[str, VolumeCleanup] = {}
@@ -79,7 +78,7 @@ class ClusterCleaner:
 
     async def load(self) -> None:
         """Read the clean-ups that an earlier run left unfinished."""
-        self._work = {one.volume.name: one for one in await self._tools.journal.load()}
+        self._work = {one.volume.name: one for one in await self._journal.load()}
         self._wake.set()
 
     def refuses(self, volume: StorageVolume) -> str:
@@ -124,7 +123,7 @@ class ClusterCleaner:
         if not self._deleted and not self._work:
             await self._wake.wait()
         elif not self._wake.is_set():
-            await wait_for_event(self._wake, self._tools.clock, ROUND_SECONDS, "clean-up")
+            await wait_for_event(self._wake, self._stores.clock, ROUND_SECONDS, "clean-up")
         self._wake.clear()
 
     async def _find_work(self) -> None:
@@ -133,7 +132,7 @@ class ClusterCleaner:
             one.volume.name: VolumeCleanup(
                 volume=one.volume, cluster=self._deleted[one.volume.cluster].subject
             )
-            for one in self._tools.local().volumes()
+            for one in self._local().volumes()
             if one.volume.cluster in self._deleted and one.volume.name not in self._work
         }
         if new:
@@ -171,7 +170,7 @@ class ClusterCleaner:
         try:
             async with within(self._step_seconds, f"step {state.step.value} did not end"):
                 if state.step in _OF_OBJECTS and not state.is_looked_up:
-                    state = await self._tools.objects.look_up(state)
+                    state = await self._objects.look_up(state)
                 is_done = await self._do(state)
         except KubeletxError as error:
             log.warning("Failed a step of a clean-up", volume=name, step=state.step.value, err=str(error))
@@ -186,32 +185,35 @@ class ClusterCleaner:
 
     async def _do(self, state: VolumeCleanup) -> bool:
         """Do the present step; returns False if there was nothing to do."""
-        tools = self._tools
         match state.step:
             case CleanupStep.DELETE_CLAIM:
-                return await tools.objects.delete_claim(state)
+                return await self._objects.delete_claim(state)
             case CleanupStep.DELETE_VOLUME:
-                return await tools.objects.delete_volume(state)
+                return await self._objects.delete_volume(state)
             case CleanupStep.REMOVE_RECORD:
-                own = [one for one in await tools.editor.items(state.volume.name) if one.node == self._node]
+                own = [
+                    one
+                    for one in await self._stores.editor.items(state.volume.name)
+                    if one.node == self._node
+                ]
                 keys = {one.key for one in own}
                 for record in (*sorted({image for one in own for image in one.images}), state.volume.name):
-                    await tools.editor.change(record, lambda entries: without(entries, keys))
+                    await self._stores.editor.change(record, lambda entries: without(entries, keys))
             case _:
-                await tools.local().drop(state.volume, why=_WHY, force=True)
+                await self._local().drop(state.volume, why=_WHY, force=True)
         return True
 
     async def _report(self, state: VolumeCleanup, step: CleanupStep) -> None:
         reason, words = _WORDS[step]
         claim = f"{state.claim_namespace}/{state.claim_name}"
         message = f"Node {self._node} {words.format(volume=state.volume.name, claim=claim)}"
-        await self._tools.events.of_object(state.cluster, reason=reason, message=message)
+        await self._stores.events.of_object(state.cluster, reason=reason, message=message)
 
     async def _report_blocked(self, state: VolumeCleanup, error: KubeletxError) -> None:
         message = f"Node {self._node} cannot remove volume {state.volume.name} yet, and tries again: {error}"
-        await self._tools.events.of_object(state.cluster, reason=BLOCKED, message=message)
+        await self._stores.events.of_object(state.cluster, reason=BLOCKED, message=message)
 
     async def _save(self, without: str = "") -> None:
         """Write the journal. `without`: name of a volume that is done."""
         async with self._saving:
-            await self._tools.journal.save([one for name, one in self._work.items() if name != without])
+            await self._journal.save([one for name, one in self._work.items() if name != without])

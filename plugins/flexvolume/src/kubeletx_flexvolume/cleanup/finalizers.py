@@ -1,6 +1,6 @@
 """`FinalizerKeeper`: keeps deleted storage clusters until no attachment record names them.
 
-the agent that scans adds the finalizer to each storage cluster that a record names, and removes
+The agent that scans adds the finalizer to each storage cluster that a record names, and removes
 it when no record names the cluster any more. So a deleted cluster stays visible, with its deletion timestamp, until the
 volumes of it are off all nodes, also for a node whose agent is down at that time.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from kubeletx.api import BoundedThreadPool, Internal, Unavailable, WhenFull
+from kubeletx.api import Blocking, Internal, Unavailable
 
 from ..files import replace_file
 from .sequence import VolumeCleanup
@@ -25,19 +25,16 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class CleanupJournal:
-    """Reads and writes the file, on a thread of its own."""
+    """Reads and writes the file. `path`: in a directory that only root can write, and that must exist."""
 
-    def __init__(self, path: Path) -> None:
-        """`path`: in a directory that only root can write; the directory must exist."""
+    def __init__(self, path: Path, blocking: Blocking) -> None:
         self._path = path
-        self._pool = BoundedThreadPool(
-            "journal of clean-ups", threads=1, when_full=WhenFull.WAIT, owner="file"
-        )
+        self._blocking = blocking
 
     async def load(self) -> tuple[VolumeCleanup, ...]:
         """Return the unfinished clean-ups; none if there is no file. Raises Internal if it cannot be read."""
         try:
-            data = await self._pool.run(self._path.read_bytes)
+            data = await self._blocking(self._path.read_bytes)
             return msgspec.json.decode(data, type=_Content).volumes
         except FileNotFoundError:
             return ()
@@ -53,10 +50,6 @@ class CleanupJournal:
         """Write the unfinished clean-ups; they are on disk when it returns. Raises Unavailable."""
         data = msgspec.json.encode(_Content(tuple(volumes)))
         try:
-            await self._pool.run(replace_file, self._path, data)
+            await self._blocking(replace_file, self._path, data)
         except OSError as error:
             raise Unavailable(f"{self._path} cannot be written: {error.strerror or error}") from error
-
-    def close(self) -> None:
-        """End the thread."""
-        self._pool.close()

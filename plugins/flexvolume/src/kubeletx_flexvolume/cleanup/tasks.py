@@ -1,81 +1,72 @@
-"""`make_cleanup`: the clean-up of deleted storage clusters, as parts of `agent.background`."""
+"""`make_cleanup`: the clean-up of deleted storage clusters, as the agent runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kubeletx.api import Clock
+from kubeletx.api import Blocking
 
-from ..attachments.editing import RecordEditor
-from ..attachments.local import LocalVolumes
+from ..attachments.loops import Work
+from ..attachments.node import LocalVolumes
 from ..attachments.stores import Stores
 from ..values import StorageVolume
 
+if TYPE_CHECKING:
+    from kubeletx.kube.client import KubeClient
+
 JOURNAL: Final = "cleanup.json"
 
-Work = Callable[[], Awaitable[None]]
+
+async def _nothing() -> None:
+    return
 
 
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
-    """Clean-up on one node. `refuses`: returns why a volume must not be mounted; empty if it may.
+    """Clean-up on one node; the defaults are those of an agent without a cluster.
 
-    `load`: call it before anything is mounted. `tasks`: of every agent. `leading`: of the agent that scans.
+    `refuses`: returns why a volume must not be mounted; empty if it may. `load`: call it before anything is mounted.
+    `tasks`: of every agent. `leading`: of the agent that scans.
     """
 
-    refuses: Callable[[StorageVolume], str]
-    load: Work
-    tasks: tuple[tuple[str, Work], ...]
-    leading: tuple[Work, ...]
-    close: Callable[[], None]
-
-
-def no_cleanup() -> Cleanup:
-    """Make the clean-up of an agent without a cluster, which does nothing."""
-
-    async def load() -> None:
-        return
-
-    return Cleanup(refuses=lambda _: "", load=load, tasks=(), leading=(), close=lambda: None)
+    refuses: Callable[[StorageVolume], str] = lambda _: ""
+    load: Work = _nothing
+    tasks: tuple[tuple[str, Work], ...] = ()
+    leading: tuple[Work, ...] = ()
 
 
 def make_cleanup(
+    client: KubeClient,
     node: str,
     stores: Stores,
     *,
-    editor: RecordEditor,
     local: Callable[[], LocalVolumes],
     resources: Sequence[str],
     state: Path,
-    clock: Clock,
+    blocking: Blocking,
 ) -> Cleanup:
-    """Make the clean-up of a node. `resources`: GROUP/VERSION/PLURAL of storage clusters. Raises InvalidConfig."""
-    if stores.client is None:
-        return no_cleanup()
+    """Make the clean-up of a node of a cluster. `resources`: GROUP/VERSION/PLURAL of storage clusters. Raises InvalidConfig."""
     from ..attachments.definitions import cluster_resource
-    from .cleaner import CleanerTools, ClusterCleaner
+    from .cleaner import ClusterCleaner
     from .clusters import ClusterWatch
     from .finalizers import FinalizerKeeper
     from .journal import CleanupJournal
     from .objects import VolumeObjects
 
-    journal = CleanupJournal(state / JOURNAL)
-    tools = CleanerTools(
+    cleaner = ClusterCleaner(
+        node,
+        stores,
         local=local,
-        editor=editor,
-        objects=VolumeObjects(stores.client),
-        events=stores.events,
-        journal=journal,
-        clock=clock,
+        objects=VolumeObjects(client),
+        journal=CleanupJournal(state / JOURNAL, blocking),
     )
-    cleaner = ClusterCleaner(node, tools)
     watch = ClusterWatch(
-        stores.client, [cluster_resource(one) for one in resources], clock, cleaner.on_cluster
+        client, [cluster_resource(one) for one in resources], stores.clock, cleaner.on_cluster
     )
-    keeper = FinalizerKeeper(stores.client, watch, stores.attachments, stores.events, clock)
+    keeper = FinalizerKeeper(client, watch, stores.attachments, stores.events, stores.clock)
 
     def refuses(volume: StorageVolume) -> str:
         if volume.cluster and not watch.is_synced:
@@ -87,5 +78,4 @@ def make_cleanup(
         load=cleaner.load,
         tasks=(("storage clusters", watch.run), ("clean-up of storage clusters", cleaner.run)),
         leading=(keeper.run,),
-        close=journal.close,
     )
