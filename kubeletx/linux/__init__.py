@@ -1,6 +1,15 @@
-"""Public: the parts of Linux that the agent and its plugins share. One module a subject; import the module.
+"""Public: the parts of Linux that the agent and its plugins share. Import the module of the subject.
 
-files        atomic, durable replacement of small files; `JsonFiles` (json_files) keeps values in such files
+boot         boot ID of the running kernel
+files        atomic, durable replacement of small files; private directories
+inotify      changes in directories
+json_files   `JsonFiles`: values in files that survive a crash, damage and other versions of the program
+libc         system calls that Python lacks
+locks        file locks, and who holds them
+mounts       mount tables
+notify       messages to the service manager
+programs     the one way to run a program: deadline, process group, bounded output
+redaction    secrets in the text of programs
 
 This package imports only `kubeletx.api`. A module that nothing uses is never imported.
 """

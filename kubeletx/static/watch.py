@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from kubeletx.node.inotify import GONE, IN_CREATE, IN_MOVE_SELF, LOST, Inotify, InotifyEvent
+from kubeletx.linux.inotify import GONE, IN_CREATE, IN_MOVE_SELF, LOST, Inotify, InotifyEvent
 
 log = structlog.get_logger(__name__)
 

@@ -27,9 +27,9 @@ import structlog
 
 from kubeletx.api import Unavailable
 from kubeletx.api.names import Event
+from kubeletx.linux.mounts import find_mount
 
 from .files.safe_paths import make_private
-from .mountinfo import find_mount
 from .mounting import HELPER_SECONDS, Mounter
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ def mount_device(
         real = os.path.realpath(device)
         others = [one for one in mounter.mounts() if os.path.realpath(one.source) == real]
         # the kernel has one mode for all mounts of a device; the container's own mount is read-only in any case
-        with_ro = read_only and not any("rw" in one.super_options.split(",") for one in others)
+        with_ro = read_only and not any("rw" in one.super_options for one in others)
         found = _file_system(device)
         if not found:
             found = fs_type or DEFAULT_FS_TYPE

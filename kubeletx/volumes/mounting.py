@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from kubeletx.api import KubeletxError, PermissionDenied, Unavailable
 from kubeletx.api.names import Event
+from kubeletx.linux.mounts import MountPoint, read_mounts
 
 from .files.ownership import group_mode
-from .mountinfo import MountPoint, read_mountinfo
 
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
@@ -109,7 +109,7 @@ class LinuxMounter:
             raise OSError(number, os.strerror(number), str(target))
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
-        return read_mountinfo(below)
+        return read_mounts(below)
 
 
 def mount_tmpfs(mounter: Mounter, target: Path, *, size_bytes: int = 0, group: int | None = None) -> None:
@@ -141,7 +141,7 @@ def ensure_shared(mounter: Mounter, directory: Path) -> None:
         key=lambda one: (len(one.target), one.id),
         default=None,
     )
-    if holder is not None and holder.shared:
+    if holder is not None and holder.is_shared:
         return
     if holder is None or holder.target != str(real):
         mounter.mount(str(real), real, flags=MS_BIND | MS_REC)

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from kubeletx.api import InvalidPod, PermissionDenied
+from kubeletx.linux.mounts import find_mount
 
 from . import layout
 from .files.safe_paths import make_directories_beneath, make_private, open_beneath, remove_tree
-from .mountinfo import find_mount
 from .mounting import MS_BIND, Mounter, mount_error
 from .prepared import PreparedVolume
 

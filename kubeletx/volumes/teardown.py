@@ -15,10 +15,10 @@ import msgspec
 
 from kubeletx.api import PodUid, Unavailable
 from kubeletx.api.names import Event
+from kubeletx.linux.mounts import mounts_below
 
 from . import layout
 from .files.safe_paths import remove_tree
-from .mountinfo import mounts_below
 from .mounting import Mounter, mount_error
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from kubeletx.api import InvalidPod, PodUid, names
 from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.linux.mounts import find_mount, mounts_below, read_mounts
 from kubeletx.node.cgroups.usage import parse_net_dev
 from kubeletx.pods.specs.dns import parse_resolv_conf
-from kubeletx.volumes import mountinfo
 from kubeletx.volumes.mounting import LinuxMounter
 from tests.unit.pods.environment_model import with_container
 from tests.unit.volumes.volume_doubles import FakeMounter, make_pod, make_preparer
@@ -20,36 +20,6 @@ from tests.unit.volumes.volume_doubles import FakeMounter, make_pod, make_prepar
 SEPARATORS = ("\u2028", "\u2029", "\x85", "\f", "\v", "\r", "\x1c", "\x1d", "\x1e")
 ODD = [f"a{one}b" for one in SEPARATORS] + ["a\nb", "a\tb", "a b", "a\\b", "a\\012b", "a\x01b", "\u2028"]
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
-
-
-def line(number: int, target: str) -> str:
-    return f"{number} 1 8:1 / {mountinfo._escape(target)} rw,relatime shared:5 - ext4 /dev/sda1 rw"
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_a_mount_point_may_have_any_name(name, tmp_path, monkeypatch):
-    table = tmp_path / "mountinfo"
-    table.write_bytes(
-        "".join(f"{line(n, target)}\n" for n, target in enumerate(("/v", f"/v/{name}", "/w"))).encode()
-    )
-    monkeypatch.setattr(mountinfo, "MOUNTINFO", table)
-    assert [one.target for one in mountinfo.read_mountinfo()] == ["/v", f"/v/{name}", "/w"]
-    assert [one.target for one in mountinfo.read_mountinfo(Path("/v"))] == ["/v", f"/v/{name}"]
-    assert [one.target for one in mountinfo.read_mountinfo(Path(f"/v/{name}"))] == [f"/v/{name}"]
-
-
-def test_a_name_that_is_no_utf_8_is_found_again(tmp_path, monkeypatch):
-    table = tmp_path / "mountinfo"
-    table.write_bytes(line(1, "/v/X").encode().replace(b"X", b"\xff\xe2\x80"))
-    monkeypatch.setattr(mountinfo, "MOUNTINFO", table)
-    (mount,) = mountinfo.read_mountinfo(Path(os.fsdecode(b"/v/\xff\xe2\x80")))
-    assert os.fsencode(mount.target) == b"/v/\xff\xe2\x80"
-
-
-def test_a_line_that_cannot_be_read_hides_no_other():
-    """A file system writes its own options, and an old one may not escape them."""
-    text = f"{line(1, '/v')} opt\nion=x\n\nno mount at all\n7 1 8:1 / /w rw\n{line(2, '/x')}\n"
-    assert [one.target for one in mountinfo.parse_mountinfo(text)] == ["/v", "/x"]
 
 
 @ROOT
@@ -70,11 +40,11 @@ async def test_pods_with_odd_sub_paths_start_and_end_and_disturb_no_other(tmp_pa
             pod, container, prepared, attempt=0, environment={}, hosts_text=None, recursive_read_only=False
         )
         assert len(found.mounts) == len(ODD) + 1
-        assert mountinfo.find_mount(mountinfo.read_mountinfo(), Path(found.mounts[0].source)) is not None
+        assert find_mount(read_mounts(), Path(found.mounts[0].source)) is not None
         (await preparer.prepare(pod))
     finally:
         await preparer.release(PodUid(pod.uid))
-    assert not mountinfo.mounts_below(mountinfo.read_mountinfo(), tmp_path)
+    assert not mounts_below(read_mounts(), tmp_path)
     assert not (tmp_path / "pods" / pod.uid / "volumes").exists()
 
 

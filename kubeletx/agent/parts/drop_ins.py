@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from kubeletx.node.inotify import Inotify
+from kubeletx.linux.inotify import Inotify
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 log = structlog.get_logger(__name__)

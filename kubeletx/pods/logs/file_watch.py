@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kubeletx.node.inotify import (
+from kubeletx.linux.inotify import (
     IN_ATTRIB,
     IN_CREATE,
     IN_DELETE,

@@ -17,8 +17,8 @@ from kubeletx.api import (
     VolumeRequest,
 )
 from kubeletx.api.names import Event
+from kubeletx.linux.mounts import find_mount
 
-from ..mountinfo import find_mount
 from ..mounting import Mounter
 
 NAME: Final = "nfs"

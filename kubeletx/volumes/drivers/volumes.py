@@ -41,12 +41,12 @@ from kubeletx.api import (
     VolumeStats,
 )
 from kubeletx.api.names import Event
+from kubeletx.linux.mounts import find_mount
 
 from ..files.ownership import set_group
 from ..files.safe_paths import make_private
 from ..kinds.table import mount_text
 from ..layout import journal_path
-from ..mountinfo import find_mount
 from ..mounting import Mounter, mount_error
 from ..operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_name
 from .journal import (

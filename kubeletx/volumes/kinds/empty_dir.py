@@ -14,11 +14,11 @@ from typing import Final
 from kubeletx.kube.requests import enforceable_limits
 from kubeletx.kube.text.quantity import to_bytes
 from kubeletx.kube.types.core import EmptyDirVolumeSource, Pod
+from kubeletx.linux.mounts import find_mount
 
 from .. import layout
 from ..files.ownership import group_mode
 from ..files.safe_paths import make_private
-from ..mountinfo import find_mount
 from ..mounting import mount_tmpfs
 from ..prepared import PreparedVolume, SetUp, VolumeError
 

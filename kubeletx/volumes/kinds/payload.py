@@ -23,11 +23,11 @@ from kubeletx.kube.types.core import (
     SecretVolumeSource,
     ServiceAccountTokenProjection,
 )
+from kubeletx.linux.mounts import find_mount
 
 from .. import layout
 from ..cluster_objects import Unread, read
 from ..files.atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
-from ..mountinfo import find_mount
 from ..mounting import mount_tmpfs
 from ..pod_fields import all_containers, containers_by_name, field_text, resource_text
 from ..prepared import PreparedVolume, SetUp, VolumeError

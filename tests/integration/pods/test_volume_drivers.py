@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.volumes.mountinfo import MountPoint, mounts_below, read_mountinfo
+from kubeletx.linux.mounts import MountPoint, mounts_below, read_mounts
 from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, pod_manifest, put_manifest
 from tests.integration.support.bench import Bench
 from tests.integration.support.survival import life, until
@@ -33,7 +33,7 @@ def parts(volume: dict[str, Any] = VOLUME, *mounts: dict[str, Any], **spec: Any)
 
 def driver_mounts(agent: PrivateAgent) -> tuple[MountPoint, ...]:
     """File systems that the driver has mounted for pods of the agent, without bind mounts of subPath."""
-    found = mounts_below(read_mountinfo(), agent.root_dir / "pods")
+    found = mounts_below(read_mounts(), agent.root_dir / "pods")
     return tuple(one for one in found if "example.com~ramdisk" in one.target)
 
 
@@ -44,7 +44,7 @@ def place(agent: PrivateAgent, pod: Pod) -> Path:
 
 def left(agent: PrivateAgent) -> list[str]:
     """Mounts and directories of pods that are left."""
-    mounts = [one.target for one in mounts_below(read_mountinfo(), agent.root_dir / "pods")]
+    mounts = [one.target for one in mounts_below(read_mounts(), agent.root_dir / "pods")]
     return [*mounts, *(str(path) for path in (agent.root_dir / "pods").iterdir())]
 
 

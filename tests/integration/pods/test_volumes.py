@@ -16,6 +16,7 @@ import pytest
 
 from kubeletx.api import ObjectData, PermissionDenied, PodUid, Unavailable
 from kubeletx.kube.types.core import Pod
+from kubeletx.linux.mounts import find_mount, mounts_below, read_mounts
 from kubeletx.volumes import (
     ContainerMounts,
     FieldContext,
@@ -26,7 +27,6 @@ from kubeletx.volumes import (
 )
 from kubeletx.volumes.disk_usage import measure
 from kubeletx.volumes.files.safe_paths import remove_tree
-from kubeletx.volumes.mountinfo import find_mount, mounts_below, read_mountinfo
 from kubeletx.volumes.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount_tmpfs
 
 UID = PodUid("u1")
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     """A root directory below which nothing stays mounted."""
     yield tmp_path / "root"
     mounter = LinuxMounter()
-    for mount in reversed(mounts_below(read_mountinfo(), tmp_path)):
+    for mount in reversed(mounts_below(read_mounts(), tmp_path)):
         mounter.unmount(Path(mount.target))
 
 
@@ -66,25 +66,25 @@ async def test_memory_is_limited_and_shared_by_all_preparations(preparer):
     source = Path((await preparer.prepare(pod)).volumes["m"].source)
     (source / "file").write_bytes(b"x" * 500_000)
     await preparer.prepare(pod)
-    assert len(mounts_below(read_mountinfo(), source)) == 1
+    assert len(mounts_below(read_mounts(), source)) == 1
     found = source.stat()
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o3777, 4242)
     with pytest.raises(OSError, match="No space left"):
         (source / "big").write_bytes(b"x" * 2_000_000)
     assert measure(source).bytes <= 1 << 20
-    mount = find_mount(read_mountinfo(), source)
+    mount = find_mount(read_mounts(), source)
     assert mount is not None
-    assert mount.fstype == "tmpfs"
+    assert mount.fs_type == "tmpfs"
 
 
 async def test_release_leaves_nothing_behind(preparer, root):
     pod = make_pod([MEMORY, PLAIN], [{"name": "m", "mountPath": "/m", "subPath": "a"}])
     prepared = await preparer.prepare(pod)
     await mounts_of(preparer, pod, prepared)
-    assert len(mounts_below(read_mountinfo(), root)) == 2
+    assert len(mounts_below(read_mounts(), root)) == 2
     await preparer.release(UID)
     await preparer.remove_directory(UID)
-    assert mounts_below(read_mountinfo(), root) == ()
+    assert mounts_below(read_mounts(), root) == ()
     assert list((root / "pods").iterdir()) == []
 
 
@@ -141,13 +141,13 @@ def test_a_mount_point_stops_a_removal_before_anything_in_it_is_touched(root, tm
 def find_target(host: Path) -> Path:
     """Where `host` is mounted now: removal may have moved the directory around the mount."""
     wanted = root_of(host)
-    ours = [one for one in read_mountinfo() if one.root == wanted]
+    ours = [one for one in read_mounts() if one.root == wanted]
     return Path(ours[-1].target)
 
 
 def root_of(path: Path) -> str:
     """What mountinfo will name as the root of a bind mount of `path`: its place in its own file system."""
-    mounts = [one for one in read_mountinfo() if path.is_relative_to(one.target)]
+    mounts = [one for one in read_mounts() if path.is_relative_to(one.target)]
     holder = max(mounts, key=lambda one: (len(Path(one.target).parts), one.id))
     return str(Path(holder.root) / path.relative_to(holder.target))
 
@@ -161,7 +161,7 @@ async def test_a_link_made_by_a_container_does_not_open_the_node(preparer, root,
     (Path(prepared.volumes["e"].source) / "link").symlink_to(target)
     with pytest.raises(PermissionDenied, match="leads out of volume"):
         await mounts_of(preparer, pod, prepared)
-    assert mounts_below(read_mountinfo(), root) == ()
+    assert mounts_below(read_mounts(), root) == ()
 
 
 async def test_a_link_inside_the_volume_is_followed(preparer):
@@ -211,7 +211,7 @@ async def test_a_container_that_swaps_links_all_the_time_never_wins(preparer, ro
                 mount = (await mounts_of(preparer, pod, prepared)).mounts[0]
             except (PermissionDenied, Unavailable):
                 continue
-            found = find_mount(read_mountinfo(), Path(mount.source))
+            found = find_mount(read_mounts(), Path(mount.source))
             assert found is not None
             assert found.root.startswith(inside)
     finally:
@@ -233,13 +233,13 @@ async def test_a_second_attempt_uses_the_same_mount(preparer, root):
     prepared = await preparer.prepare(pod)
     for _ in range(3):
         await mounts_of(preparer, pod, prepared)
-    assert len(mounts_below(read_mountinfo(), root)) == 1
+    assert len(mounts_below(read_mounts(), root)) == 1
     volume = Path(prepared.volumes["e"].source)
     (volume / "dir").rmdir()
     (volume / "dir").write_text("now a file")
     mount = (await mounts_of(preparer, pod, prepared)).mounts[0]
     assert Path(mount.source).read_text() == "now a file"
-    assert len(mounts_below(read_mountinfo(), root)) == 1
+    assert len(mounts_below(read_mounts(), root)) == 1
 
 
 def test_mounts_below_a_shared_directory_propagate(root):
@@ -251,10 +251,10 @@ def test_mounts_below_a_shared_directory_propagate(root):
     mounter.mount("none", root, flags=MS_PRIVATE | MS_REC)
     for _ in range(2):
         ensure_shared(mounter, source)
-    assert len(mounts_below(read_mountinfo(), source)) == 1
+    assert len(mounts_below(read_mounts(), source)) == 1
     mounter.mount(str(source), copy, flags=MS_BIND | MS_REC)
     mount_tmpfs(mounter, source / "inner", size_bytes=1 << 20)
-    assert find_mount(read_mountinfo(), copy / "inner") is not None
+    assert find_mount(read_mounts(), copy / "inner") is not None
 
 
 async def test_secrets_stay_in_memory(root):
@@ -275,9 +275,9 @@ async def test_secrets_stay_in_memory(root):
     pod = make_pod([{"name": "s", "secret": {"secretName": "s"}}], securityContext={"fsGroup": 4242})
     cluster: Any = Cluster()
     source = Path((await preparer.prepare(pod, cluster)).volumes["s"].source)
-    mount = find_mount(read_mountinfo(), source)
+    mount = find_mount(read_mounts(), source)
     assert mount is not None
-    assert mount.fstype == "tmpfs"
+    assert mount.fs_type == "tmpfs"
     found = (source / "key").stat()
     assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (4242, 0o644)
     await preparer.release(UID)
@@ -304,9 +304,9 @@ def test_huge_pages_are_mounted_where_the_kernel_has_them(root):
             asyncio.run(preparer.prepare(pod))
         return
     source = Path(asyncio.run(preparer.prepare(pod)).volumes["h"].source)
-    mount = find_mount(read_mountinfo(), source)
+    mount = find_mount(read_mounts(), source)
     assert mount is not None
-    assert mount.fstype == "hugetlbfs"
+    assert mount.fs_type == "hugetlbfs"
 
 
 def test_this_kernel_resolves_names_itself():

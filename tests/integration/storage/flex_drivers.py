@@ -16,8 +16,8 @@ from kubeletx_flexvolume.host.journal import read_entries
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import VolumeRequest
+from kubeletx.linux.mounts import mounts_below, read_mounts
 from kubeletx.testing import FakeVolumeHost, volume_request
-from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
 
 MIB = 1 << 20
 TMPFS, LOOP, SECRET = "example.com/tmpfs", "example.com/loop", "example.com/secret"
@@ -129,7 +129,7 @@ class StorageNode:
         return found
 
     def mounts(self) -> list[str]:
-        return [one.target for one in mounts_below(read_mountinfo(), self.directory)]
+        return [one.target for one in mounts_below(read_mounts(), self.directory)]
 
     def journal(self) -> list[str]:
         return [one.volume for one in read_entries(self.host.state_directory / "volumes").values()]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
+from kubeletx.linux.mounts import mounts_below, read_mounts
 from kubeletx_testing.lab import PrivateAgent
 from tests.integration.storage.flex_drivers import TMPFS_SCRIPT
 from tests.integration.support.bench import Bench
@@ -79,7 +79,7 @@ def volumes(agent: PrivateAgent) -> dict[str, dict[str, Any]]:
 
 def left(agent: PrivateAgent) -> list[str]:
     """Mounts and directories of pods."""
-    mounts = [one.target for one in mounts_below(read_mountinfo(), agent.root_dir / "pods")]
+    mounts = [one.target for one in mounts_below(read_mounts(), agent.root_dir / "pods")]
     return [*mounts, *(str(path) for path in (agent.root_dir / "pods").iterdir())]
 
 

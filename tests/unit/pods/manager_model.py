@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from kubeletx.api import ClusterObjects, Endpoint, Host, IdMapping, PodUid, RuntimeName
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.counters import Counters
 from kubeletx.pods.dependencies import PodDependencies
@@ -42,7 +43,6 @@ from kubeletx.runtimes.registry import FleetConfig, RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
 from kubeletx.volumes import VolumePreparer
-from kubeletx.volumes.mountinfo import MountPoint
 from kubeletx_testing.waiting import let_others_work
 
 T = TypeVar("T")

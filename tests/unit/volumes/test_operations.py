@@ -15,9 +15,9 @@ from kubeletx.kube.types.volumes import (
     HostPathVolumeSource,
     PersistentVolumeClaimVolumeSource,
 )
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.cluster_objects import ObjectSet
-from kubeletx.volumes.mountinfo import MountPoint
 from kubeletx.volumes.operations import plugin_name, plugin_of
 from kubeletx.volumes.pod_fields import FieldContext
 

@@ -12,8 +12,8 @@ import msgspec
 
 from kubeletx.api import ClusterService, ClusterVolume, ObjectData, ObjectUser, PodUid, TokenParameters
 from kubeletx.kube.types.core import Pod
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.volumes import FieldContext, VolumePreparer
-from kubeletx.volumes.mountinfo import MountPoint
 
 T = TypeVar("T")
 
@@ -41,12 +41,9 @@ class FakeMounter:
             MountPoint(
                 id=len(self.table),
                 target=str(target),
-                root="/",
-                fstype=fstype,
+                fs_type=fstype,
                 source=source,
-                options="rw",
-                super_options=data,
-                shared=False,
+                super_options=tuple(data.split(",")),
             )
         )
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from kubeletx.api import ReadyVolume, SourceKind, VolumeDriver, VolumePod, VolumeRequest
-from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
+from kubeletx.linux.mounts import mounts_below, read_mounts
 from kubeletx.volumes.mounting import LinuxMounter
 
 from ...specs import volume_request as make_volume_request
@@ -178,7 +178,7 @@ class Volumes:
     def left_of(self, request: VolumeRequest) -> list[str]:
         """Return what is left at the target of a released volume. Blocks."""
         target = Path(request.target)
-        left = [f"a mount on {one.target}" for one in mounts_below(read_mountinfo(), target)]
+        left = [f"a mount on {one.target}" for one in mounts_below(read_mounts(), target)]
         if left:
             return left
         if target.is_dir():
@@ -242,6 +242,6 @@ async def read(path: Path) -> str | None:
 
 def unmount_all(directory: Path) -> None:
     """Unmount all mounts in the directory, the last one first; mounts in use are left. Blocks."""
-    for mount in reversed(mounts_below(read_mountinfo(), directory)):
+    for mount in reversed(mounts_below(read_mounts(), directory)):
         with contextlib.suppress(OSError):
             LinuxMounter().unmount(Path(mount.target))

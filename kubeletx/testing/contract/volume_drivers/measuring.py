@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kubeletx.api import Unsupported, VolumeDriver, VolumeRequest, VolumeStats
-from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
+from kubeletx.linux.mounts import mounts_below, read_mounts
 
 from ..failures import about
 from ..shared import NewObject, answer_of
@@ -80,7 +80,7 @@ class MeasuringContract(VolumeDriverBase):
 def traces(directory: Path) -> set[str]:
     """Return names of files below the directory, mounts and threads, each in words."""
     files = {f"file {path}" for path in directory.rglob("*")}
-    mounts = {f"mount {one.target}" for one in mounts_below(read_mountinfo(), directory)}
+    mounts = {f"mount {one.target}" for one in mounts_below(read_mounts(), directory)}
     return files | mounts | {f"thread {one.name}" for one in threading.enumerate()}
 
 

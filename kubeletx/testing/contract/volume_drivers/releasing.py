@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from kubeletx.api import KubeletxError, Unavailable, VolumeDriver, VolumeRequest
-from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
+from kubeletx.linux.mounts import mounts_below, read_mounts
 
 from ..calls import plugin_of
 from ..failures import about
@@ -27,7 +27,7 @@ class ReleasingContract(VolumeDriverBase):
         driver, request = await volumes.open(), volumes.request()
         await write(await volumes.prepare(driver, request), "one")
         await volumes.release(driver, request)
-        left = await asyncio.to_thread(lambda: mounts_below(read_mountinfo(), volumes.directory))
+        left = await asyncio.to_thread(lambda: mounts_below(read_mounts(), volumes.directory))
         assert not left, f"after the release of the only volume there is still a mount on {left[0].target}"
 
     @about("release")

@@ -6,7 +6,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
+from kubeletx.linux.mounts import mounts_below, read_mounts
 
 from .process import run
 from .tools import get_tool
@@ -20,7 +20,7 @@ def list_mounts(base_dir: Path) -> list[str]:
 
     Of several at the same depth, the latest comes first.
     """
-    points = [mount.target for mount in mounts_below(read_mountinfo(base_dir), base_dir)]
+    points = [mount.target for mount in mounts_below(read_mounts(base_dir), base_dir)]
     points.reverse()
     return sorted(points, key=lambda point: -point.count("/"))
 

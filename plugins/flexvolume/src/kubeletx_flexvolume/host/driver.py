@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 
 from kubeletx.api.names import Event
+from kubeletx.linux.redaction import Redactor
 
 from ..errors import BadAnswer, CallUnclear, DriverFailed, start_error
 from .call_slots import CallSlots
 from .discovery import FoundDriver
 from .processes import Processes
-from .redaction import Redactor
 from .reply import BadReply, DriverCapabilities, DriverReply, ReplyStatus, quoted, read_reply
 
 log = structlog.get_logger(__name__)

@@ -1,6 +1,6 @@
 """Linux inotify for asyncio: reports the names that change in a directory.
 
-Python's standard library has no inotify, so the system calls are made through ctypes; docs/decisions/0007 says why no
+Python's standard library has no inotify, so the system calls are made through `libc`; docs/decisions/0007 says why no
 library is used. Each `Inotify` has its own kernel queue. Whenever the queue is readable, the event loop reads its
 events and passes them to a callback. If the queue overflows, the callback gets an event with `is_overflow`: anything
 may have changed. Source: inotify(7).
@@ -9,11 +9,13 @@ may have changed. Source: inotify(7).
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
+
+from .libc import call
 
 IN_MODIFY: Final = 0x2
 IN_ATTRIB: Final = 0x4
@@ -66,9 +68,8 @@ class Inotify:
 
         Raises OSError if the kernel's limit of queues is reached.
         """
-        self._libc = ctypes.CDLL(None, use_errno=True)
         self._on_events = on_events
-        self._fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._fd = call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self._read)
 
@@ -77,11 +78,12 @@ class Inotify:
 
         Raises OSError: FileNotFoundError or NotADirectoryError if there is no such directory.
         """
-        return self._checked(self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask), path)
+        return call("inotify_add_watch", self._fd, os.fsencode(path), mask, path=path)
 
     def unwatch(self, watch: int) -> None:
         """End the watch with the number `watch`; succeeds if it has ended already."""
-        self._libc.inotify_rm_watch(self._fd, watch)
+        with suppress(OSError):  # EINVAL: the kernel ended it with the directory
+            call("inotify_rm_watch", self._fd, watch)
 
     def close(self) -> None:
         """Close the queue and end all its watches; idempotent."""
@@ -96,12 +98,6 @@ class Inotify:
         except BlockingIOError:  # an earlier read took these events
             return
         self._on_events(_parse(data))
-
-    def _checked(self, result: int, path: str = "inotify") -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-        return result
 
 
 def _parse(data: bytes) -> list[InotifyEvent]:

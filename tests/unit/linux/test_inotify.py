@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.node.inotify import (
+from kubeletx.linux.inotify import (
     IN_CLOSE_WRITE,
     IN_DELETE_SELF,
     IN_IGNORED,

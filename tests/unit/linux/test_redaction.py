@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_flexvolume.host.redaction import Redactor
+
+from kubeletx.linux.redaction import Redactor
 
 secrets = st.text(min_size=1, max_size=40).filter(lambda text: bool(text.strip()))
 words = st.text(max_size=10)
