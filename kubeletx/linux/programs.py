@@ -82,7 +82,7 @@ class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What it printed, as one shortened line: errors, or else the output."""
+        """Its errors, or else its output, as one shortened line."""
         words = (self.stderr.strip() or self.stdout).decode(errors="replace").split()
         return " ".join(words)[:_LONGEST_TEXT]
 
