@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.testing.cri_model import CriModel, Refusal
+from kubeletx_testing.cri_model import CriModel, Refusal
 
 from .mutators import TEXTS
 from .servers import HOSTILE, Servers, seeded, until

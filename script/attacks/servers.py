@@ -22,8 +22,8 @@ from google.protobuf.message import Message
 from kubeletx.cri.containerd import SERVER, SUBSCRIBE
 from kubeletx.cri.methods import Method
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.testing.cri_model import CriModel, Refusal
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_model import CriModel, Refusal
+from kubeletx_testing.cri_server import FakeCriServer
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeletx.api import Endpoint, Host, RuntimeEvent, hookimpl
 from kubeletx.testing import FakeRuntime
-from kubeletx.testing.bad_plugins.floods_events import unknown_events
+from kubeletx_testing.bad_plugins.floods_events import unknown_events
 
 EVENTS_PER_SECOND = 950
 _PAUSE_SECONDS = 0.001

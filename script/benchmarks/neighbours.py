@@ -26,7 +26,7 @@ TURN: Final = 3
 ROUNDS: Final = 2
 """Factor of the number of starts: beside a neighbour, on two processors, they differ more than alone."""
 ISOLATIONS: Final = ("none", "process")
-BAD: Final = "kubeletx.testing.bad_plugins"
+BAD: Final = "kubeletx_testing.bad_plugins"
 PLUGINS: Final = {
     "floods-events": f"{BAD}.floods_events",
     "steady-flood": "script.benchmarks.neighbour_plugin",

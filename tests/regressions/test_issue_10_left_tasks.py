@@ -13,7 +13,7 @@ import pytest_asyncio
 from kubeletx.api import Conflict, Internal, PodUid, SandboxId, UnitId
 from kubeletx.cri import ContainerdRuntime, CriRuntime
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 from tests.unit.pods.manager_model import Node, a_pod
 
 UNKNOWN = grpc.StatusCode.UNKNOWN

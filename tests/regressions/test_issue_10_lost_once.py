@@ -17,8 +17,8 @@ from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Node
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.names_sink import NamesSink
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
+from kubeletx_testing.names_sink import NamesSink
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.apiserver.api_connections import connections
 

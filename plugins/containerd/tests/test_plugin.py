@@ -17,7 +17,7 @@ from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsEvents
 from kubeletx.cri import ContainerdEvents, ContainerdRuntime
 from kubeletx.cri.events import CriEvents
 from kubeletx.testing import FakeHost, endpoint
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from kubeletx_quark.plugin import make_runtime
 
 from kubeletx.api import InvalidPod, Runtime, SupportsStandby, UnitId, UnitState, Unsupported, names
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 Opened = Callable[[str], Awaitable[Runtime]]
 PAUSE = {names.STANDBY_STRATEGY: "pause"}

@@ -16,7 +16,7 @@ from kubeletx_quark.runtime import QuarkRuntime
 
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsStandby, UnitState, Unsupported
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 URL = "unix:///run/containerd/containerd.sock"
 

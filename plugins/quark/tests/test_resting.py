@@ -41,7 +41,7 @@ from kubeletx.api import (
 from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient, TaskState
 from kubeletx.cri.stubs import containerd_events_pb2 as ev
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 from kubeletx_testing.waiting import let_others_work
 
 UNIT = UnitId("u1")

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
+from kubeletx_testing.https_session import https_session
 from kubeletx_testing.waiting import until
 
 GUARD_SECONDS = 60

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
+from kubeletx_testing.https_session import https_session
 
 GUARD_SECONDS = 60
 

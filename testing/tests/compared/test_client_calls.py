@@ -14,8 +14,8 @@ from kubeletx.kube.client.statuses import patch_status
 from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.kube.types.node import Node
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.testing.names_sink import NamesSink
 from kubeletx_testing.apiserver import ApiClient
+from kubeletx_testing.names_sink import NamesSink
 from kubeletx_testing.waiting import until
 from testing.tests.compared.api_cluster import GUARD_SECONDS, NodeUnderTest, pod
 

@@ -28,7 +28,7 @@ class BadAgent:
         info = site / "bad_plugin-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-plugin\nVersion: 1.0\n")
-        module = f"kubeletx.testing.bad_plugins.{kind.replace('-', '_')}"
+        module = f"kubeletx_testing.bad_plugins.{kind.replace('-', '_')}"
         (info / "entry_points.txt").write_text(f"[kubeletx]\n{kind} = {module}\n")
         self._config = path / "config.yaml"
         document = {

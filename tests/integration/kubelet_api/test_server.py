@@ -24,8 +24,8 @@ from kubeletx.api import Channel, Internal, Session, StreamRequest
 from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing.contract.streams import echoed, read_until, saying
-from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.https_session import https_session
 from kubeletx_testing.lab.registry import free_port
 from tests.integration.support.bench import Bench, until
 from tests.integration.support.kubelet_client import KubeletClient, command

@@ -18,8 +18,8 @@ from kubeletx.streaming.remote_client import forward_over
 from kubeletx.streaming.spdy import SpdyConnection
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel
 from kubeletx.testing.contract.streams import read_until
-from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.https_session import https_session
 from kubeletx_testing.lab import Lab, put_manifest
 from kubeletx_testing.lab.machines import UP, load_machine_image
 from kubeletx_testing.lab.registry import free_port

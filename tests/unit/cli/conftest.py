@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from kubeletx.cli.main import cli
 from kubeletx.server.admin.socket import AdminServer
-from kubeletx.testing.fake_admin import FakeAdminBackend
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 T = TypeVar("T")
 NOW = datetime(2026, 1, 1, 12, 10, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from kubeletx.cri import CriClient, CriRuntime
 from kubeletx.testing import FakeClock, FakeHost, endpoint
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from kubeletx.api import RuntimeVersion
 from kubeletx.cri.backend import cgroup_parent, health_from_cri, read_backend, traits_of
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.testing.cri_model import VERBOSE_CONFIG
+from kubeletx_testing.cri_model import VERBOSE_CONFIG
 
 OLD = RuntimeVersion(name="containerd", version="1.6.20~ds1")
 NEW = RuntimeVersion(name="containerd", version="2.3.0")

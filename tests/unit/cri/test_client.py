@@ -12,7 +12,7 @@ from kubeletx.api import Internal, NotFound, TimedOut, Unavailable, Unsupported
 from kubeletx.cri import CriClient, CriStatusError, methods
 from kubeletx.cri.errors import status_of
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 from kubeletx_testing.waiting import let_others_work
 
 PATIENCE_SECONDS = 10

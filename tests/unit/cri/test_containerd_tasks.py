@@ -10,7 +10,7 @@ import pytest
 from kubeletx.api import Conflict, Internal, NotFound, Unsupported
 from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient, TaskState
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 
 @pytest.fixture

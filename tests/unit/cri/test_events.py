@@ -17,7 +17,7 @@ from kubeletx.cri.stubs import containerd_events_pb2 as ev
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.cri.stubs.containerd_types_pb2 import Envelope
 from kubeletx.testing import FakeClock
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 POD = PodUid("uid-1")
 SANDBOX = SandboxId("sandbox-1")

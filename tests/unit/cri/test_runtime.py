@@ -42,7 +42,7 @@ from kubeletx.api import (
 from kubeletx.cri import ContainerdRuntime, CriRuntime, CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
-from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.cri_server import FakeCriServer
 
 Code = grpc.StatusCode
 MakeRuntime = Callable[..., CriRuntime]

@@ -11,9 +11,9 @@ import pytest
 
 from kubeletx.api import Endpoint, EventKind, Internal, NotFound, PodUid, RuntimeEvent, Unavailable
 from kubeletx.testing import Behaviour, FakeRuntime
-from kubeletx.testing.bad_plugins.fails_at_once import FailingRuntime
-from kubeletx.testing.bad_plugins.floods_events import FloodingRuntime
-from kubeletx.testing.bad_plugins.no_effect import NoEffectRuntime
+from kubeletx_testing.bad_plugins.fails_at_once import FailingRuntime
+from kubeletx_testing.bad_plugins.floods_events import FloodingRuntime
+from kubeletx_testing.bad_plugins.no_effect import NoEffectRuntime
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")

@@ -24,7 +24,7 @@ from kubeletx.runtimes.endpoints.grammar import parse_endpoints
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.plugins.identity import PluginIdentity
 from kubeletx.testing import FakeRuntime
-from kubeletx.testing.bad_plugins import lacks_methods
+from kubeletx_testing.bad_plugins import lacks_methods
 
 from .conftest import World
 

@@ -36,9 +36,9 @@ from kubeletx.server.kubelet.route import KubeletRoute
 from kubeletx.server.metrics.figures import Figures, FiguresSource
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.testing import FakeClock
-from kubeletx.testing.fake_admin import FakeAdminBackend
-from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import CertificateAuthority, Pair
+from kubeletx_testing.https_session import https_session
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 T = TypeVar("T")
 LISTEN = Listen(address="127.0.0.1", port=0)

@@ -12,8 +12,8 @@ from kubeletx.kube.types.core import ObjectMeta, Pod
 from kubeletx.server.healthz import health_server
 from kubeletx.server.kubelet.readonly import readonly_server
 from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
-from kubeletx.testing.fake_admin import FakeAdminBackend
 from tests.unit.server.api_client import NoFigures
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 
 async def get(port: int, path: str) -> tuple[int, str]:

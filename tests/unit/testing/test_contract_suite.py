@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.testing.contract import RuntimeContract
-from kubeletx.testing.suite_fake import SuiteFakeRuntime
+from kubeletx_testing.suite_fake import SuiteFakeRuntime
 
 from .suite_model import run_file
 
@@ -45,9 +45,9 @@ FAULTS = {
 
 SUITE = """
 import pytest
-from kubeletx.testing.bad_plugins.contract_faults import {name}
+from kubeletx_testing.bad_plugins.contract_faults import {name}
 from kubeletx.testing.contract import RuntimeContract, base, changes
-from kubeletx.testing.suite_fake import suite_backend
+from kubeletx_testing.suite_fake import suite_backend
 
 base.PATIENCE_SECONDS = changes.PATIENCE_SECONDS = 2.0
 

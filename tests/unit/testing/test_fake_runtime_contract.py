@@ -6,7 +6,7 @@ import pytest
 
 from kubeletx.api import CAPABILITIES, LogMode, Runtime, Traits
 from kubeletx.testing.contract import RuntimeContract
-from kubeletx.testing.suite_fake import SuiteFakeRuntime, suite_backend
+from kubeletx_testing.suite_fake import SuiteFakeRuntime, suite_backend
 
 
 class TestFakeRuntime(RuntimeContract):

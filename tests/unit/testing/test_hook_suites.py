@@ -42,7 +42,7 @@ FIXTURE = """
 
 HEAD = """
 import pytest
-from kubeletx.testing.bad_plugins.hook_faults import {name}
+from kubeletx_testing.bad_plugins.hook_faults import {name}
 from kubeletx.testing.contract import {suite}, calls, pod_sources
 
 calls.CANCEL_SECONDS = pod_sources.PATIENCE_SECONDS = 0.5

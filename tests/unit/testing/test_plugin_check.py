@@ -107,7 +107,7 @@ def test_a_fault_is_in_the_list_at_the_end(fault: str, tmp_path: Path, types_cac
 
 PANEL_TEST = """
 import pytest
-from kubeletx.testing.bad_plugins import hook_faults
+from kubeletx_testing.bad_plugins import hook_faults
 from kubeletx.testing.contract import PanelContract
 
 class TestTea(PanelContract):
@@ -158,7 +158,7 @@ def test_an_import_that_hangs_is_ended_and_its_line_is_named(
 
 NEVER = """
 from kubeletx.api import hookimpl
-from kubeletx.testing.bad_plugins.contract_faults import MissingMethod, NeverOpens
+from kubeletx_testing.bad_plugins.contract_faults import MissingMethod, NeverOpens
 
 @hookimpl
 def kubeletx_register_runtimes(register):

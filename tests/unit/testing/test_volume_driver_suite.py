@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import VolumeDriver
-from kubeletx.testing.bad_plugins.volume_drivers.faults import PlainVolumeDriver
 from kubeletx.testing.contract import VolumeDriverContract
+from kubeletx_testing.bad_plugins.volume_drivers.faults import PlainVolumeDriver
 
 from .suite_model import run_file
 
 HEAD = """
 import pytest
-from kubeletx.testing.bad_plugins.volume_drivers import faults
+from kubeletx_testing.bad_plugins.volume_drivers import faults
 from kubeletx.testing.contract import VolumeDriverContract
 """
 

@@ -19,8 +19,8 @@ from aiohttp import web
 
 from kubeletx.api import Unavailable
 from kubeletx.streaming.takeover import TakenOver, pass_through
-from kubeletx.testing.https_session import https_session
 
+from ..https_session import https_session
 from .ca import Pair
 from .errors import Json, StatusError, bad_request, not_found
 from .requests import Asked

@@ -22,7 +22,7 @@ from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.clock import FakeClock
-from kubeletx.testing.names_sink import NamesSink
+from kubeletx_testing.names_sink import NamesSink
 from kubeletx_testing.waiting import until
 from tests.unit.kube.client.scripted_server import GONE, Script, bookmark, lines, pod, pod_list, serve
 

@@ -17,7 +17,7 @@ from kubeletx.runtimes.handles.calls import CallClass, CallGate
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call, plugin_call, plugin_function
 from kubeletx.testing import FakeClock, FakeRuntime
-from kubeletx.testing.bad_plugins.swallows_cancellation import CancellationSwallowingRuntime
+from kubeletx_testing.bad_plugins.swallows_cancellation import CancellationSwallowingRuntime
 from kubeletx_testing.waiting import let_others_work
 from tests.unit.runtimes.conftest import FAST, Bench
 

@@ -14,8 +14,8 @@ from kubeletx.runtimes.handles.event_pacer import MOST_HELD, POD_BURST, RUNTIME_
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.handles.watching import EVENTS_BURST
 from kubeletx.testing import FakeClock, FakeRuntime
-from kubeletx.testing.bad_plugins.ends_events import EndingEventsRuntime
-from kubeletx.testing.bad_plugins.floods_events import FloodingRuntime, unknown_events
+from kubeletx_testing.bad_plugins.ends_events import EndingEventsRuntime
+from kubeletx_testing.bad_plugins.floods_events import FloodingRuntime, unknown_events
 from tests.unit.runtimes.conftest import Bench
 
 A = PodUid("uid-a")

@@ -27,14 +27,14 @@ from kubeletx.api import (
 from kubeletx.runtimes.handles.guarded import QUIET_SECONDS, GuardedCalls
 from kubeletx.runtimes.plugins.failures import LONGEST_TEXT
 from kubeletx.testing import FakeClock, FakeRuntime
-from kubeletx.testing.bad_plugins.bad_entries import BadEntriesRuntime
-from kubeletx.testing.bad_plugins.bad_events import BadEventsRuntime
-from kubeletx.testing.bad_plugins.confuses_objects import ConfusedRuntime
-from kubeletx.testing.bad_plugins.exits import ExitingRuntime
-from kubeletx.testing.bad_plugins.forgets_results import ForgetfulRuntime
-from kubeletx.testing.bad_plugins.interrupts import InterruptingRuntime
-from kubeletx.testing.bad_plugins.leaks_exceptions import LeakingRuntime
-from kubeletx.testing.bad_plugins.wrong_clock import WrongClockRuntime
+from kubeletx_testing.bad_plugins.bad_entries import BadEntriesRuntime
+from kubeletx_testing.bad_plugins.bad_events import BadEventsRuntime
+from kubeletx_testing.bad_plugins.confuses_objects import ConfusedRuntime
+from kubeletx_testing.bad_plugins.exits import ExitingRuntime
+from kubeletx_testing.bad_plugins.forgets_results import ForgetfulRuntime
+from kubeletx_testing.bad_plugins.interrupts import InterruptingRuntime
+from kubeletx_testing.bad_plugins.leaks_exceptions import LeakingRuntime
+from kubeletx_testing.bad_plugins.wrong_clock import WrongClockRuntime
 from tests.unit.runtimes.conftest import PATIENT, Bench, sandbox_of, unit_of
 
 A = PodUid("uid-a")

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Conflict, Endpoint, Host, ObjectRef, PodUid, RuntimeHealth, UnitId
-from kubeletx.testing.suite_fake import SuiteFakeRuntime
+from kubeletx_testing.suite_fake import SuiteFakeRuntime
 from kubeletx_testing.waiting import let_others_work
 
 log = structlog.get_logger(__name__)

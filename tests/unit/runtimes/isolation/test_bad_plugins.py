@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from kubeletx.api import SupportsEvents, SupportsExec, SupportsPortForward, SupportsStats, Unavailable
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeHost, endpoint
-from kubeletx.testing.bad_plugins import ends_at_start, ends_process, lacks_methods, writes_garbage
+from kubeletx_testing.bad_plugins import ends_at_start, ends_process, lacks_methods, writes_garbage
 
 
 async def test_a_plugin_that_ends_at_once_is_not_started_again_at_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from kubeletx.server.admin.socket import AdminServer
 from kubeletx.server.status import to_error, to_status
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing import FakeSession
-from kubeletx.testing.fake_admin import FakeAdminBackend
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 
 def pod(name: str, namespace: str = "default", image: str = "web") -> Pod:

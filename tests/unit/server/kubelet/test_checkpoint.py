@@ -8,8 +8,8 @@ from pathlib import Path
 from kubeletx.api import Unsupported
 from kubeletx.server.kubelet import checkpoint as kubelet_checkpoint
 from kubeletx.server.views import PodTarget
-from kubeletx.testing.fake_admin import FakeAdminBackend
 from tests.unit.server.api_client import serving
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 
 class Source:

@@ -16,9 +16,9 @@ from kubeletx.streaming.spdy import SpdyConnection, SpdyStream
 from kubeletx.streaming.tunnel import Tunnel
 from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
-from kubeletx.testing.fake_admin import FakeAdminBackend
 from kubeletx_testing.waiting import until
 from tests.unit.server.api_client import Api, serving
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 FORWARD_PATH = "/portForward/default/web"
 TUNNEL = "SPDY/3.1+portforward.k8s.io"

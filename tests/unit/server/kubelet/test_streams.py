@@ -35,9 +35,9 @@ from kubeletx.streaming.tunnel import Tunnel
 from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
 from kubeletx.testing.contract.streams import echoed, read_until
-from kubeletx.testing.fake_admin import FakeAdminBackend
 from kubeletx_testing.waiting import until
 from tests.unit.server.api_client import IMPATIENT, Api, read_slowly, serving
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
 CAT_PATH = "/exec/default/web/main?command=cat&input=1&output=1"

@@ -31,9 +31,9 @@ from kubeletx.server.metrics.probe import probe_metrics, sli_metrics
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
 from kubeletx.server.views import HealthView, HistogramView, PartHealth, ProbeCount, ProbeDuration
-from kubeletx.testing.fake_admin import FakeAdminBackend
 from kubeletx.volumes.disk_usage import DiskUse
 from tests.unit.server.api_client import serving
+from tests.unit.server.fake_admin import FakeAdminBackend
 
 AT_NS = 1_780_000_000_250_000_000
 HOST = HostUsage(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kubeletx.api import UnitId, UnitStatus
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 YEAR_NS = 365 * 24 * 3600 * 10**9
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class RequiredSettings(msgspec.Struct, rename="camel", kw_only=True):

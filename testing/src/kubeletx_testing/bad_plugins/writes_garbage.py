@@ -13,8 +13,7 @@ import stat
 from pathlib import Path
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, RuntimeVersion, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 GARBAGE = b"Segmentation fault\n"
 

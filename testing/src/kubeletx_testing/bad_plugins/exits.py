@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from kubeletx.api import UnitId, UnitStatus
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class ExitingRuntime(FakeRuntime):

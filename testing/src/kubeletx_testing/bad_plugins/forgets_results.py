@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class ForgetfulRuntime(FakeRuntime):

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from kubeletx.api import EventKind, RuntimeEvent, UnitId
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class BadEventsRuntime(FakeRuntime):

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, RuntimeEvent, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class EndingEventsRuntime(FakeRuntime):

@@ -13,8 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, RuntimeEvent, UnitSummary, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class CancellationSwallowingRuntime(FakeRuntime):

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
 from kubeletx.api import Allow, CheckResult, PodSourceSink, ReadyVolume, Record, Text, VolumeRequest
-
-from ..fake_records import FakeRecords
-from ..fake_volume_driver import FakeVolumeDriver
+from kubeletx.testing import FakeRecords, FakeVolumeDriver
 
 
 class HangingHealthCheck:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 EXIT_CODE = 3
 

@@ -14,8 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, SandboxSummary, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 SECONDS = 3600.0
 

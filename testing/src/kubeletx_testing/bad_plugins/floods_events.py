@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from kubeletx.api import Endpoint, EventKind, Host, PodUid, RegisterRuntime, RuntimeEvent, UnitId, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 EVENTS_PER_SECOND = 50_000
 _PAUSE_SECONDS = 0.001

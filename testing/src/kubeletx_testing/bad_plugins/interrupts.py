@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from kubeletx.api import EventKind, RuntimeEvent, SandboxId, UnitId
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class InterruptingRuntime(FakeRuntime):

@@ -12,8 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, SandboxId, SandboxSpec, UnitId, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 CHANGES = ("create_sandbox", "start_unit", "stop_unit", "stop_sandbox", "remove_unit", "remove_sandbox")
 

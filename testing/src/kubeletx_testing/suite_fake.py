@@ -22,11 +22,8 @@ from kubeletx.api import (
     UnitId,
     UnitSpec,
 )
-
-from .clock import FakeClock
-from .fake_backend import Behaviour, FakeBackend
-from .fake_runtime import FakeRuntime, run_fake_command
-from .sessions import FakeSession
+from kubeletx.testing import Behaviour, FakeBackend, FakeClock, FakeSession
+from kubeletx.testing.fake_runtime import FakeRuntime, run_fake_command
 
 NAMESPACES = b"namespaces mnt:[1] net:[2] ipc:[3] uts:[4] pid:[5]\n"
 

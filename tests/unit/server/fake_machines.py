@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import NotFound, Unsupported
 from kubeletx.server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
-
-from .fake_machine_calls import one_pixel_png
+from kubeletx.testing.fake_machine_calls import one_pixel_png
 
 _POWER = {
     "pause": ("paused", "paused"),

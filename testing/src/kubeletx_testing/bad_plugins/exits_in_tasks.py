@@ -14,8 +14,7 @@ import sys
 import threading
 
 from kubeletx.api import Endpoint, Host, RegisterRuntime, hookimpl
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class TaskExitingRuntime(FakeRuntime):

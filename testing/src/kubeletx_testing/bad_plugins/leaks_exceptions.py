@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.api import UnitId, UnitStatus
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class LeakingRuntime(FakeRuntime):

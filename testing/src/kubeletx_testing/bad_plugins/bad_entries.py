@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class BadEntriesRuntime(FakeRuntime):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kubeletx.api import SandboxId, SandboxSpec, UnitId, UnitStatus
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 
 class ConfusedRuntime(FakeRuntime):

@@ -19,8 +19,7 @@ from kubeletx.api import (
     SupportsStats,
     hookimpl,
 )
-
-from ..fake_runtime import FakeRuntime
+from kubeletx.testing import FakeRuntime
 
 T = TypeVar("T")
 

@@ -8,10 +8,7 @@ Correct code reports in `health` that the runtime is not ready.
 from __future__ import annotations
 
 from kubeletx.api import Endpoint, Host, Internal, RegisterRuntime, hookimpl
-
-from ..fake_calls import RecordedCall
-from ..fake_runtime import FakeRuntime
-from ..faults import Script
+from kubeletx.testing import FakeRuntime, RecordedCall, Script
 
 CONNECTION = ("open", "close", "version", "health")
 
