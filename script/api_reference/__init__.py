@@ -1,1 +1,1 @@
-"""Writes docs/api.md, the reference of kubeletx.api, from its docstrings."""
+"""Writes the reference of kubeletx.api, one page of Markdown, from its docstrings."""

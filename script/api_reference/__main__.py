@@ -1,13 +1,13 @@
-"""Writes docs/api.md from the code: ``.venv/bin/python -m script.api_reference``."""
+"""Writes the reference of kubeletx.api from the code: ``.venv/bin/python -m script.api_reference FILE``."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from .page import page
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
-
-
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    parser = argparse.ArgumentParser(prog="script.api_reference", description=__doc__)
+    parser.add_argument("file", type=Path, help="Markdown file to write, such as /tmp/api.md")
+    parser.parse_args().file.write_text(page())

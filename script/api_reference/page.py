@@ -1,4 +1,4 @@
-"""Makes the text of docs/api.md: signatures and docstrings of what an author of a plugin implements or calls."""
+"""Makes the reference of kubeletx.api: signatures and docstrings of what an author of a plugin implements or calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD: Final = """\
 
 Made by `python -m script.api_reference`; do not edit. The signatures and docstrings of the protocols that a plugin
 implements, of the objects that the agent passes to it, and of the helpers; then the values. All names are imported from
-`kubeletx.api`. [plugin-authors.md](plugin-authors.md) describes how they fit together.
+`kubeletx.api`. docs/plugin-authors.md describes how they fit together.
 """
 
 SECTIONS: Final = {
