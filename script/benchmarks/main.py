@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
@@ -172,12 +173,22 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
     )
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    path.write_text(as_json(report))
     from .plots import draw
 
     for drawn in draw(report, directory):
         print(f"drew {drawn}")
     return report
+
+
+def as_json(report: Report) -> str:
+    """Format as JSON, each list of numbers on one line: the samples of all figures are thousands."""
+    text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode()
+    return re.sub(r"\[[-+.,\deE\s]+\]", _on_one_line, text) + "\n"
+
+
+def _on_one_line(numbers: re.Match[str]) -> str:
+    return "".join(numbers[0].split()).replace(",", ", ")
 
 
 def publish(report: Report) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One measured number. `floor`: the same number without the agent. `ratio`: of value and floor.
 
     `goal`: in words; empty: there is none. `is_met`: whether the goal is met; None without a goal. `samples`: the
@@ -29,7 +29,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[float, ...] = ()
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Figures of one benchmark.
 
     `series`: named lists of numbers for the plots. `load_before`: the machine's load average.
