@@ -19,7 +19,7 @@ FOLDERS = [
     *ROOT.glob("examples/plugins/*/tests"),
 ]
 ALLOWED = {
-    "tests/regressions/test_issue_10_two_agents.py": (
+    "tests/regressions/test_two_agents.py": (
         1,
         "real requests take real time while the fake clock is moved",
     ),

@@ -1,4 +1,4 @@
-"""Events say what a kubelet v1.36 says in the same place, so that people and tools recognise them (issue 10)."""
+"""Events say what a kubelet v1.36 says in the same place, so that people and tools recognise them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long pods took to start, as the startup latency SLI counts it (issue 10)."""
+"""How long pods took to start, as the startup latency SLI counts it."""
 
 from __future__ import annotations
 

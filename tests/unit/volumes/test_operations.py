@@ -1,4 +1,4 @@
-"""Set-ups and tear-downs of volumes are counted by plugin and outcome (issue 10)."""
+"""Set-ups and tear-downs of volumes are counted by plugin and outcome."""
 
 from __future__ import annotations
 

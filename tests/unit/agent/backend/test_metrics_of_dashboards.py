@@ -1,4 +1,4 @@
-"""A running agent exposes every series that kubernetes-mixin and metrics-server ask a kubelet for (issue 10).
+"""A running agent exposes every series that kubernetes-mixin and metrics-server ask a kubelet for.
 
 The lists are the names in the dashboards, rules and alerts of kubernetes-mixin that come from jobs kubelet and cadvisor
 (as of August 2026), and those that metrics-server decodes. What a kubelet v1.36 has not itself is named with the reason.

@@ -1,4 +1,4 @@
-"""Pods and images that are present: who may use what another pod pulled (issue 10, item 7)."""
+"""Pods and images that are present: who may use what another pod pulled."""
 
 from __future__ import annotations
 

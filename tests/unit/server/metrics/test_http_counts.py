@@ -1,4 +1,4 @@
-"""Requests are counted as a kubelet counts them, and strangers cannot make series (issue 10)."""
+"""Requests are counted as a kubelet counts them, and strangers cannot make series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issue 11, part 5: whole command lines of older kubelets start the agent, or are refused with the reason."""
+"""Whole command lines of older kubelets start the agent, or are refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probed server or a streaming client sends costs the agent a bounded amount (issue 10, items 9 and 22)."""
+"""What a probed server or a streaming client sends costs the agent a bounded amount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issue 10, items 28 to 30: a kubelet's flags and configuration file, as kubeadm and distributions write them."""
+"""A kubelet's flags and configuration file, as kubeadm and distributions write them."""
 
 from __future__ import annotations
 
