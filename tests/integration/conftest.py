@@ -20,6 +20,24 @@ from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, clean_sta
 from tests.integration.support.bench import Bench
 
 PARENT = Path("/tmp/kubeletx-tests")
+LONGEST = (
+    "guest_v2/test_cgroup_v2.py",
+    "vm/test_contract.py",
+    "scripts/test_demo.py",
+    "scripts/test_attack.py",
+    "runtimes/test_containerd_contract.py",
+    "runtimes/test_quark_contract.py",
+    "vm/test_power.py",
+    "vm/test_kills.py",
+    "cluster/test_outages.py",
+    "vm/test_standby.py",
+    "pods/test_standby_kills.py",
+    "scripts/test_bench.py",
+    "survive/test_outage.py",
+    "cluster/test_pods.py",
+    "cluster/test_objects.py",
+)
+"""Files that take longest, the longest first: whichever process takes one last decides when the run ends."""
 _LAB = pytest.StashKey[Lab]()
 _AGENTS = pytest.StashKey[list[PrivateAgent]]()
 _NUMBERS = itertools.count(1)
@@ -27,11 +45,13 @@ _MARKS = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this directory is an integration test."""
+    """Everything in this directory is an integration test. Files that take longest come first."""
     here = Path(__file__).parent
+    ranks = {here / name: rank for rank, name in enumerate(LONGEST)}
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.integration)
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Every benchmark with real daemons runs, at sizes that say nothing about speed."""
+"""Benchmarks with real daemons run, at sizes that say nothing about speed: the quickest of each kind, and all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from script.benchmarks.model import TINY, rows
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS", "STANDBY", "STORAGE"])
-def test_every_benchmark_runs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    names = list(getattr(main, kind))
+KINDS = ("WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS", "STANDBY", "STORAGE")
+QUICKEST = ("one-pod", "machine-list", "api-pod", "stream-logs", "standby-wake", "storage-mount")
+
+
+def run(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run benchmarks in one lab; each must have results."""
     with TemporaryDirectory(prefix="kx-") as place:  # short: names of sockets have 107 bytes at most
         monkeypatch.setattr(lab, "BASE", Path(place) / "lab")
         results = main.run(names, TINY)
@@ -25,6 +28,18 @@ def test_every_benchmark_runs(monkeypatch: pytest.MonkeyPatch, kind: str) -> Non
     assert len(rows(results)) > len(results)
 
 
+def test_the_quickest_benchmark_of_each_kind_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(name in getattr(main, kind) for kind, name in zip(KINDS, QUICKEST, strict=True))
+    run(list(QUICKEST), monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_benchmark_runs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    run(list(getattr(main, kind)), monkeypatch)
+
+
+@pytest.mark.long
 def test_a_kubelet_is_measured_like_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent itself stands in for a kubelet: it reads the same configuration file."""
     program = Path(sys.executable).with_name("kubeletx")

@@ -29,7 +29,8 @@ from tests.integration.storage.taker import NoVolumes, attempt, holder, volume
 
 pytestmark = pytest.mark.integration
 
-ROUNDS = 1000
+ROUNDS = (100, pytest.param(1000, marks=pytest.mark.long))
+KILLS = (10, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(600)]))  # each imports the agent
 AT_ONCE = 8
 ROOT = Path(__file__).resolve().parents[3]
 Server = ApiServerDouble | KubeApiServer
@@ -125,12 +126,15 @@ async def race(made: dict[str, Attachments], rounds: int) -> None:
 
 
 @pytest.mark.timeout(600)  # a real server writes each change to its disk
-async def test_two_clients_of_an_api_server_never_both_win(kubeconfig: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+async def test_two_clients_of_an_api_server_never_both_win(
+    kubeconfig: Path, tmp_path: Path, rounds: int
+) -> None:
     async with (
         agent("n1", tmp_path, storage_kubeconfig=kubeconfig) as one,
         agent("n2", tmp_path, storage_kubeconfig=kubeconfig) as other,
     ):
-        await race({"n1": one, "n2": other}, ROUNDS)
+        await race({"n1": one, "n2": other}, rounds)
 
 
 async def test_the_lock_of_a_deleted_node_is_broken(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
@@ -175,7 +179,6 @@ class Taker:
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             text=True,
         )
 
@@ -209,9 +212,10 @@ def takers(tmp_path: Path) -> Iterator[list[Taker]]:
             one.close()
 
 
-def test_two_processes_of_a_machine_never_both_win(takers: list[Taker]) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_two_processes_of_a_machine_never_both_win(takers: list[Taker], rounds: int) -> None:
     wins = [0, 0]
-    for number in range(ROUNDS):
+    for number in range(rounds):
         first = number % 2
         for one in (takers[first], takers[1 - first]):
             one.ask(f"pv-{number}")
@@ -221,11 +225,14 @@ def test_two_processes_of_a_machine_never_both_win(takers: list[Taker]) -> None:
     assert min(wins) > 0, wins
 
 
-async def test_an_agent_that_is_killed_loses_and_breaks_nothing(takers: list[Taker], tmp_path: Path) -> None:
-    """The agent is killed while it takes volumes, twenty times; what it has entered stays, and the file is whole."""
+@pytest.mark.parametrize("kills", KILLS)
+async def test_an_agent_that_is_killed_loses_and_breaks_nothing(
+    takers: list[Taker], tmp_path: Path, kills: int
+) -> None:
+    """The agent is killed while it takes volumes; what it has entered stays, and the file is whole."""
     path = tmp_path / "records" / "records.db"
     takers[0].close()
-    for number in range(20):
+    for number in range(kills):
         one = Taker(path, "n1")
         assert one.answer() == "ready"
         one.ask(f"kept-{number}")
@@ -238,7 +245,7 @@ async def test_an_agent_that_is_killed_loses_and_breaks_nothing(takers: list[Tak
         takers[1].ask(f"own-{number}")
         assert takers[1].answer() == "won"
     stores = open_stores(kubeconfig=None, records=path, node="n1", clock=LoopClock())
-    for number in range(20):
+    for number in range(kills):
         assert (await stores.attachments.get(f"kept-{number}")).value["nodes"] == "n1"
     await stores.close()
 

@@ -28,6 +28,7 @@ PACKAGES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(TIMEOUT_SECONDS + 60)
 def test_volumes_of_servers_move_between_nodes_and_a_broken_holder_writes_no_more(tmp_path: Path) -> None:
     for name in ("kubeletx", "plugins", "testing", "tests"):  # the guest would need seconds for it
