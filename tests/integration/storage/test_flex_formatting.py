@@ -6,14 +6,15 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.host.blank import check_blank, look_at_device
+from kubeletx_flexvolume.device import Device
 from kubeletx_flexvolume.host.drivers import base_environment
+from kubeletx_flexvolume.host.node import Node
 from kubeletx_flexvolume.host.processes import Processes
-from kubeletx_flexvolume.host.programs import NodePrograms
 from kubeletx_flexvolume.host.threads import Threads
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
@@ -88,16 +89,15 @@ def loop_device(tmp_path: Path) -> Iterator[Callable[..., str]]:
         subprocess.run(["losetup", "--detach", device], check=True)
 
 
-async def second_look(tmp_path: Path, device: str) -> None:
+async def look(tmp_path: Path, device: str) -> None:
     async def blocking(function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.to_thread(function, *args)
 
     processes = Processes(tmp_path / "running")
     await processes.open()
-    programs = NodePrograms(processes, base_environment())
-    until = asyncio.get_running_loop().time() + 20
-    assert (await look_at_device(programs, device, until=until)).is_empty
-    await check_blank(programs, Threads(blocking, 2, finishes=False), device, until=until)
+    node = Node(partial(processes.run, environment=base_environment()), Threads(blocking, 2, finishes=False))
+    programs = node.programs("pv", "", asyncio.get_running_loop().time() + 20)
+    assert await Device(device, programs).look("ext4", read_only=False) == ""
 
 
 async def test_only_a_writable_device_of_its_own_is_blank(
@@ -105,17 +105,17 @@ async def test_only_a_writable_device_of_its_own_is_blank(
 ) -> None:
     image = tmp_path / "image"
     fill(image, 0, b"")
-    await second_look(tmp_path, loop_device(image))
+    await look(tmp_path, loop_device(image))
     with pytest.raises(Unavailable, match="it is read-only"):
-        await second_look(tmp_path, loop_device(image, "--read-only"))
+        await look(tmp_path, loop_device(image, "--read-only"))
     fill(tmp_path / "small", 0, b"", size=MIB // 2)
     with pytest.raises(Unavailable, match="it has only 524288 bytes"):
-        await second_look(tmp_path, loop_device(tmp_path / "small"))
+        await look(tmp_path, loop_device(tmp_path / "small"))
     held = loop_device(tmp_path / "image", "--offset", "4096")
     descriptor = os.open(held, os.O_RDONLY | os.O_EXCL)
     try:
         with pytest.raises(Unavailable, match="it is in use"):
-            await second_look(tmp_path, held)
+            await look(tmp_path, held)
     finally:
         os.close(descriptor)
 
@@ -130,4 +130,4 @@ async def test_a_device_that_cannot_be_read_is_not_blank(
     with image.open("r+b") as file:
         file.truncate(8 * MIB)
     with pytest.raises(Unavailable, match=r"it cannot be read: |it ends early"):
-        await second_look(tmp_path, device)
+        await look(tmp_path, device)

@@ -145,9 +145,9 @@ def test_xfs_does_not_replace_a_file_system_of_another_kind(node: AgentNode) -> 
 def test_a_blank_volume_that_is_only_read_is_not_formatted(node: AgentNode) -> None:
     make_image(node.pool / "pv-blank")
     reply = node.mount("one", "pv-blank", **READ_ONLY)
-    assert "it is blank, and the pod only reads" in reply.message
+    assert "the pod only reads, so that it is not formatted" in reply.message
     reply = node.mount("one", "pv-blank", accessModes="ReadOnlyMany", **READ_ONLY)
-    assert "it is blank, and the pod only reads" in reply.message
+    assert "the pod only reads, so that it is not formatted" in reply.message
     assert not any((node.pool / "pv-blank").read_bytes())
 
 

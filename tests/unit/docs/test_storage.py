@@ -14,7 +14,6 @@ import msgspec
 import pytest
 import yaml
 from kubeletx_flexvolume.agent import options, server
-from kubeletx_flexvolume.agent.format import MAKE_COMMANDS
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.attachments import definitions, events, loops, proofs
@@ -28,6 +27,7 @@ from kubeletx_flexvolume.cleanup import cleaner, finalizers
 from kubeletx_flexvolume.cleanup.sequence import CleanupStep
 from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.config import FlexSettings
+from kubeletx_flexvolume.device import MAKE_OPTIONS
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.driver.install import DEFAULT_PLUGIN_DIRECTORY, KNOWN_PLUGIN_DIRECTORIES
 from kubeletx_flexvolume.host import call_slots
@@ -123,7 +123,7 @@ def test_every_option_of_the_driver_is_in_the_table_with_its_backends() -> None:
     assert set(found) == options._OPTIONS | special
     for name in special:
         assert set(found[name].split(", ")) == {one for one, has in BACKENDS.items() if name in has}, name
-    for one in MAKE_COMMANDS:
+    for one in MAKE_OPTIONS:
         assert f"`{one}`" in part("Options of a volume")
     assert f"default `{options.DEFAULT_FS_TYPE}`" in part("Options of a volume")
 

@@ -8,10 +8,15 @@ known signature, such as that of a database or an encrypted device, is therefore
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import msgspec
 
+from . import blank_probe
+
+PROBE: Final = (sys.executable, "-IS", blank_probe.__file__)
+"""Command that runs the probe. Its arguments are the device and, for an interrupted format, `INTERRUPTED`."""
 BLKID: Final = ("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--")
 WIPEFS: Final = ("wipefs", "--no-act", "--")
 BLKID_NOTHING: Final = 2
@@ -27,11 +32,6 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     fs_type: str = ""
     partitions: str = ""
 
-    @property
-    def is_empty(self) -> bool:
-        """True if blkid found nothing, or could not read the device."""
-        return not self.fs_type and not self.partitions
-
     def __str__(self) -> str:
         if self.partitions:
             return f"a partition table ({self.partitions})"
@@ -45,11 +45,14 @@ def parse_signature(output: str) -> Signature:
 
 
 def problem_with_signature(signature: Signature, wanted: str) -> str:
-    """Return why a device with this content cannot be mounted as file system `wanted`; empty: it can."""
+    """Return why a device with this content cannot be mounted as file system `wanted`; empty: it can.
+
+    `wanted` empty: every file system will do.
+    """
     if signature.partitions:
         return f"it contains {signature}; use a device without one, or erase it with wipefs if its data is not needed"
-    if signature.fs_type != wanted:
-        return f"it contains {signature}, and fsType is {wanted}; correct fsType"
+    if not signature.fs_type or (wanted and signature.fs_type != wanted):
+        return f"it contains {signature}, and fsType is {wanted or 'not set'}; correct fsType"
     return ""
 
 

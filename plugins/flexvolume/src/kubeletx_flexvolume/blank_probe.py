@@ -1,8 +1,7 @@
 """Proof that nothing on a block device is needed or used: it can be written, no one has it, its ends are zero.
 
-The storage agent runs this file as a program of its own, since a read of a dead device can hang in the kernel: it uses
-only modules that are written in C. It prints the problem, and exits with 1 if there is one. The volume driver for
-drivers of third parties calls `problem_of` on a thread.
+The file runs as a program of its own, since a read of a dead device can hang in the kernel: it uses only modules that are
+written in C. It prints the problem, and exits with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -13,23 +12,21 @@ import posix
 import sys
 
 CHUNK_BYTES = 1024 * 1024
-READ_ONLY = "it is read-only"
+INTERRUPTED = "interrupted"
+"""Second argument for a device that this node has begun to format, so that its bytes do not count."""
 _BLKROGET = 0x125E
 _TYPE_MASK, _BLOCK = 0o170000, 0o060000
 
 
-def problem_of(path: str, is_interrupted: bool = False) -> str:
-    """Return why the device is not blank; empty if it is. Blocks. Raises OSError.
-
-    `is_interrupted`: this node has begun to format it, so that its bytes do not count.
-    """
+def problem_of(path: str, *, is_interrupted: bool) -> str:
+    """Return why the device is not blank; empty if it is. Raises OSError."""
     # fails while it is mounted, or another driver of the kernel has it
     descriptor = posix.open(path, posix.O_RDONLY | posix.O_EXCL | posix.O_CLOEXEC)
     try:
         if posix.fstat(descriptor).st_mode & _TYPE_MASK != _BLOCK:
             return "it is no block device"
         if any(fcntl.ioctl(descriptor, _BLKROGET, bytes(4))):
-            return READ_ONLY
+            return "it is read-only"
         size = posix.lseek(descriptor, 0, 2)
         if size < CHUNK_BYTES:
             return f"it has only {size} bytes"
@@ -62,7 +59,7 @@ def data_at(descriptor: int, size: int) -> str:
 
 if __name__ == "__main__":
     try:
-        text = problem_of(sys.argv[1])
+        text = problem_of(sys.argv[1], is_interrupted=sys.argv[2:] == [INTERRUPTED])
     except OSError as error:
         text = words_of(error)
     posix.write(1, text.encode())

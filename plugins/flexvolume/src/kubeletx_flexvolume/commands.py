@@ -25,42 +25,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from kubeletx.api import TimedOut, Unavailable
 
 from .files import file_stem
+from .programs import ProgramResult
 
 GRACE_SECONDS: Final = 15.0
 SECRET_FILE: Final = "/proc/self/fd/4"
 """Path at which a program finds its secret (`Commands.run`)."""
 
 _MAX_OUTPUT: Final = 64 * 1024
-_LONGEST_ERROR: Final = 500
-_USAGE: Final = " Usage: "
-"""Begins the description of options that programs such as mkfs.xfs print after an error."""
 _KILL_SECONDS: Final = 3.0
 _FIRST_FREE: Final = 10
 _LOCK, _SECRET = 3, 4
 _PROC: Final = Path("/proc")
 _LONGEST_COMMAND: Final = 200
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a program that has ended. `code`: exit status, or the negative number of the signal that ended it."""
-
-    command: str
-    code: int
-    out: str
-    err: str
-
-    def problem(self, what: str) -> Unavailable:
-        """Return an error for the failed program. `what`: the beginning of the message, such as the volume."""
-        text = " ".join((self.err or self.out).split()).partition(_USAGE)[0][:_LONGEST_ERROR]
-        return Unavailable(
-            f"{what}: {self.command} failed with exit status {self.code}: {text or 'no output'}"
-        )
 
 
 class Commands:

@@ -171,24 +171,24 @@ class ModelBackend:
         return volume(name) if mount.source == DEVICE else None
 
 
-class ModelFileSystems:
-    """Content of the model's device."""
+class ModelDevice:
+    """The model's device, and its content."""
 
     def __init__(self, faults: Faults) -> None:
         self.is_blank = True
         self._faults = faults
 
-    async def look(self, volume: StorageVolume, device: str, *, read_only: bool) -> bool:
+    async def look(self, fs_type: str, *, read_only: bool) -> str:
         await self._faults.pass_("look")
-        return not self.is_blank
+        return "" if self.is_blank else fs_type
 
-    async def make(self, volume: StorageVolume, device: str) -> None:
+    async def make(self, fs_type: str, *, force: bool = False) -> None:
         await self._faults.pass_("format")
         self.is_blank = False
 
 
 class ModelMounts:
-    """Mounts by path. The value is the entry of the mount table."""
+    """A mount namespace, and the mounts of all volumes in it, by path. The value is the entry of the mount table."""
 
     def __init__(self, faults: Faults) -> None:
         self.mounted: dict[str, MountEntry] = {}
@@ -197,38 +197,36 @@ class ModelMounts:
     def table(self, word: str = "") -> tuple[MountEntry, ...]:
         return tuple(self.mounted.values())
 
-    def find(self, path: str) -> MountEntry | None:
-        return self.mounted.get(path)
-
     def make_directory(self, kubelet_root: str, path: str) -> None:
         return
 
-    check_directory = remove_directory = make_file = remove_file = make_directory
+    check_directory = make_file = remove = make_directory
 
-    async def mount(
-        self, volume: str, source: AttachedSource, directory: str, *, read_only: bool, **_: Any
-    ) -> bool:
+    async def mount(self, source: str, directory: str, *, read_only: bool, **_: Any) -> bool:
         await self._faults.pass_("mount")
-        self.add(directory, source.source, read_only)
+        self.add(directory, source, read_only)
         return not read_only
 
-    async def remount_writable(self, volume: str, directory: str) -> None:
+    async def mount_directory(self, source: str, directory: str) -> bool:
+        return await self.mount(source, directory, read_only=False)
+
+    async def make_writable(self, directory: str) -> None:
         await self._faults.pass_("remount")
 
-    async def bind(self, volume: str, directory: str, target: str, *, read_only: bool, **_: Any) -> None:
+    async def bind(self, directory: str, target: str, *, read_only: bool, **_: Any) -> None:
         await self._faults.pass_("bind")
         if directory not in self.mounted:
-            raise Unavailable(f"volume {volume}: nothing is mounted on {directory}")
+            raise Unavailable(f"nothing is mounted on {directory}")
         self.add(target, self.mounted[directory].source, read_only)
 
-    async def bind_device(self, volume: str, device: str, target: str) -> None:
+    async def bind_device(self, device: str, target: str) -> None:
         await self._faults.pass_("bind device")
         self.add(target, device, read_only=False)
 
-    async def stop_writers(self, volume: str, directory: str) -> None:
+    async def stop_writers(self, directory: str) -> None:
         await self._faults.pass_("stop writers")
 
-    async def unmount(self, volume: str, path: str, *, lazy: bool = False) -> None:
+    async def unmount(self, path: str, *, lazy: bool = False) -> None:
         what = "unmount" if "/plugins/" in path else "unbind"
         await self._faults.pass_(f"lazy {what}" if lazy else what)
         self.mounted.pop(path, None)
@@ -251,7 +249,7 @@ class Node:
         self.faults = Faults()
         self.book = ModelBook(self.faults)
         self.backend = ModelBackend(self.faults, type)
-        self.file_systems = ModelFileSystems(self.faults)
+        self.device = ModelDevice(self.faults)
         self.mounts = ModelMounts(self.faults)
         self.clock = FakeClock()
         self.store = JournalStore(state)
@@ -289,8 +287,9 @@ class Node:
         runner = StepRunner(
             book=self.book,
             backends=self.backends,
-            mounts=self.mounts,  # type: ignore[arg-type]
-            file_systems=self.file_systems,  # type: ignore[arg-type]
+            mounts=lambda _: self.mounts,  # type: ignore[arg-type, return-value]
+            device=lambda *_: self.device,  # type: ignore[arg-type, return-value]
+            namespace=self.mounts,  # type: ignore[arg-type]
             blocking=at_once,
             users=lambda device: self.operations.users(device) if self.is_one_device else (),
         )
@@ -308,7 +307,7 @@ class Node:
             mount_seconds=self.seconds,
             unmount_seconds=self.seconds,
         )
-        return Operations(parts, facts=facts, mounts=self.mounts, backends=self.backends)  # type: ignore[arg-type]
+        return Operations(parts, facts=facts, namespace=self.mounts, backends=self.backends)  # type: ignore[arg-type]
 
 
 async def at_once(function: Callable[..., Any], /, *args: Any) -> Any:

@@ -14,8 +14,6 @@ from kubeletx_flexvolume.mount_table import parse_table
 from kubeletx.api import Conflict, InvalidPod, Unavailable
 from kubeletx_testing.waiting import until
 from plugins.flexvolume.tests.agent.agent_model import BOOT, DEVICE, NODE, ROOT, Node, request, target, volume
-from plugins.flexvolume.tests.agent.test_mounts import Place
-from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 BLOCK = volume(is_block=True)
 PATH = f"{ROOT}/pods/u1/volumeDevices/kubeletx.io~storage/pv-1"
@@ -98,39 +96,3 @@ def test_a_lost_journal_is_rebuilt_from_the_mounted_device(node: Node) -> None:
     assert made.volume.is_block
     assert made.volume.backend == "model"
     assert [(use.holder.mount_dir, use.holder.device) for use in made.uses] == [(PATH, DEVICE)]
-
-
-@pytest.fixture
-def place(tmp_path: Path, programs: FakePrograms) -> Place:
-    return Place(tmp_path, programs)
-
-
-async def test_a_device_is_bound_to_a_file_that_goes_with_it(place: Place, tmp_path: Path) -> None:
-    root = tmp_path / "kubelet"
-    at = root / "pods/u/volumeDevices/d/pv"
-    at.parent.mkdir(parents=True)
-    place.mounts.make_file(str(root), str(at))
-    place.mounts.make_file(str(root), str(at))
-    assert at.is_file()
-    place.add_when("mount", SHOWN.format(at))
-    await place.mounts.bind_device("pv", "/dev/loop7", str(at))
-    await place.mounts.bind_device("pv", "/dev/loop7", str(at))
-    assert place.programs.calls == [f"mount -c --bind -- /dev/loop7 {at}"]
-    with pytest.raises(Conflict, match=f"loop7 is mounted on {at}, not /dev/loop8"):
-        await place.mounts.bind_device("pv", "/dev/loop8", str(at))
-    place.mounts.remove_file(str(root), str(at))
-    place.mounts.remove_file(str(root), str(at))
-    assert not at.exists()
-
-
-def test_no_file_is_made_through_a_link(place: Place, tmp_path: Path) -> None:
-    root = tmp_path / "kubelet"
-    root.mkdir()
-    (tmp_path / "other").mkdir()
-    (root / "link").symlink_to(tmp_path / "other")
-    with pytest.raises(Unavailable, match="is a link"):
-        place.mounts.make_file(str(root), str(root / "link/pv"))
-    (root / "pv").symlink_to(tmp_path / "other/pv")
-    with pytest.raises(Unavailable):
-        place.mounts.make_file(str(root), str(root / "pv"))
-    assert list((tmp_path / "other").iterdir()) == []

@@ -83,7 +83,7 @@ async def test_two_pods_share_the_mount_of_the_node_and_the_last_one_detaches(no
 
 
 async def test_a_pod_that_writes_makes_a_read_only_mount_writable(node: Node) -> None:
-    node.file_systems.is_blank = False
+    node.device.is_blank = False
     await node.mount("u1", read_only=True)
     assert node.mounts.mounted[target("u1").global_directory].is_read_only
     await node.mount("u2")
@@ -408,7 +408,7 @@ async def test_an_interrupted_format_is_finished_while_the_entry_is_ours(node: N
     await asyncio.wait((mounting,))
     node.faults.gates.clear()
     await node.restart()
-    assert not node.file_systems.is_blank
+    assert not node.device.is_blank
     await until(lambda: node.is_clean)
 
 

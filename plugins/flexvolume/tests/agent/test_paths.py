@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_flexvolume.agent.paths import MAX_PATH, open_directory, parse_target
+from kubeletx_flexvolume.agent.paths import MAX_PATH, parse_target
 
-from kubeletx.api import KubeletxError, Unavailable
+from kubeletx.api import KubeletxError
 
 ROOTS = {"/var/lib/kubelet": "/var/lib/kubelet", "/link": "/data/kubelet"}
 GOOD = "/var/lib/kubelet/pods/u-1/volumes/kubeletx.io~storage/pv-1"
@@ -88,47 +87,3 @@ def test_an_accepted_target_is_always_below_its_root(text: str) -> None:
         assert os.path.normpath(target.path) == target.path
         assert target.path.startswith("/var/lib/kubelet/pods/")
         assert not {"-", ".", ""} & {part[:1] for part in target.path.split("/")[4:]}
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "kubelet" / "pods").mkdir(parents=True)
-    (tmp_path / "outside").mkdir()
-    return tmp_path
-
-
-def walk(root: Path, path: str, *, make: bool = False) -> str:
-    """The real path that `open_directory` reaches, from `root` as the root of the mount namespace."""
-    descriptor = os.open(root, os.O_PATH)
-    try:
-        with open_directory(descriptor, "/kubelet", path, make=make) as found:
-            return os.readlink(f"/proc/self/fd/{found}")
-    finally:
-        os.close(descriptor)
-
-
-def test_a_directory_is_opened_and_made(root: Path) -> None:
-    assert walk(root, "/kubelet/pods/u/volumes", make=True) == str(root / "kubelet/pods/u/volumes")
-    assert (root / "kubelet/pods/u").stat().st_mode & 0o777 == 0o750
-    assert walk(root, "/kubelet/pods") == str(root / "kubelet/pods")
-
-
-def test_a_root_may_be_a_link(root: Path) -> None:
-    (root / "kubelet").rename(root / "real")
-    (root / "kubelet").symlink_to("real")
-    assert walk(root, "/kubelet/pods") == str(root / "real/pods")
-
-
-@pytest.mark.parametrize("make", [True, False])
-@pytest.mark.parametrize("link", ["kubelet/pods/u", "kubelet/pods/u/volumes", "kubelet/pods/u/volumes/v"])
-def test_a_link_below_the_root_is_refused(root: Path, link: str, make: bool) -> None:
-    (root / link).parent.mkdir(parents=True, exist_ok=True)
-    (root / link).symlink_to(root / "outside")
-    with pytest.raises(Unavailable, match="is a link"):
-        walk(root, "/kubelet/pods/u/volumes/v", make=make)
-    assert list((root / "outside").iterdir()) == []
-
-
-def test_a_missing_directory_is_named(root: Path) -> None:
-    with pytest.raises(Unavailable, match="directory /kubelet/pods/u: No such file"):
-        walk(root, "/kubelet/pods/u")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from kubeletx_flexvolume.agent.mounts import Mounts
-from kubeletx_flexvolume.agent.namespace import MountNamespace
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.nfs import NfsBackend
-from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import StorageVolume
 
 from kubeletx.api import InvalidConfig
 from plugins.flexvolume.tests.backends.backend_model import holder, mount, volume
-from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 
 @pytest.fixture
@@ -45,21 +39,6 @@ async def test_the_source_is_the_directory_of_the_share(
     )
     assert await backend.find(one) is None
     await backend.detach(one)
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-async def test_the_recorded_command_of_a_mount(
-    backend: NfsBackend, commands: Commands, programs: FakePrograms, tmp_path: Path, read_only: bool
-) -> None:
-    mounts = Mounts(commands, MountNamespace(), mount_seconds=10, unmount_seconds=10)
-    programs.answer("mount")
-    source = await backend.attach(remote(), read_only=read_only, secrets={})
-    await mounts.mount(
-        "pv-1", source, str(tmp_path), read_only=read_only, fs_type="ext4", options=("nfsvers=4.1", "hard")
-    )
-    access = "ro" if read_only else "rw"
-    options = f"{access},nfsvers=4.1,hard,nosharecache"
-    assert programs.calls == [f"mount -c -t nfs -o {options} -- nas.example.com:/export/data {tmp_path}"]
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.host.journal import read_entries
-from kubeletx_flexvolume.host.mount_table import MountLine
 from kubeletx_flexvolume.host.processes import ProcessResult
 from kubeletx_flexvolume.host.volumes import FlexVolumes
+from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import VolumeRequest
 from kubeletx.testing import FakeVolumeHost
@@ -42,36 +42,48 @@ def says(reply: str, exit_code: int = 0) -> str:
 
 
 class FakeNode:
-    """Programs of the node. Implements `Programs`; `table` is the host's table of mounts."""
+    """Programs of the node: an object to call, as `RunProgram`; `table` is the host's table of mounts."""
 
     def __init__(self, directory: Path) -> None:
         self.file = directory / "mounts"
         self.file.touch()
         self.ran: list[str] = []
         """Programs that were run, with their arguments."""
-        self.results: dict[str, ProcessResult] = {}
+        self._results = {"blockdev": ProcessResult(0, b"1073741824\n", b"")}
         """Results by the first word of the program; others succeed without output."""
 
-    def table(self) -> tuple[MountLine, ...]:
+    def table(self) -> tuple[MountEntry, ...]:
         lines = [line.split() for line in self.file.read_text().split("\n") if line]
         return tuple(
-            MountLine(target, fs_type, source, mode == "ro") for target, fs_type, source, mode in lines
+            MountEntry(
+                target=target, root="/", device=source, fs_type=fs_type, source=source, options=(mode,)
+            )
+            for target, fs_type, source, mode in lines
         )
 
     @property
     def mounted(self) -> list[str]:
         return [one.target for one in self.table()]
 
-    async def run(self, *program: str, until: float, key: str = "") -> ProcessResult:
+    async def __call__(self, program: Sequence[str], *, key: str) -> ProcessResult:
+        assert key
         self.ran.append(" ".join(program))
-        if (result := self.results.get(program[0])) is not None:
+        if (result := self._results.get(program[0])) is not None:
             return result
-        if program[0] == "mount" and "remount,bind,ro" not in program:
-            fs_type = program[2] if program[1] == "-t" else "bind"
-            self.mount(program[-1], fs_type, program[-2])
+        if program[0] == "mount":
+            mode = "ro" if "ro" in program[-4].split(",") else "rw"
+            if program[2] == "-t":
+                self.mount(program[-1], program[3], program[-2], mode)
+            else:  # a bind has the source of the mount that it shows
+                (bound,) = (mount for mount in self.table() if mount.target == program[-2])
+                self.mount(program[-1], bound.fs_type, bound.source, mode)
         if program[0] == "umount":
             self.unmount(program[-1])
         return ProcessResult(0, b"", b"")
+
+    def answer(self, program: str, *, code: int = 0, err: str = "") -> None:
+        """Set the result of a program."""
+        self._results[program] = ProcessResult(code, b"", err.encode())
 
     def mount(self, target: str, fs_type: str = "tmpfs", source: str = "tmpfs", mode: str = "rw") -> None:
         with self.file.open("a") as file:
@@ -103,7 +115,7 @@ class FlexNode:
 
     def make(self) -> FlexVolumes:
         """Return a new volume driver, which is not open."""
-        return FlexVolumes(self.settings, self.host, programs=self.node, table=self.node.table)
+        return FlexVolumes(self.settings, self.host, run=self.node, table=self.node.table)
 
     async def open(self) -> FlexVolumes:
         """Return a new open volume driver, as after a restart of the agent."""

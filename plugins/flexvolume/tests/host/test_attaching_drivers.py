@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,8 +158,7 @@ async def test_commands_that_are_not_supported_have_their_fallbacks(flex: FlexNo
     assert flex.calls()[2][:3] == ["mountdevice", directory, ""]
     await volumes.release(request)
     assert flex.node.ran == [
-        f"mount --bind -- {directory} {request.target}",
-        f"mount -o remount,bind,ro -- {request.target}",
+        f"mount -c -o bind,ro -- {directory} {request.target}",
         f"umount -c -- {request.target}",
         f"umount -c -- {directory}",
     ]
@@ -287,9 +287,41 @@ async def test_secrets_are_passed_to_mount_only(flex: FlexNode) -> None:
 async def test_a_device_that_is_no_device_is_not_mounted(flex: FlexNode) -> None:
     flex.install_attaching(mountdevice=says(NOT_SUPPORTED))
     volumes = await flex.open()
-    with pytest.raises(Unavailable, match="/dev/fake0 cannot be used: it is no block device"):
+    flex.node.answer("blockdev", code=1, err="ioctl error")
+    with pytest.raises(Unavailable, match="/dev/fake0 cannot be mounted: it is not a block device"):
         await volumes.prepare(flex.request())
-    assert flex.node.ran == []
+    assert flex.node.ran == ["blockdev --getsize64 /dev/fake0"]
+    assert flex.journal() == []
+
+
+async def test_a_blank_device_is_formatted_and_mounted_for_a_driver_that_does_neither(flex: FlexNode) -> None:
+    flex.install_attaching(mountdevice=says(NOT_SUPPORTED))
+    volumes, request = await flex.open(), flex.request(fs_type="xfs")
+    flex.node.answer("blkid", code=2)
+    await volumes.prepare(request)
+    directory = flex.global_directory("data")
+    assert [call.split()[0] for call in flex.node.ran[:4]] == ["blockdev", "blkid", "wipefs", sys.executable]
+    assert flex.node.ran[4:] == ["mkfs.xfs -q /dev/fake0", f"mount -c -t xfs -o rw -- /dev/fake0 {directory}"]
+    await volumes.release(request)
+    assert (flex.node.mounted, flex.journal()) == ([], [])
+
+
+async def test_a_format_that_does_not_end_is_noted_and_repeated(flex: FlexNode) -> None:
+    """Half a file system would be refused later; this node alone may have written it."""
+    flex.install_attaching(mountdevice=says(NOT_SUPPORTED))
+    volumes, request = await flex.open(), flex.request()
+    flex.node.answer("blkid", code=2)
+    flex.node.answer("mkfs.ext4", code=1, err="no space")
+    with pytest.raises(Unavailable, match=r"mkfs\.ext4 .* failed with exit status 1: no space"):
+        await volumes.prepare(request)
+    await volumes.release(request)
+    assert flex.journal() == ["data"]
+    flex.node.answer("mkfs.ext4")
+    flex.node.ran.clear()
+    await (await flex.open()).prepare(request)
+    assert flex.node.ran[3].endswith("/dev/fake0 interrupted")
+    assert "mkfs.ext4 -q -F -m0 /dev/fake0" in flex.node.ran
+    await flex.opened[-1].release(request)
     assert flex.journal() == []
 
 

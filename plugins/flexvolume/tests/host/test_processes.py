@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kubeletx_flexvolume.device import Device
 from kubeletx_flexvolume.host import processes as module
 from kubeletx_flexvolume.host.call_slots import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
-from kubeletx_flexvolume.host.processes import Processes
+from kubeletx_flexvolume.host.node import Node, same_volume
+from kubeletx_flexvolume.host.processes import Processes, ProcessResult
 from kubeletx_flexvolume.host.running import group_lives
 from kubeletx_flexvolume.host.threads import Threads
+from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx_testing.waiting import until
@@ -160,3 +165,71 @@ async def test_threads_of_volumes_wait_for_a_free_share_and_have_a_deadline() ->
         await threads.run_until(soon, int)
     go.set()
     assert await threads.run(int, "7") == 7
+
+
+def node_on(processes: Processes) -> Node:
+    """Return a node with the real programs."""
+
+    async def blocking(function, *args):  # type: ignore[no-untyped-def]
+        return function(*args)
+
+    return Node(partial(processes.run, environment=ENVIRONMENT), Threads(blocking, 1, finishes=True))
+
+
+async def test_programs_of_a_volume_end_at_the_deadline_of_the_call(tmp_path: Path) -> None:
+    node = node_on(await made(tmp_path))
+    now = asyncio.get_running_loop().time()
+    programs = node.programs("pv", "key", now + 30)
+    result = await programs.run(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], 30)
+    assert (result.code, result.out, result.err) == (3, "out\n", "err\n")
+    with pytest.raises(Unavailable, match=r"/no/such/program cannot be started: .*; install it"):
+        await programs.run(["/no/such/program"], 30)
+    for late in (
+        programs.run(["sleep", "1000"], 0.1),
+        node.programs("pv", "", now).run(["sleep", "1000"], 30),
+    ):
+        with pytest.raises(TimedOut, match="sleep did not end before the deadline and was killed"):
+            await late
+
+
+async def test_a_regular_file_is_never_blank(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4 << 20))
+    programs = node_on(await made(tmp_path)).programs("pv", "", asyncio.get_running_loop().time() + 30)
+    for path, problem in ((file, "it is no block device"), (tmp_path / "none", "it cannot be read: No such")):
+        result = await programs.probe(str(path), is_interrupted=True)
+        assert result.code == 1
+        assert result.out.startswith(problem)
+        assert await Device(str(path), programs).find_size() == 0
+
+
+def shown(target: str) -> MountEntry:
+    return MountEntry(target=target, root="/", device="0:1", fs_type="tmpfs", source="tmpfs", options=())
+
+
+def test_the_same_volume_in_other_pods_is_found_by_the_kubelets_layout() -> None:
+    pod = "/r/pods/%s/volumes/v~d/%s"
+    others = ("/r/pods/other/volume-subpaths/v~d/pv", "/x/pods/other/volumes/v~d/pv", "/pv")
+    same = pod % ("other", "pv")
+    mounts = [shown(one) for one in (same, pod % ("other", "pv2"), *others, pod % ("mine", "pv"))]
+    assert same_volume(mounts, pod % ("mine", "pv")) == (same,)
+    assert same_volume(mounts, "/a/b/c/pv") == ()
+
+
+async def test_links_in_the_directory_of_a_path_are_resolved_and_the_path_itself_is_not(
+    tmp_path: Path,
+) -> None:
+    real = tmp_path.resolve() / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    (real / "target").symlink_to("/elsewhere")
+
+    async def blocking(function, *args):  # type: ignore[no-untyped-def]
+        return function(*args)
+
+    async def run(program: Sequence[str], *, key: str) -> ProcessResult:
+        raise AssertionError(program)
+
+    entry = shown(str(real / "target"))
+    node = Node(run, Threads(blocking, 1, finishes=True), lambda: (entry,))
+    assert await node.find_mount(str(tmp_path / "link" / "target")) == entry

@@ -27,20 +27,19 @@ from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
 from ..backends.registry import BackendParts, Backends, build_backends
 from ..commands import Commands
+from ..device import Device
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
 from ..files import private_directory
 from ..mount_table import read_table
+from ..mounts import Mounts
 from .agent_locks import hold_node, hold_state
 from .background import Attachments, make_attachments
 from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
-from .format import FileSystems
-from .fsgroup import TopDirectory
 from .handshakes import Handshakes
 from .installer import DriverInstaller
 from .journal_store import JournalStore
-from .mounts import Mounts
-from .namespace import MountNamespace
+from .namespace import MountNamespace, NamespacePrograms
 from .notify import notify
 from .operations import AgentFacts, Operations
 from .server import AgentServer
@@ -104,9 +103,6 @@ class StorageAgent:
                 table=_own_table,
             )
         )
-        mounts = Mounts(
-            commands, namespace, mount_seconds=config.mount_seconds, unmount_seconds=config.unmount_seconds
-        )
         local: list[Operations] = []
         attachments = make_attachments(
             config, backends=backends.by_name(), local=lambda: local[0], blocking=pool.run, clock=self._clock
@@ -114,10 +110,15 @@ class StorageAgent:
         runner = StepRunner(
             book=attachments.book,
             backends=backends,
-            mounts=mounts,
-            file_systems=FileSystems(commands, namespace),
+            mounts=lambda volume: Mounts(
+                NamespacePrograms(commands, namespace, volume),
+                mount_seconds=config.mount_seconds,
+                unmount_seconds=config.unmount_seconds,
+            ),
+            device=lambda volume, path: Device(path, NamespacePrograms(commands, namespace, volume)),
+            namespace=namespace,
             blocking=pool.run,
-            top_directory=TopDirectory(commands, namespace) if config.fs_group == "top-directory" else None,
+            sets_group=config.fs_group == "top-directory",
             users=lambda device: local[0].users(device),  # noqa: PLW0108  # it is made below
         )
         worker_parts = WorkerParts(
@@ -125,10 +126,10 @@ class StorageAgent:
             runner=runner,
             clock=self._clock,
             blocking=pool.run,
-            is_mounted=lambda path: mounts.find(path) is not None,
+            is_mounted=lambda path: namespace.find_mount(path) is not None,
         )
         facts = self._facts(namespace)
-        operations = Operations(worker_parts, facts=facts, mounts=mounts, backends=backends)
+        operations = Operations(worker_parts, facts=facts, namespace=namespace, backends=backends)
         local.append(operations)
         return self._with_server(operations, attachments, backends=backends, facts=facts)
 

@@ -21,7 +21,7 @@ from ..backends.registry import Backends
 from ..values import Holder, MountRequest, StorageVolume
 from .adopt import FoundVolume, find_volumes, rebuild_journal
 from .journal import Mark, VolumeJournal
-from .mounts import Mounts
+from .namespace import MountNamespace
 from .paths import TargetPath, global_directory
 from .plan import StepKind, entered_holders
 from .progress import recovered
@@ -52,19 +52,19 @@ class Operations:
         parts: WorkerParts,
         *,
         facts: AgentFacts,
-        mounts: Mounts,
+        namespace: MountNamespace,
         backends: Backends,
     ) -> None:
         self._parts = parts
         self._facts = facts
-        self._mounts = mounts
+        self._namespace = namespace
         self._backends = backends
         self._workers: dict[str, VolumeWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def mount(self, request: MountRequest, target: TargetPath) -> None:
         """Make the volume available at the target. Raises KubeletxErrors; TimedOut: it continues, repeat the call."""
-        await self._parts.blocking(self._mounts.check_directory, target.kubelet_root, target.directory)
+        await self._parts.blocking(self._namespace.check_directory, target.kubelet_root, target.directory)
         self._check_target(request.volume.name, target.path)
         worker = self._worker(request.volume, target)
         with worker.in_use():
@@ -128,7 +128,7 @@ class Operations:
     async def recover(self) -> None:
         """Bring all volumes of a former run to a known state. What fails is repeated later. Raises OSError."""
         journals = await self._parts.blocking(self._parts.store.load)
-        table = self._mounts.table()
+        table = self._namespace.table()
         mounted_on = frozenset(one.target for one in table)
         for stored in journals:
             self._start(recovered(stored, self._facts.boot_id, mounted_on), stored=stored)
@@ -191,7 +191,7 @@ class Operations:
 
     def _adopt_at(self, target: TargetPath) -> VolumeWorker | None:
         """Start a worker for a mount whose journal is lost; None if nothing is mounted at the target."""
-        for found in find_volumes(self._mounts.table(), {target.kubelet_root}):
+        for found in find_volumes(self._namespace.table(), {target.kubelet_root}):
             if any(one.path == target.path for one, _ in found.binds):
                 return self._adopt(found)
         return None
@@ -215,7 +215,7 @@ class Operations:
     def _adopt_named(self, volume: StorageVolume) -> VolumeWorker:
         """Start a worker for a volume without a journal, of which anything may be left."""
         roots = set(self._facts.kubelet_roots.values())
-        for found in find_volumes(self._mounts.table(), roots):
+        for found in find_volumes(self._namespace.table(), roots):
             if found.name == volume.name:
                 return self._adopt(found)
         journal = self._empty_journal(volume, sorted(roots)[0])

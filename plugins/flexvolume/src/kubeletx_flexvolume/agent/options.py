@@ -22,8 +22,8 @@ from kubeletx.kube.text.quantity import to_bytes
 from ..attachments.fencing import STATEFUL_OPTION
 from ..backends import nfs
 from ..backends.registry import Backends
+from ..device import MAKE_OPTIONS
 from ..values import AccessMode, MountRequest, PodRef, StorageVolume
-from .format import MAKE_COMMANDS
 from .mount_options import DIRECTORY, known_options, problem_with_option
 from .paths import TargetPath, check_volume_name
 
@@ -112,10 +112,8 @@ def _is_read_only(options: Mapping[str, str], target: TargetPath) -> bool:
 
 def _fs_type(options: Mapping[str, str], target: TargetPath) -> str:
     fs_type = options.get(f"{_KUBELET}fsType") or DEFAULT_FS_TYPE
-    if fs_type not in MAKE_COMMANDS:
-        raise _bad(
-            target, "fsType", f"{fs_type!r} is not supported", f"use one of {', '.join(MAKE_COMMANDS)}"
-        )
+    if fs_type not in MAKE_OPTIONS:
+        raise _bad(target, "fsType", f"{fs_type!r} is not supported", f"use one of {', '.join(MAKE_OPTIONS)}")
     return fs_type
 
 

@@ -1,22 +1,18 @@
-"""Checks of the paths that the driver sends, and directories that the agent makes for mounts.
+"""Checks of the paths that the driver sends. Pure.
 
 The driver's only paths are targets: ``<kubelet root>/pods/<uid>/volumes/kubeletx.io~storage/<name>``, and for block
-volumes the same below ``volumeDevices``. `parse_target` checks the text. `open_directory` then walks to the directory
-without following a link below the kubelet's root, so that no other directory can be mounted on.
+volumes the same below ``volumeDevices``. `namespace` then walks to the directory.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from kubeletx.api import InvalidConfig, InvalidPod, Unavailable
+from kubeletx.api import InvalidConfig, InvalidPod
 from kubeletx.api.records import check_record_name
 
 from ..values import DRIVER, IMAGE_RECORD
@@ -96,34 +92,6 @@ def check_volume_name(name: str) -> None:
             problem=f"{name!r} is the name of an attachment record of an image",
             fix=f"use a name that does not end in {IMAGE_RECORD}",
         )
-
-
-@contextlib.contextmanager
-def open_directory(root: int, kubelet_root: str, path: str, *, make: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the directory `path`, which is below `kubelet_root`.
-
-    `root`: descriptor of the mount namespace's root. `make`: make missing directories, with mode 0750. Links are
-    followed in `kubelet_root` only. Raises Unavailable if the directory is missing, or a part of it is a link.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-            current = os.open(kubelet_root.lstrip("/"), flags, dir_fd=root)
-            stack.callback(os.close, current)
-            for part in path[len(kubelet_root) + 1 :].split("/"):
-                if make:
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, 0o750, dir_fd=current)
-                current = os.open(part, flags | os.O_NOFOLLOW, dir_fd=current)
-                stack.callback(os.close, current)
-        except OSError as error:
-            reason = "it or a part of it is a link" if error.errno in _LINK else error.strerror
-            raise Unavailable(f"directory {path}: {reason}") from error
-        yield current
-
-
-_LINK: Final = (errno.ELOOP, errno.ENOTDIR)
-"""Results of opening a link as a directory."""
 
 
 def _bad(text: str, problem: str) -> InvalidPod:

@@ -14,11 +14,11 @@ from kubeletx.api import Blocking, Conflict, Internal, InvalidPod, KubeletxError
 from ..attachments.record_book import RecordBook
 from ..backends.backend import AttachedSource, SourceType
 from ..backends.registry import Backends
+from ..device import Device
+from ..mounts import Mounts
 from ..values import AccessMode, Holder, HolderStatus, MountRequest, StorageVolume
-from .format import FileSystems
-from .fsgroup import TopDirectory
 from .journal import Use, VolumeJournal
-from .mounts import Mounts
+from .namespace import MountNamespace
 from .plan import Step, StepKind
 from .progress import StepResult
 
@@ -29,26 +29,33 @@ BOOK_SECONDS: Final = 30.0
 
 
 class StepRunner:
-    """Executes steps. `top_directory` None: the kubelet applies the fsGroup."""
+    """Executes steps."""
 
     def __init__(
         self,
         *,
         book: RecordBook,
         backends: Backends,
-        mounts: Mounts,
-        file_systems: FileSystems,
+        mounts: Callable[[str], Mounts],
+        device: Callable[[str, str], Device],
+        namespace: MountNamespace,
         blocking: Blocking,
-        top_directory: TopDirectory | None = None,
+        sets_group: bool = False,
         users: Callable[[str], Collection[str]] = lambda _: (),
     ) -> None:
-        """`users`: returns the names of the volumes of this node that have a device."""
+        """`mounts`: returns the mounts of the volume with this name. `device`: a device of this volume, by its path.
+
+        `sets_group`: the agent gives the top directory of a volume to the pod's fsGroup; False: the kubelet applies it to
+        all files, which takes long on large volumes. `users`: returns the names of the volumes of this node that have a
+        device.
+        """
         self._book = book
         self._backends = backends
         self._mounts = mounts
-        self._file_systems = file_systems
+        self._device = device
+        self._namespace = namespace
         self._blocking = blocking
-        self._top_directory = top_directory
+        self._sets_group = sets_group
         self._users = users
         self._makers: Mapping[
             StepKind, Callable[[VolumeJournal, Use, MountRequest], Awaitable[StepResult]]
@@ -108,40 +115,42 @@ class StepRunner:
 
     async def _look(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
         read_only = all(one.holder.read_only for one in journal.staying)
-        return await self._file_systems.look(journal.volume, _source(journal).source, read_only=read_only)
+        device = self._device(journal.volume.name, _source(journal).source)
+        return bool(await device.look(journal.volume.fs_type, read_only=read_only))
 
     async def _format(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
-        await self._file_systems.make(journal.volume, _source(journal).source)
+        device = self._device(journal.volume.name, _source(journal).source)
+        await device.make(journal.volume.fs_type)
         return None
 
     async def _mount(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
-        volume = journal.volume
-        read_only = all(one.holder.read_only for one in journal.staying)
-        await self._blocking(self._mounts.make_directory, journal.kubelet_root, journal.global_dir)
-        is_writable = await self._mounts.mount(
-            volume.name,
-            _source(journal),
-            journal.global_dir,
-            read_only=read_only,
-            fs_type=volume.fs_type,
-            options=volume.mount_options,
+        volume, source, directory = journal.volume, _source(journal), journal.global_dir
+        mounts = self._mounts(volume.name)
+        await self._blocking(self._namespace.make_directory, journal.kubelet_root, directory)
+        if source.type is SourceType.DIRECTORY:
+            return await mounts.mount_directory(source.source, directory)
+        return await mounts.mount(
+            source.source,
+            directory,
+            fs_type=source.fs_type or volume.fs_type,
+            read_only=all(use.holder.read_only for use in journal.staying),
+            options=(*volume.mount_options, *source.mount_options),
         )
-        return is_writable
 
     async def _make_writable(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
-        await self._mounts.remount_writable(journal.volume.name, journal.global_dir)
+        await self._mounts(journal.volume.name).make_writable(journal.global_dir)
         return None
 
     async def _bind(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
         holder, volume, group = use.holder, journal.volume, request.fs_group
+        mounts = self._mounts(volume.name)
         if volume.is_block:
-            await self._blocking(self._mounts.make_file, journal.kubelet_root, holder.mount_dir)
-            await self._mounts.bind_device(volume.name, _source(journal).source, holder.mount_dir)
+            await self._blocking(self._namespace.make_file, journal.kubelet_root, holder.mount_dir)
+            await mounts.bind_device(_source(journal).source, holder.mount_dir)
             return None
-        if self._top_directory is not None and group is not None and not holder.read_only:
-            await self._top_directory.apply(volume.name, journal.global_dir, group)
-        await self._mounts.bind(
-            volume.name,
+        if self._sets_group and group is not None and not holder.read_only:
+            await mounts.set_group(journal.global_dir, group)
+        await mounts.bind(
             journal.global_dir,
             holder.mount_dir,
             read_only=holder.read_only,
@@ -169,21 +178,22 @@ class StepRunner:
     async def _unbind(self, journal: VolumeJournal, use: Use | None) -> None:
         if use is not None:
             await self._cut(journal)
-            await self._mounts.unmount(journal.volume.name, use.holder.mount_dir, lazy=journal.is_forced)
+            await self._mounts(journal.volume.name).unmount(use.holder.mount_dir, lazy=journal.is_forced)
             if journal.volume.is_block:
-                await self._blocking(self._mounts.remove_file, journal.kubelet_root, use.holder.mount_dir)
+                await self._blocking(self._namespace.remove, journal.kubelet_root, use.holder.mount_dir)
 
     async def _unmount(self, journal: VolumeJournal, _: Use | None) -> None:
         await self._cut(journal)
+        mounts = self._mounts(journal.volume.name)
         # a volume of an earlier version may share its superblock with others, which must stay writable
         if (
             journal.is_forced
             and journal.source is not None
             and "nosharecache" in journal.source.mount_options
         ):
-            await self._mounts.stop_writers(journal.volume.name, journal.global_dir)
-        await self._mounts.unmount(journal.volume.name, journal.global_dir, lazy=journal.is_forced)
-        await self._blocking(self._mounts.remove_directory, journal.kubelet_root, journal.global_dir)
+            await mounts.stop_writers(journal.global_dir)
+        await mounts.unmount(journal.global_dir, lazy=journal.is_forced)
+        await self._blocking(self._namespace.remove, journal.kubelet_root, journal.global_dir)
 
     async def _cut(self, journal: VolumeJournal) -> None:
         """Take the storage away before a forced unmount, which otherwise waits for it.
@@ -232,7 +242,7 @@ class StepRunner:
                 is_ours = any([await self._book.holds(volume, use.holder) for use in journal.leaving])
             source = await self._backends.get(volume.backend).find(volume) if is_ours else None
             if source is not None and not await self._other_users(journal):
-                await self._file_systems.make(volume, source.source)
+                await self._device(volume.name, source.source).make(volume.fs_type, force=True)
         except KubeletxError as error:
             log.error("Failed to finish an interrupted format", volume=volume.name, err=str(error))
 

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from kubeletx.api import NotFound, Unavailable
 
-from ..commands import SECRET_FILE, Commands, ProgramResult
+from ..commands import SECRET_FILE, Commands
 from ..mount_table import MountEntry
+from ..programs import ProgramResult
 from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOSTS, WORD, check_word, parameter

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from kubeletx.api import Unavailable, VolumeRequest
 
+from ..device import DEFAULT_FS_TYPE, Device
 from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
+from ..mounts import Mounts
 from .driver import Command, FlexDriver
 from .entries import DeviceStage, FlexEntry
-from .fallback import GenericDevice
 from .journal import FlexJournal
-from .mounts import Mounts
+from .node import Node
 from .options import encode_options, fingerprint, volume_options
 
 log = structlog.get_logger(__name__)
@@ -29,16 +30,15 @@ _MAY_BE_MOUNTED = (DeviceStage.MOUNTING, DeviceStage.MOUNTED, DeviceStage.UNMOUN
 class VolumeDevices:
     """The devices of all volumes of drivers with attach. Callers hold the lock of the entry's key."""
 
-    def __init__(self, journal: FlexJournal, mounts: Mounts, generic: GenericDevice) -> None:
+    def __init__(self, journal: FlexJournal, node: Node) -> None:
         self._journal = journal
-        self._mounts = mounts
-        self._generic = generic
+        self._node = node
 
     async def bring_up(
         self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
     ) -> FlexEntry:
         """Attach and mount the device, unless it is mounted; return the new entry."""
-        mounted = await self._mounts.find(entry.global_directory) is not None
+        mounted = await self._node.find_mount(entry.global_directory) is not None
         if mounted and entry.stage is DeviceStage.MOUNTED:
             return await self._journal.put(entry)
         if mounted and entry.stage in _MAY_BE_MOUNTED and not entry.others(request.target):
@@ -47,7 +47,7 @@ class VolumeDevices:
         options = encode_options(volume_options(request))
         entry = await self._attach(entry, options, driver, until)
         entry = await self._journal.put(replace(entry, stage=DeviceStage.MOUNTING))
-        await self._mounts.make_directory(entry.global_directory)
+        await self._node.make_directory(entry.global_directory)
         if not mounted:
             arguments = (entry.global_directory, entry.device, options)
             reply = await driver.call(Command.MOUNT_DEVICE, arguments, until=until, key=entry.key)
@@ -69,7 +69,7 @@ class VolumeDevices:
         `target`: of the pod; nothing is mounted there any more. `is_detached`: the driver answered that it could not
         attach the device, so that it may fail to detach it.
         """
-        if entry.others(target) or await self._mounts.others(target):
+        if entry.others(target) or await self._node.others(target):
             # A failed attempt for this pod has left another stage, but the device is theirs.
             is_begun = entry.stage in (DeviceStage.ATTACHING, DeviceStage.ATTACHED, DeviceStage.MOUNTING)
             stage = DeviceStage.MOUNTED if is_begun else entry.stage
@@ -124,40 +124,41 @@ class VolumeDevices:
         return replace(entry, device=(reply.device if reply is not None else "") or device)
 
     async def _mount_generic(self, entry: FlexEntry, request: VolumeRequest, until: float) -> FlexEntry:
-        async def formatting(is_running: bool) -> None:
-            await self._journal.put(replace(entry, is_formatting=is_running))
-
-        await self._generic.mount(
-            entry.device,
-            entry.global_directory,
-            request.fs_type,
-            read_only=request.read_only,
-            is_interrupted=entry.is_formatting,
-            formatting=formatting,
-            until=until,
-        )
-        return replace(entry, is_formatting=False)
+        """Mount the device, and format it before if it is blank, for a driver that leaves this to the kubelet."""
+        directory, read_only = entry.global_directory, request.read_only
+        programs = self._node.programs(entry.volume, directory, until)
+        device = Device(entry.device, programs)
+        if not await device.find_size():
+            raise device.refused("it is not a block device of this node; the driver named it")
+        fs_type = await device.look(request.fs_type, read_only=read_only, is_interrupted=entry.is_formatting)
+        if not fs_type:
+            fs_type = request.fs_type or DEFAULT_FS_TYPE
+            entry = await self._journal.put(replace(entry, is_formatting=True))
+            await device.make(fs_type)
+            entry = await self._journal.put(replace(entry, is_formatting=False))
+        await Mounts(programs).mount(entry.device, directory, fs_type=fs_type, read_only=read_only)
+        return entry
 
     async def _unmount(self, entry: FlexEntry, driver: FlexDriver, until: float) -> None:
         """Unmount the device if it is or may be mounted. A failure counts as done if nothing is mounted there."""
         directory = entry.global_directory
-        is_mount = await self._mounts.find(directory) is not None
+        is_mount = await self._node.find_mount(directory) is not None
         if is_mount or entry.stage in _MAY_BE_MOUNTED:
             try:
                 reply = await driver.call(Command.UNMOUNT_DEVICE, (directory,), until=until, key=entry.key)
                 if reply is None:
-                    await self._mounts.unmount(directory, until=until)
+                    await Mounts(self._node.programs(entry.volume, directory, until)).unmount(directory)
             except (DriverFailed, BadAnswer) as error:
-                if await self._mounts.find(directory) is not None:
+                if await self._node.find_mount(directory) is not None:
                     raise
                 log.warning(
                     "Ignored a failed unmountdevice, nothing is mounted", volume=entry.volume, err=str(error)
                 )
-            if await self._mounts.find(directory) is not None:
+            if await self._node.find_mount(directory) is not None:
                 raise volume_error(
                     Unavailable, entry.volume, f"{directory} still is a mount point; it is tried again"
                 )
-        await self._mounts.remove_directory(directory)
+        await self._node.remove_directory(directory)
 
     async def _detach(self, entry: FlexEntry, driver: FlexDriver, until: float, *, is_detached: bool) -> None:
         try:

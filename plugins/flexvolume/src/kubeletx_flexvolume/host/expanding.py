@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from kubeletx.api import Unsupported, VolumeRequest
 
+from ..device import Device
 from ..errors import file_error, volume_error
 from .driver import Command, FlexDriver
 from .entries import FlexEntry
-from .fallback import GenericDevice
-from .measuring import measure
-from .mounts import Mounts
+from .node import Node, measure
 from .options import encode_options, volume_options
 from .threads import Threads
 
@@ -17,10 +16,9 @@ from .threads import Threads
 class Expander:
     """Expands volumes. Callers hold the lock of the entry's key."""
 
-    def __init__(self, mounts: Mounts, generic: GenericDevice, threads: Threads) -> None:
+    def __init__(self, node: Node, threads: Threads) -> None:
         """`threads`: for calls that may hang with a volume."""
-        self._mounts = mounts
-        self._generic = generic
+        self._node = node
         self._threads = threads
 
     async def expand(
@@ -28,12 +26,14 @@ class Expander:
     ) -> int:
         """Expand the volume and its file system; return the new size in bytes."""
         directory = entry.global_directory if entry.attach else request.target
-        mounted = await self._mounts.find(directory)
+        mounted = await self._node.find_mount(directory)
         before = request.capacity_bytes
+        source = entry.device or (mounted.source if mounted is not None else "")
+        device = Device(source, self._node.programs(entry.volume, directory, until))
         if mounted is not None:
             before = await self._capacity(entry, directory, until)
             if size_bytes <= before:  # a driver might shrink the volume
-                return max(before, await self._generic.size(mounted, entry.device, until=until))
+                return max(before, await device.find_size())
         options = encode_options(volume_options(request))
         sizes = str(size_bytes), str(before)
         reply = await driver.call(
@@ -49,7 +49,7 @@ class Expander:
         if mounted is None:
             return self._checked(grown, entry)
         try:
-            return await self._generic.expand(mounted, entry.device, size_bytes, until=until)
+            return await device.grow(mounted, size_bytes)
         except Unsupported:  # such as a file system of a server, which has grown with the volume
             return self._checked(grown, entry)
 

@@ -28,7 +28,7 @@ from .driver import FlexDriver
 from .drivers import FlexDrivers
 from .entries import DeviceStage, FlexEntry, UseState, entry_key, new_entry, new_use
 from .journal import FlexJournal
-from .mounts import Mounts
+from .node import Node
 from .options import global_directory
 from .targets import PodTargets
 
@@ -46,7 +46,7 @@ class VolumeSteps:
         *,
         drivers: FlexDrivers,
         journal: FlexJournal,
-        mounts: Mounts,
+        node: Node,
         targets: PodTargets,
         devices: VolumeDevices,
         plugins_directory: PurePosixPath,
@@ -54,7 +54,7 @@ class VolumeSteps:
     ) -> None:
         self._drivers = drivers
         self._journal = journal
-        self._mounts = mounts
+        self._node = node
         self._targets = targets
         self._devices = devices
         self._plugins_directory = plugins_directory
@@ -87,7 +87,7 @@ class VolumeSteps:
             if entry is not None:
                 driver = await self._drivers.get_for_release(entry.driver, until)
                 await self._put_away(entry, request.target, driver, until)
-        await self._mounts.remove_directory(request.target)
+        await self._node.remove_directory(request.target)
 
     async def _check(self, request: VolumeRequest) -> None:
         """Raise Unavailable if the volume has an entry that cannot be read."""
@@ -178,9 +178,9 @@ class VolumeSteps:
 
     async def _adopted(self, request: VolumeRequest) -> FlexEntry | None:
         """Return an entry for what the mount table shows of a volume that is not in the journal; None: nothing."""
-        is_mount = await self._mounts.find(request.target) is not None
+        is_mount = await self._node.find_mount(request.target) is not None
         directory = self._directory(request)
-        has_device = await self._mounts.find(directory) is not None
+        has_device = await self._node.find_mount(directory) is not None
         if not is_mount and not has_device:
             return None
         state = UseState.MOUNTED if is_mount else UseState.WAITING

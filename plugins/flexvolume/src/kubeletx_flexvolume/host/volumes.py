@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -22,17 +23,14 @@ from kubeletx.api.names import Event
 
 from ..config import FlexSettings
 from ..errors import file_error, volume_error
+from ..mount_table import MountEntry
 from .devices import VolumeDevices
 from .drivers import FlexDrivers, base_environment
 from .expanding import Expander
-from .fallback import GenericDevice
 from .journal import FlexJournal
-from .measuring import measure
-from .mount_table import MountLine, read_mounts
-from .mounts import Mounts
+from .node import Node, RunProgram, measure, own_table
 from .options import check_request, has_valid_names
 from .processes import Processes
-from .programs import NodePrograms, Programs
 from .status import FILE_NAME, StatusFile
 from .steps import VolumeSteps
 from .targets import PodTargets
@@ -46,7 +44,7 @@ class _Parts(NamedTuple):
 
     drivers: FlexDrivers
     journal: FlexJournal
-    mounts: Mounts
+    node: Node
     steps: VolumeSteps
     expander: Expander
     status: StatusFile
@@ -62,13 +60,13 @@ class FlexVolumes:
         settings: FlexSettings | None,
         host: VolumeHost,
         *,
-        programs: Programs | None = None,
-        table: Callable[[], tuple[MountLine, ...]] = read_mounts,
+        run: RunProgram | None = None,
+        table: Callable[[], tuple[MountEntry, ...]] = own_table,
     ) -> None:
-        """`settings` None: the defaults. `programs` None: the programs of the node. `table`: reads the mounts."""
+        """`settings` None: the defaults. `run` None: the programs of the node are run. `table`: reads the mounts."""
         self._settings = settings or FlexSettings()
         self._host = host
-        self._programs = programs
+        self._run = run
         self._table = table
         self._parts: _Parts | None = None
 
@@ -80,10 +78,9 @@ class FlexVolumes:
         files = Threads(host.blocking, FILE_THREADS, finishes=True)
         volumes = Threads(host.blocking, VOLUME_THREADS, finishes=False)
         processes = Processes(state / "running")
-        programs = self._programs or NodePrograms(processes, base_environment())
-        mounts = Mounts(programs, files, self._table)
+        run = self._run or partial(processes.run, environment={**base_environment(), "LC_ALL": "C"})
+        node = Node(run, files, self._table)
         journal = FlexJournal(state / "volumes", files)
-        generic = GenericDevice(programs, mounts, volumes)
         status = StatusFile(state / FILE_NAME, files)
         drivers = FlexDrivers(
             host.volume_plugin_directory,
@@ -96,9 +93,9 @@ class FlexVolumes:
         steps = VolumeSteps(
             drivers=drivers,
             journal=journal,
-            mounts=mounts,
-            targets=PodTargets(journal, mounts),
-            devices=VolumeDevices(journal, mounts, generic),
+            node=node,
+            targets=PodTargets(journal, node),
+            devices=VolumeDevices(journal, node),
             plugins_directory=PurePosixPath(host.plugins_directory),
             node_name=host.node_name,
         )
@@ -109,8 +106,8 @@ class FlexVolumes:
         await journal.load()
         await drivers.open()
         writing = asyncio.create_task(status.run(drivers), name="flexvolume status")
-        expander = Expander(mounts, generic, volumes)
-        self._parts = _Parts(drivers, journal, mounts, steps, expander, status, volumes, writing)
+        expander = Expander(node, volumes)
+        self._parts = _Parts(drivers, journal, node, steps, expander, status, volumes, writing)
 
     async def close(self) -> None:
         parts, self._parts = self._parts, None
@@ -167,7 +164,7 @@ class FlexVolumes:
             )
         entry = parts.journal.find(request.target)
         use = entry.uses[request.target] if entry is not None else None
-        if use is not None and use.is_mount and await parts.mounts.find(request.target) is None:
+        if use is not None and use.is_mount and await parts.node.find_mount(request.target) is None:
             raise volume_error(Unavailable, request.volume_name, f"{request.target} is not mounted any more")
         try:
             until = asyncio.get_running_loop().time() + _STATS_SECONDS

@@ -1,0 +1,185 @@
+"""`Node`: the mounts, directories and programs of this node.
+
+Paths are compared as the kernel has them: of a path that is looked up, links in its directory are resolved, but the path
+itself is not opened, since a dead file system may be mounted there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from kubeletx.api import TimedOut, Unavailable, VolumeStats
+from kubeletx.api.names import Event
+
+from ..blank import PROBE
+from ..blank_probe import INTERRUPTED
+from ..errors import file_error
+from ..mount_table import MountEntry, find_topmost, read_table
+from ..programs import LOOK_SECONDS, ProgramResult
+from .processes import ProcessResult
+from .threads import Threads
+
+R = TypeVar("R")
+
+_MODE: Final = 0o750
+_KEPT: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EEXIST, errno.ENOTDIR})
+"""Errors of rmdir(2) for a directory that is gone, is not empty, or is a mount point."""
+
+
+class RunProgram(Protocol):
+    """Runs one program of the node. `key`: as in `Processes.run`."""
+
+    async def __call__(self, program: Sequence[str], *, key: str) -> ProcessResult: ...
+
+
+def own_table() -> tuple[MountEntry, ...]:
+    """Return the mounts of this process. Blocks."""
+    return read_table(Path("/proc/self/mountinfo"))
+
+
+class Node:
+    """Mounts of this process's mount namespace, and the programs that change them."""
+
+    def __init__(
+        self,
+        run: RunProgram,
+        threads: Threads,
+        table: Callable[[], tuple[MountEntry, ...]] = own_table,
+    ) -> None:
+        """`table`: returns the present mounts; called on a thread."""
+        self.run = run
+        self._threads = threads
+        self._table = table
+
+    def programs(self, volume: str, key: str, until: float) -> NodePrograms:
+        """Return what runs programs for a volume. `key`: as in `Processes.run`. `until`: deadline of all of them."""
+        return NodePrograms(self, volume, key, until)
+
+    async def find_mount(self, path: str) -> MountEntry | None:
+        """Return the topmost mount on a path; None if it is not a mount point."""
+        return await self._read(lambda: find_topmost(self._table(), _kernel_path(path)))
+
+    async def others(self, target: str) -> tuple[str, ...]:
+        """Return the mount points of this volume in other pods, found by the kubelet's directory layout."""
+        return await self._read(lambda: same_volume(self._table(), _kernel_path(target)))
+
+    async def exists(self, path: str) -> bool:
+        """Return True if a path that is not a mount point exists."""
+        return await self._threads.run(os.path.lexists, path)
+
+    async def make_directory(self, path: str) -> None:
+        """Make a directory with mode 0750, and missing parents; succeeds if it exists."""
+        try:
+            await self._threads.run(_make, path)
+        except OSError as error:
+            raise file_error("cannot make the directory of the volume", error) from error
+
+    async def remove_directory(self, path: str) -> None:
+        """Remove a directory if it is empty and not a mount point; otherwise leave it."""
+        try:
+            await self._threads.run(_remove, path)
+        except OSError as error:
+            raise file_error("cannot remove the directory of the volume", error) from error
+
+    async def _read(self, function: Callable[[], R]) -> R:
+        try:
+            return await self._threads.run(function)
+        except OSError as error:
+            raise file_error("cannot read the table of mounts", error) from error
+
+
+class NodePrograms:
+    """Runs programs for one volume. Implements `VolumePrograms`."""
+
+    def __init__(self, node: Node, volume: str, key: str, until: float) -> None:
+        self.volume = volume
+        self._node = node
+        self._key = key
+        self._until = until
+
+    async def run(self, command: Sequence[str], seconds: float) -> ProgramResult:
+        until = min(self._until, asyncio.get_running_loop().time() + seconds)
+        try:
+            async with asyncio.timeout_at(until):
+                result = await self._node.run(command, key=self._key)
+        except TimeoutError:
+            raise TimedOut(
+                f"{command[0]} did not end before the deadline and was killed; its device may hang",
+                reason=Event.FAILED_MOUNT,
+            ) from None
+        except OSError as error:
+            raise Unavailable(
+                f"{command[0]} cannot be started: {error.strerror}; install it on the node",
+                reason=Event.FAILED_MOUNT,
+            ) from error
+        out, err = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
+        return ProgramResult(command=" ".join(command), code=result.exit_code, out=out, err=err)
+
+    async def probe(self, device: str, *, is_interrupted: bool) -> ProgramResult:
+        return await self.run([*PROBE, device, *([INTERRUPTED] if is_interrupted else [])], LOOK_SECONDS)
+
+    async def find_mount(self, path: str) -> MountEntry | None:
+        return await self._node.find_mount(path)
+
+
+def same_volume(mounts: Iterable[MountEntry], target: str) -> tuple[str, ...]:
+    """Return the mount points of this volume in other pods, found by the kubelet's directory layout.
+
+    `target`: ``.../pods/<uid>/volumes/<vendor>~<driver>/<name>``.
+    """
+    pods, uid, *rest = _split(target)
+    found = []
+    for mount in mounts:
+        other_pods, other_uid, *other = _split(mount.target)
+        if other == rest and other_pods == pods and other_uid != uid and rest[0] == "volumes":
+            found.append(mount.target)
+    return tuple(found)
+
+
+def measure(path: str) -> VolumeStats:
+    """Return the use of the file system at a path, as statvfs(3) has it.
+
+    Blocks, also for long if the storage does not answer. Raises OSError.
+    """
+    info = os.statvfs(path)
+    return VolumeStats(
+        capacity_bytes=info.f_blocks * info.f_frsize,
+        used_bytes=(info.f_blocks - info.f_bfree) * info.f_frsize,
+        available_bytes=info.f_bavail * info.f_frsize,
+        inodes=info.f_files,
+        inodes_used=info.f_files - info.f_ffree,
+        inodes_free=info.f_ffree,
+    )
+
+
+def _kernel_path(path: str) -> str:
+    """Return an absolute path as the kernel shows it in the table."""
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
+
+
+def _split(path: str) -> tuple[str, str, str, str, str]:
+    """Return the parts of a target: directory of all pods, UID, ``volumes``, driver, and name; empty if it has none."""
+    parts = path.rsplit("/", 4)
+    return (parts[0], parts[1], parts[2], parts[3], parts[4]) if len(parts) == 5 else ("", "", "", "", "")
+
+
+def _make(path: str) -> None:
+    # The directory itself may be a mount point that hangs; only a missing one is made.
+    for directory in (*reversed(Path(path).parents), Path(path)):
+        with suppress(FileExistsError):
+            directory.mkdir()
+            directory.chmod(_MODE)  # the umask does not apply
+
+
+def _remove(path: str) -> None:
+    try:
+        Path(path).rmdir()
+    except OSError as error:
+        if error.errno not in _KEPT:
+            raise

@@ -1,0 +1,65 @@
+"""Steps on the programs that they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kubeletx_flexvolume.agent.journal import Use
+from kubeletx_flexvolume.agent.namespace import MountNamespace
+from kubeletx_flexvolume.agent.plan import Step, StepKind
+from kubeletx_flexvolume.agent.steps import StepRunner
+from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
+from kubeletx_flexvolume.backends.registry import Backends
+from kubeletx_flexvolume.device import Device
+from kubeletx_flexvolume.mounts import Mounts
+
+from plugins.flexvolume.tests.agent.agent_model import (
+    Faults,
+    ModelBook,
+    at_once,
+    holder,
+    journal,
+    request,
+    volume,
+)
+from plugins.flexvolume.tests.fake_volume import FakeVolume
+
+NFS = AttachedSource(type=SourceType.REMOTE, source="nas:/x", fs_type="nfs", mount_options=("nosharecache",))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        (AttachedSource(type=SourceType.DEVICE, source="/dev/x"), "-t ext4 -o {},noatime -- /dev/x"),
+        (NFS, "-t nfs -o {},noatime,nosharecache -- nas:/x"),
+        (AttachedSource(type=SourceType.DIRECTORY, source="/pool/d"), "--bind -- /pool/d"),
+    ],
+)
+async def test_a_volume_is_mounted_once_for_the_node(
+    tmp_path: Path, source: AttachedSource, command: str, read_only: bool
+) -> None:
+    node = FakeVolume()
+    runner = StepRunner(
+        book=ModelBook(Faults()),  # type: ignore[arg-type]
+        backends=Backends({}),
+        mounts=lambda _: Mounts(node),
+        device=lambda _, path: Device(path, node),
+        namespace=MountNamespace(),
+        blocking=at_once,
+    )
+    use = Use(holder=holder(read_only=read_only))
+    of = volume(mount_options=("noatime",))
+    made = journal(
+        volume=of,
+        source=source,
+        uses=(use,),
+        kubelet_root=str(tmp_path),
+        global_dir=f"{tmp_path}/mounts/pv-1",
+    )
+    is_writable = await runner.run(Step(StepKind.MOUNT, use.key), made, request(of=of))
+    assert is_writable is (not read_only or source.type is SourceType.DIRECTORY)
+    access = command.format("ro" if read_only else "rw")
+    assert node.ran == [f"mount -c {access} {tmp_path}/mounts/pv-1"]
+    assert (tmp_path / "mounts/pv-1").is_dir()
