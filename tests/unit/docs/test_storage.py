@@ -19,10 +19,16 @@ from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.attachments import definitions, events, loops, proofs
 from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
-from kubeletx_flexvolume.backends import directory, fuse, loop, nbd, nfs, rbd
+from kubeletx_flexvolume.backends.backend import Backend
+from kubeletx_flexvolume.backends.directory import DirectoryBackend
+from kubeletx_flexvolume.backends.fuse import FuseBackend
+from kubeletx_flexvolume.backends.loop import LoopBackend
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
+from kubeletx_flexvolume.backends.nbd import NbdBackend
+from kubeletx_flexvolume.backends.nfs import NfsBackend
 from kubeletx_flexvolume.backends.pools import Pool, Pools
-from kubeletx_flexvolume.backends.registry import Backends, CheckedBackend
+from kubeletx_flexvolume.backends.rbd import RbdBackend
+from kubeletx_flexvolume.backends.registry import Backends
 from kubeletx_flexvolume.cleanup import cleaner, finalizers
 from kubeletx_flexvolume.cleanup.sequence import CleanupStep
 from kubeletx_flexvolume.commands import Commands
@@ -45,7 +51,15 @@ from tests.unit.docs.pages import DOCS, ROOT, named_blocks, rows, words
 PAGE = (DOCS / "storage.md").read_text()
 README = (ROOT / "plugins" / "flexvolume" / "README.md").read_text()
 BLOCKS = named_blocks(PAGE)
-BACKENDS = {one.NAME: one.PARAMETERS for one in (loop, directory, fuse, nfs, rbd, nbd)}
+KINDS: tuple[type[Backend], ...] = (
+    LoopBackend,
+    DirectoryBackend,
+    FuseBackend,
+    NfsBackend,
+    RbdBackend,
+    NbdBackend,
+)
+BACKENDS = {one.name: one.parameters for one in KINDS}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 OF_OTHERS = {"no-block"}
 """Flags of systemctl."""
@@ -103,17 +117,17 @@ def check_volume(source: dict[str, Any], pool: Path) -> None:
         **source["options"],
     }
     commands = Commands(pool)
-    made: dict[str, CheckedBackend] = {
-        loop.NAME: loop.LoopBackend(
+    made = (
+        LoopBackend(
             Pools({"default": Pool(name="default", directory=str(pool))}),
             LoopDevices(commands, LoopClock()),
             asyncio.to_thread,
             boot_id="b",
         ),
-        rbd.NAME: rbd.RbdBackend(commands),
-    }
+        RbdBackend(commands),
+    )
     target = TargetPath(kubelet_root="/k", pod_uid="u1", name="data")
-    request = options.parse_options(json.dumps(sent), target, Backends(made, BACKENDS))
+    request = options.parse_options(json.dumps(sent), target, Backends(made))
     assert request.volume.backend == source["options"]["backend"]
 
 
@@ -131,9 +145,9 @@ def test_every_option_of_the_driver_is_in_the_table_with_its_backends() -> None:
 def test_every_backend_is_in_the_table_and_says_whether_it_ran() -> None:
     found = {words(row[0])[0]: row[3] for row in table("backends")}
     assert set(found) == set(BACKENDS)
-    for one in (loop, directory, fuse, nfs, rbd, nbd):
-        is_recorded = "Recorded contract" in (one.__doc__ or "")
-        assert ("recorded contract" in found[one.NAME]) == is_recorded, one.NAME
+    for kind in KINDS:
+        is_recorded = "Recorded contract" in (inspect.getmodule(kind).__doc__ or "")
+        assert ("recorded contract" in found[kind.name]) == is_recorded, kind.name
 
 
 def test_every_access_mode_and_policy_is_explained() -> None:

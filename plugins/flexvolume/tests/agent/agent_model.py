@@ -14,7 +14,7 @@ from kubeletx_flexvolume.agent.operations import AgentFacts, Operations
 from kubeletx_flexvolume.agent.paths import TargetPath, global_directory
 from kubeletx_flexvolume.agent.steps import StepRunner
 from kubeletx_flexvolume.agent.worker import WorkerParts
-from kubeletx_flexvolume.backends.backend import AttachedSource, FenceResult, SourceType
+from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, SourceType
 from kubeletx_flexvolume.backends.registry import Backends
 from kubeletx_flexvolume.mount_table import MountEntry
 from kubeletx_flexvolume.values import Holder, HolderStatus, MountRequest, PodRef, StorageVolume
@@ -133,8 +133,11 @@ class ModelBook:
         return any(one.key == holder.key for one in self.entries.get(volume.name, []))
 
 
-class ModelBackend:
+class ModelBackend(Backend):
     """A backend with at most one device for each volume."""
+
+    name = "model"
+    unfenced = "a model"
 
     def __init__(self, faults: Faults, type: SourceType = SourceType.DEVICE) -> None:
         self.attached: set[str] = set()
@@ -142,9 +145,6 @@ class ModelBackend:
         self.mount_options: tuple[str, ...] = ()
         self._type = type
         self._faults = faults
-
-    def check(self, volume: StorageVolume) -> None:
-        return
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
@@ -163,9 +163,6 @@ class ModelBackend:
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         await self._faults.pass_("force detach" if force else "detach")
         self.attached.discard(volume.name)
-
-    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
-        return FenceResult(fenced=False, why="a model")
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         return volume(name) if mount.source == DEVICE else None
@@ -254,7 +251,7 @@ class Node:
         self.clock = FakeClock()
         self.store = JournalStore(state)
         self.store.open()
-        self.backends = Backends({"model": self.backend})
+        self.backends = Backends((self.backend,))
         self.boot_id = BOOT
         self.is_one_device = False
         """All volumes have one image: the device of a volume is that of the others."""

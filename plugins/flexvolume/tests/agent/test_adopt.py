@@ -9,7 +9,7 @@ from kubeletx_flexvolume.mount_table import MountEntry
 
 from plugins.flexvolume.tests.agent.agent_model import BOOT, DEVICE, NODE, ROOT, Faults, ModelBackend, target
 
-BACKENDS = Backends({"model": ModelBackend(Faults())})
+BACKENDS = Backends((ModelBackend(Faults()),))
 
 
 def mount(path: str, *, device: str = "7:0", source: str = DEVICE, read_only: bool = False) -> MountEntry:

@@ -18,7 +18,14 @@ from kubeletx_flexvolume.values import AccessMode, MountRequest
 from kubeletx.api import InvalidConfig, InvalidPod, KubeletxError
 from plugins.flexvolume.tests.agent.agent_model import Faults, ModelBackend
 
-BACKENDS = Backends({"model": ModelBackend(Faults())}, {"model": frozenset({"server"})})
+
+class OptionsBackend(ModelBackend):
+    """A backend with an option of its own."""
+
+    parameters = frozenset({"server"})
+
+
+BACKENDS = Backends((OptionsBackend(Faults()),))
 TARGET = TargetPath(kubelet_root="/k", pod_uid="u1", name="pv-1")
 KUBELET = {
     "kubernetes.io/fsType": "",

@@ -19,7 +19,7 @@ from kubeletx_flexvolume.attachments.reconcile import Reconciler
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, Entries, entry_of, value_of
 from kubeletx_flexvolume.attachments.record_book import LOOK_SECONDS, RecordBook
 from kubeletx_flexvolume.attachments.stores import Stores
-from kubeletx_flexvolume.backends.backend import AttachedSource, FenceResult, SourceType
+from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, FenceResult, SourceType
 from kubeletx_flexvolume.values import AccessMode, Holder, HolderStatus, StorageVolume
 
 from kubeletx.api import Record, TimedOut, Unavailable
@@ -120,11 +120,13 @@ class PodsDouble:
         return holder.pod in self.stateful
 
 
-class StorageDouble:
+class StorageDouble(Backend):
     """A backend. `found`: names of volumes with a device here; `result`: answer of `fence`; `fenced`: its calls.
 
     `has_images`: it identifies images.
     """
+
+    name = "loop"
 
     def __init__(self) -> None:
         self.has_images = False
@@ -145,9 +147,6 @@ class StorageDouble:
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         self.fenced.append((volume.name, holder.node))
         return self.result
-
-    async def attach(self, volume: StorageVolume, *, read_only: bool, secrets: Any) -> AttachedSource:
-        raise AssertionError("records never attach")
 
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         raise AssertionError("records never detach")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.backends.file_locks import is_locked
+from kubeletx_flexvolume.backends.fuse import is_locked
 
 
 @pytest.mark.parametrize("lock", [fcntl.flock, fcntl.lockf])

@@ -18,7 +18,6 @@ from kubeletx_flexvolume.backends.nbd import NbdBackend
 from kubeletx_flexvolume.backends.nfs import NfsBackend
 from kubeletx_flexvolume.backends.pools import Pool, Pools
 from kubeletx_flexvolume.backends.rbd import RbdBackend
-from kubeletx_flexvolume.backends.sharing import ChecksModes
 from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import AccessMode, StorageVolume
 
@@ -52,8 +51,7 @@ def backends(directory: Path, *, is_shared: bool) -> dict[str, Backend]:
 
 def refuses(backend: Backend, volume: StorageVolume, *modes: AccessMode) -> bool:
     try:
-        if isinstance(backend, ChecksModes):
-            backend.check_modes(volume, modes)
+        backend.check_modes(volume, modes)
     except InvalidConfig:
         return True
     return False

@@ -105,7 +105,7 @@ class StorageAgent:
         )
         local: list[Operations] = []
         attachments = make_attachments(
-            config, backends=backends.by_name(), local=lambda: local[0], blocking=pool.run, clock=self._clock
+            config, backends=backends.by_name, local=lambda: local[0], blocking=pool.run, clock=self._clock
         )
         runner = StepRunner(
             book=attachments.book,

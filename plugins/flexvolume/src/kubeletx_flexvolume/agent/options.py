@@ -66,8 +66,7 @@ def _volume(options: Mapping[str, str], target: TargetPath, backends: Backends) 
     name = options.get("name") or given
     check_volume_name(name)
     backend = _required(options, "backend", target)
-    backends.get(backend)
-    parameters = backends.parameters_of(backend)
+    parameters = backends.get(backend).parameters
     unknown = sorted(
         key for key in options if not key.startswith(_KUBELET) and key not in _OPTIONS | parameters
     )

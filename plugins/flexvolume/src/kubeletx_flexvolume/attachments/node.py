@@ -102,7 +102,7 @@ class VolumeGuard:
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parts of one node's attachments share.
+    """Values and services that the parts of one node's attachments share.
 
     `boot_id`: of the running kernel. `local`: returns the volumes of this node. `refuses`: returns why a volume must
     not be mounted; empty if it may. `backends`: by name; they identify images and find devices.

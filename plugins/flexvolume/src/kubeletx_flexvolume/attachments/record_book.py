@@ -26,7 +26,6 @@ import structlog
 
 from kubeletx.api import Conflict, KubeletxError, Record, TimedOut, Unavailable
 
-from ..backends.sharing import ChecksModes
 from ..values import AccessMode, Holder, HolderKey, HolderStatus, StorageVolume
 from .deadlines import within
 from .decision import (
@@ -218,8 +217,8 @@ class RecordBook:
                 f"this node cannot attach volumes now, since other nodes would count it as gone: {why}; this boot is "
                 f"{self._context.boot_id}. Wait until the node has reported it, or correct --node-name"
             )
-        backend: object = self._context.backends.get(volume.backend)
-        if make and isinstance(backend, ChecksModes):
+        backend = self._context.backends.get(volume.backend)
+        if make and backend is not None:
             backend.check_modes(volume, modes)
         images = await self._identities(volume, make=make)
         since = holder.since or rfc3339(self._stores.clock.now())

@@ -6,12 +6,15 @@ The agent calls a backend for one volume at a time, after it has journaled the s
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 
-from ..values import Holder, StorageVolume
+from kubeletx.api import InvalidConfig
+
+from ..mount_table import MountEntry
+from ..values import AccessMode, Holder, StorageVolume
 
 
 class SourceType(enum.Enum):
@@ -44,8 +47,27 @@ class FenceResult(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Backend(Protocol):
-    """One kind of storage. All methods raise KubeletxErrors: Unavailable or TimedOut if a retry may help."""
+def device_source(device: str) -> AttachedSource:
+    """Return the source for a block device."""
+    return AttachedSource(type=SourceType.DEVICE, source=device)
+
+
+class Backend:
+    """One kind of storage. All methods raise KubeletxErrors: Unavailable or TimedOut if a retry may help.
+
+    `name`: value of option ``backend``. `parameters`: names of the options that only this backend has. `unfenced`: why
+    it cannot cut a holder off.
+    """
+
+    name: ClassVar[str]
+    parameters: ClassVar[frozenset[str]] = frozenset()
+    unfenced: ClassVar[str] = ""
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work; called before anything is done."""
+
+    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+        """Raise InvalidConfig if the volume must not have these access modes."""
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
@@ -54,7 +76,7 @@ class Backend(Protocol):
 
         Makes a volume that does not exist if `volume.size_bytes` is not 0. A failed call leaves nothing attached.
         """
-        ...
+        raise NotImplementedError
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         """Return the identities of what the volume attaches. Volumes of one image have at least one in common.
@@ -62,11 +84,11 @@ class Backend(Protocol):
         An identity that holds only under one kernel contains its boot ID. `make`: check the image, and make one that
         does not exist if `volume.size_bytes` is not 0.
         """
-        ...
+        raise NotImplementedError
 
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         """Return what the volume is on this node; None if it is not attached. Raises if that cannot be found out."""
-        ...
+        return None
 
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         """Detach the volume from this node; succeeds if it is not attached.
@@ -74,11 +96,31 @@ class Backend(Protocol):
         When it returns, no device of the volume exists here. `force`: give up writes that are not done yet; used when
         the storage does not answer. Raises Unavailable while the volume is in use.
         """
-        ...
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         """Try to make sure that `holder` cannot write to the volume any more, now and later.
 
         A backend that cannot do that, or cannot know it, returns `fenced` False with the reason.
         """
-        ...
+        return FenceResult(fenced=False, why=self.unfenced)
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        """Return the volume that the mount shows, if its journal is lost; None if it is none of this backend.
+
+        `name`: name of the volume, from the path of the mount.
+        """
+        return None
+
+
+def check_one_writer(volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+    """Raise InvalidConfig if several nodes could mount the file system of one device for writing.
+
+    ext3, ext4 and xfs expect to be the only writer of their device. Two kernels that mount one of them destroy it.
+    """
+    if AccessMode.READ_WRITE_MANY in modes and not volume.is_block:
+        raise InvalidConfig(
+            obj=f"volume {volume.name}",
+            field="accessModes",
+            problem="with ReadWriteMany several nodes write to one device, which destroys its file system",
+            fix="use ReadWriteOnce, a block volume, or backend nfs",
+        )

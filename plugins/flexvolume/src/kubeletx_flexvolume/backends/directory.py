@@ -14,16 +14,18 @@ from typing import Final
 from kubeletx.api import Blocking
 
 from ..mount_table import MountEntry
-from ..values import Holder, StorageVolume
-from .backend import AttachedSource, FenceResult, SourceType
+from ..values import StorageVolume
+from .backend import AttachedSource, Backend, SourceType
 from .pools import Pools
 
 NAME: Final = "directory"
-PARAMETERS: Final[frozenset[str]] = frozenset()
 
 
-class DirectoryBackend:
-    """Implements `Backend`. `table`: returns the mounts of the namespace that has the pools."""
+class DirectoryBackend(Backend):
+    """Directories of pools. `table`: returns the mounts of the namespace that has the pools."""
+
+    name = NAME
+    unfenced = "a directory has no device that could be taken from its holder"
 
     def __init__(self, pools: Pools, blocking: Blocking, table: Callable[[], Sequence[MountEntry]]) -> None:
         self._pools = pools
@@ -31,7 +33,6 @@ class DirectoryBackend:
         self._table = table
 
     def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
         self._pools.check(volume)
 
     async def attach(
@@ -44,15 +45,6 @@ class DirectoryBackend:
         if make:
             await self._blocking(self._pools.ensure_directory, volume)
         return await self._blocking(self._pools.identities, volume)
-
-    async def find(self, volume: StorageVolume) -> AttachedSource | None:
-        return None
-
-    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
-        """Return at once: nothing is attached."""
-
-    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
-        return FenceResult(fenced=False, why="a directory has no device that could be taken from its holder")
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         found = self._pools.image_at(_path_of(mount, self._table()))

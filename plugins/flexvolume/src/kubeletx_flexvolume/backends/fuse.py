@@ -23,18 +23,17 @@ from kubeletx.api import Blocking, KubeletxError, Unavailable
 from ..commands import Commands
 from ..files import file_stem, private_directory, replace_file
 from ..mount_table import MountEntry, find_topmost
-from ..values import AccessMode, Holder, StorageVolume
-from .backend import AttachedSource, FenceResult, SourceType
+from ..values import StorageVolume
+from .backend import AttachedSource, FenceResult, device_source
 from .daemons import daemons_of, end_daemon, is_running, pid_of
-from .file_locks import is_locked
+from .loop import LoopBackend
 from .loop_devices import LoopDevices
 from .pools import Pools
-from .sharing import check_one_writer
 
 log = structlog.get_logger(__name__)
 
 NAME: Final = "fuse"
-PARAMETERS: Final[frozenset[str]] = frozenset()
+_LOCKS: Final = Path("/proc/locks")
 _PROGRAM: Final = "qemu-storage-daemon"
 _PID_FILE: Final = "daemon.pid"
 _START_SECONDS: Final = 15.0
@@ -42,11 +41,13 @@ _GRACE_SECONDS: Final = 5.0
 _UNMOUNT_SECONDS: Final = 15.0
 
 
-class FuseBackend:
-    """Implements `Backend`. `directory`: for exports and PID files. `boot_id`: of the running kernel.
+class FuseBackend(LoopBackend):
+    """Image files of pools, exported by daemons. `directory`: for exports and PID files.
 
     `table`: returns the mounts of this process.
     """
+
+    name = NAME
 
     def __init__(
         self,
@@ -59,22 +60,10 @@ class FuseBackend:
         boot_id: str,
         table: Callable[[], Sequence[MountEntry]],
     ) -> None:
-        self._pools = pools
-        self._devices = devices
+        super().__init__(pools, devices, blocking, boot_id=boot_id)
         self._commands = commands
-        self._blocking = blocking
         self._directory = directory
-        self._boot_id = boot_id
         self._table = table
-
-    def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
-        self._pools.check(volume)
-        self.check_modes(volume, volume.access_modes)
-
-    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
-        if self._pools.get(volume).is_shared:
-            check_one_writer(volume, modes)
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
@@ -91,12 +80,7 @@ class FuseBackend:
                 )
             await self._start(volume, path, read_only=read_only)
         device = await self._devices.attach(str(export), volume=volume.name, read_only=read_only)
-        return AttachedSource(type=SourceType.DEVICE, source=device)
-
-    async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
-        if make:
-            await self._blocking(self._pools.ensure_file, volume)
-        return await self._blocking(self._pools.identities, volume)
+        return device_source(device)
 
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._devices.find(str(self._export(volume.name)))
@@ -107,7 +91,7 @@ class FuseBackend:
                 f"volume {volume.name}: the qemu-storage-daemon of {device.device} has ended, and its reads and "
                 "writes fail; delete its pods"
             )
-        return AttachedSource(type=SourceType.DEVICE, source=device.device)
+        return device_source(device.device)
 
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         export = self._export(volume.name)
@@ -138,12 +122,7 @@ class FuseBackend:
         daemons = daemons_of(_PROGRAM, self._directory).values()
         return {one.name for one in (*self._directory.glob("*"), *(one.parent for one in daemons))}
 
-    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
-        if self._pools.get(volume).is_shared:
-            return FenceResult(fenced=False, why=f"other machines reach pool {volume.pool}, too")
-        if holder.boot_id != self._boot_id:
-            why = f"{holder.node} attached it under another kernel (boot ID {holder.boot_id or 'unknown'})"
-            return FenceResult(fenced=False, why=why)
+    async def _look_for_users(self, volume: StorageVolume) -> FenceResult:
         if await self._blocking(is_locked, self._pools.image_path(volume)):
             return FenceResult(fenced=False, why="a process of this machine serves its image")
         return FenceResult(fenced=True, why="no process of this machine serves its image")
@@ -251,3 +230,16 @@ def _end_daemons(export: Path, grace_seconds: float) -> int:
         if not end_daemon(pid, str(export), grace_seconds=grace_seconds):
             return pid
     return 0
+
+
+def is_locked(path: str, locks: Path = _LOCKS) -> bool:
+    """Return True if a process of this machine has a lock on the file. Source: proc(5). Blocks.
+
+    qemu locks each image that it serves, but for no exclusive use.
+    """
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return False
+    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    return any(wanted in line.split() for line in locks.read_text().split("\n"))

@@ -13,17 +13,17 @@ from kubeletx.api import Blocking
 
 from ..mount_table import MountEntry
 from ..values import AccessMode, Holder, StorageVolume
-from .backend import AttachedSource, FenceResult, SourceType
+from .backend import AttachedSource, Backend, FenceResult, check_one_writer, device_source
 from .loop_devices import LoopDevices
 from .pools import Pools
-from .sharing import check_one_writer
 
 NAME: Final = "loop"
-PARAMETERS: Final[frozenset[str]] = frozenset()
 
 
-class LoopBackend:
-    """Implements `Backend`. `boot_id`: of the running kernel. `blocking`: runs calls of files on threads."""
+class LoopBackend(Backend):
+    """Image files of pools on loop devices. `boot_id`: of the running kernel. `blocking`: runs calls of files on threads."""
+
+    name = NAME
 
     def __init__(self, pools: Pools, devices: LoopDevices, blocking: Blocking, *, boot_id: str) -> None:
         self._pools = pools
@@ -32,7 +32,6 @@ class LoopBackend:
         self._boot_id = boot_id
 
     def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
         self.check_modes(volume, volume.access_modes)
 
     def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
@@ -43,7 +42,7 @@ class LoopBackend:
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
     ) -> AttachedSource:
         path = await self._blocking(self._pools.ensure_file, volume)
-        return _source(await self._devices.attach(path, volume=volume.name, read_only=read_only))
+        return device_source(await self._devices.attach(path, volume=volume.name, read_only=read_only))
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         if make:
@@ -52,7 +51,7 @@ class LoopBackend:
 
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._devices.find(self._pools.image_path(volume))
-        return None if device is None else _source(device.device)
+        return None if device is None else device_source(device.device)
 
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         await self._devices.detach(self._pools.image_path(volume), volume=volume.name, force=force)
@@ -63,6 +62,10 @@ class LoopBackend:
         if holder.boot_id != self._boot_id:
             why = f"{holder.node} attached it under another kernel (boot ID {holder.boot_id or 'unknown'})"
             return FenceResult(fenced=False, why=why)
+        return await self._look_for_users(volume)
+
+    async def _look_for_users(self, volume: StorageVolume) -> FenceResult:
+        """Return whether this machine has the image in use."""
         device = self._devices.find(self._pools.image_path(volume))
         if device is not None:
             return FenceResult(fenced=False, why=f"it is attached to this machine as {device.device}")
@@ -73,7 +76,3 @@ class LoopBackend:
         if found is None:
             return None
         return StorageVolume(name=name, backend=NAME, pool=found[0], image=found[1], fs_type=mount.fs_type)
-
-
-def _source(device: str) -> AttachedSource:
-    return AttachedSource(type=SourceType.DEVICE, source=device)

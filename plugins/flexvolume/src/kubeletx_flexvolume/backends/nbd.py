@@ -20,21 +20,23 @@ from kubeletx.api import Blocking, Unavailable
 
 from ..commands import Commands
 from ..files import file_stem, private_directory, replace_file
-from ..values import AccessMode, Holder, StorageVolume
-from .backend import AttachedSource, FenceResult, SourceType
+from ..values import AccessMode, StorageVolume
+from .backend import AttachedSource, Backend, check_one_writer, device_source
 from .parameters import HOST, PORT, check_word, parameter
-from .sharing import check_one_writer
 
 NAME: Final = "nbd"
-PARAMETERS: Final = frozenset({"server", "port"})
 _SECONDS: Final = 30.0
 _SYS_BLOCK: Final = Path("/sys/block")
 _TIMEOUT: Final = "60"
 """Seconds after which the kernel fails reads and writes that the server does not answer."""
 
 
-class NbdBackend:
-    """Implements `Backend`. `directory`: for notes on devices. `sys_block`: ``/sys/block``."""
+class NbdBackend(Backend):
+    """Exports of NBD servers. `directory`: for notes on devices. `sys_block`: ``/sys/block``."""
+
+    name = NAME
+    parameters = frozenset({"server", "port"})
+    unfenced = "the agent cannot cut a client off from an NBD server"
 
     def __init__(
         self, commands: Commands, blocking: Blocking, *, directory: Path, sys_block: Path = _SYS_BLOCK
@@ -46,7 +48,6 @@ class NbdBackend:
         self._choice = asyncio.Lock()
 
     def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
         _server(volume)
 
     def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
@@ -58,7 +59,7 @@ class NbdBackend:
         server, port = _server(volume)
         present = self._device(volume)
         if present:
-            return _source(present)
+            return device_source(present)
         async with self._choice:
             device = self._free_device(volume)
             await self._blocking(_write_note, self._note(volume), device)
@@ -70,7 +71,7 @@ class NbdBackend:
         if result.code != 0:
             self._note(volume).unlink(missing_ok=True)
             raise result.problem(f"volume {volume.name}")
-        return _source(device)
+        return device_source(device)
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         host, port = _server(volume)
@@ -78,7 +79,7 @@ class NbdBackend:
 
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._device(volume)
-        return _source(device) if device else None
+        return device_source(device) if device else None
 
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         device = self._device(volume)
@@ -91,9 +92,6 @@ class NbdBackend:
             if self._device(volume):
                 raise _in_use(volume, device) if result.code == 0 else result.problem(f"volume {volume.name}")
         self._note(volume).unlink(missing_ok=True)
-
-    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
-        return FenceResult(fenced=False, why="the agent cannot cut a client off from an NBD server")
 
     def _device(self, volume: StorageVolume) -> str:
         """Return the device that is connected for the volume; empty if there is none."""
@@ -147,7 +145,3 @@ def _in_use(volume: StorageVolume, device: str) -> Unavailable:
     return Unavailable(
         f"volume {volume.name}: {device} is in use; stop the process that has it open or mounted"
     )
-
-
-def _source(device: str) -> AttachedSource:
-    return AttachedSource(type=SourceType.DEVICE, source=device)

@@ -12,19 +12,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..mount_table import MountEntry
-from ..values import Holder, StorageVolume
-from .backend import AttachedSource, FenceResult, SourceType
+from ..values import StorageVolume
+from .backend import AttachedSource, Backend, SourceType
 from .parameters import HOST, PATH, check_word, parameter
 
 NAME: Final = "nfs"
-PARAMETERS: Final = frozenset({"server", "share"})
 
 
-class NfsBackend:
-    """Implements `Backend`. Nothing is attached; the mount is all that there is."""
+class NfsBackend(Backend):
+    """Directories of NFS servers. Nothing is attached; the mount is all that there is."""
+
+    name = NAME
+    parameters = frozenset({"server", "share"})
+    unfenced = "the agent cannot cut a client off from an NFS server"
 
     def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
         _remote(volume)
 
     async def attach(
@@ -37,15 +39,6 @@ class NfsBackend:
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         host, _, path = _remote(volume).partition(":/")
         return (f"nfs {host.lower()} /{path}",)
-
-    async def find(self, volume: StorageVolume) -> AttachedSource | None:
-        return None
-
-    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
-        """Return at once: nothing is attached."""
-
-    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
-        return FenceResult(fenced=False, why="the agent cannot cut a client off from an NFS server")
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         server, colon, path = mount.source.partition(":/")

@@ -22,12 +22,10 @@ from ..commands import SECRET_FILE, Commands
 from ..mount_table import MountEntry
 from ..programs import ProgramResult
 from ..values import AccessMode, Holder, StorageVolume
-from .backend import AttachedSource, FenceResult, SourceType
+from .backend import AttachedSource, Backend, FenceResult, check_one_writer, device_source
 from .parameters import HOSTS, WORD, check_word, parameter
-from .sharing import check_one_writer
 
 NAME: Final = "rbd"
-PARAMETERS: Final = frozenset({"monitors", "user"})
 SECRET_KEY: Final = "key"
 _SECONDS: Final = 15.0
 _SYS_DEVICES: Final = Path("/sys/bus/rbd/devices")
@@ -38,15 +36,17 @@ _BLOCK_SECONDS: Final = "157784760"
 """Five years. Ceph's default is an hour, after which the holder could write again. A restarted node has another address."""
 
 
-class RbdBackend:
-    """Implements `Backend`. `sys_devices`: directory of the kernel's rbd devices."""
+class RbdBackend(Backend):
+    """Images of Ceph. `sys_devices`: directory of the kernel's rbd devices."""
+
+    name = NAME
+    parameters = frozenset({"monitors", "user"})
 
     def __init__(self, commands: Commands, sys_devices: Path = _SYS_DEVICES) -> None:
         self._commands = commands
         self._sys_devices = sys_devices
 
     def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
         check_word(volume, "pool", volume.pool)
         check_word(volume, "image", volume.image)
         _client(volume)
@@ -60,7 +60,7 @@ class RbdBackend:
         self.check(volume)
         present = self._device(volume)
         if present:
-            return _source(present)
+            return device_source(present)
         key = secrets.get(SECRET_KEY)
         if volume.size_bytes:
             await self._ensure_image(volume, key)
@@ -73,7 +73,7 @@ class RbdBackend:
             )
         if result.code != 0:
             raise result.problem(f"volume {volume.name}")
-        return _source(result.out.strip())
+        return device_source(result.out.strip())
 
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         """Return pool and image. The monitors do not count: one cluster has several lists of them."""
@@ -81,7 +81,7 @@ class RbdBackend:
 
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         device = self._device(volume)
-        return _source(device) if device else None
+        return device_source(device) if device else None
 
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         device = self._device(volume)
@@ -189,7 +189,3 @@ def _image(volume: StorageVolume) -> str:
 
 def _mib(size_bytes: int) -> int:
     return -(-size_bytes // _MIB)
-
-
-def _source(device: str) -> AttachedSource:
-    return AttachedSource(type=SourceType.DEVICE, source=device)

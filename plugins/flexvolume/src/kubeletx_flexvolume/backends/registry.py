@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 import msgspec
 
@@ -13,54 +13,39 @@ from kubeletx.api import Blocking, Clock, InvalidConfig
 from ..commands import Commands
 from ..mount_table import MountEntry
 from ..values import StorageVolume
-from . import directory, fuse, loop, nbd, nfs, rbd
 from .backend import Backend
-from .identify import Identifies
+from .directory import DirectoryBackend
+from .fuse import FuseBackend
+from .loop import LoopBackend
 from .loop_devices import LoopDevices
+from .nbd import NbdBackend
+from .nfs import NfsBackend
 from .pools import Pool, Pools
-
-
-class CheckedBackend(Backend, Protocol):
-    """A backend that checks a volume's options before anything is done."""
-
-    def check(self, volume: StorageVolume) -> None:
-        """Raise InvalidConfig if the options cannot work."""
-        ...
+from .rbd import RbdBackend
 
 
 class Backends:
-    """Backends by name. `parameters`: names of the options that only the backend of that name has."""
+    """Backends by name."""
 
-    def __init__(
-        self, backends: Mapping[str, CheckedBackend], parameters: Mapping[str, frozenset[str]] = {}
-    ) -> None:
-        self._backends = backends
-        self._parameters = parameters
+    def __init__(self, backends: Iterable[Backend]) -> None:
+        self.by_name: Final[Mapping[str, Backend]] = {one.name: one for one in backends}
 
-    def get(self, name: str) -> CheckedBackend:
+    def get(self, name: str) -> Backend:
         """Return the backend. Raises InvalidConfig."""
-        if name not in self._backends:
-            known = ", ".join(sorted(self._backends))
+        if name not in self.by_name:
+            known = ", ".join(sorted(self.by_name))
             raise InvalidConfig(
                 obj="volume",
                 field="option backend",
                 problem=f"{name!r} is unknown",
                 fix=f"use one of {known}",
             )
-        return self._backends[name]
-
-    def parameters_of(self, name: str) -> frozenset[str]:
-        """Return the names of the options that only this backend has."""
-        return self._parameters.get(name, frozenset())
+        return self.by_name[name]
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         """Return the volume that a mount shows; None if no backend recognizes it."""
-        found = (one.identify(name, mount) for one in self._backends.values() if isinstance(one, Identifies))
+        found = (one.identify(name, mount) for one in self.by_name.values())
         return next((volume for volume in found if volume is not None), None)
-
-    def by_name(self) -> dict[str, CheckedBackend]:
-        """Return all backends by name."""
-        return dict(self._backends)
 
 
 class BackendParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,28 +66,22 @@ class BackendParts(msgspec.Struct, frozen=True, kw_only=True):
 def build_backends(parts: BackendParts) -> Backends:
     """Return all backends."""
     pools, devices = Pools(parts.pools, parts.boot_id), LoopDevices(parts.commands, parts.clock)
-    backends: dict[str, CheckedBackend] = {
-        loop.NAME: loop.LoopBackend(pools, devices, parts.blocking, boot_id=parts.boot_id),
-        directory.NAME: directory.DirectoryBackend(pools, parts.blocking, parts.table),
-        fuse.NAME: fuse.FuseBackend(
-            pools,
-            devices,
-            parts.commands,
-            parts.blocking,
-            directory=parts.state_directory / fuse.NAME,
-            boot_id=parts.boot_id,
-            table=parts.table,
-        ),
-        nfs.NAME: nfs.NfsBackend(),
-        rbd.NAME: rbd.RbdBackend(parts.commands),
-        nbd.NAME: nbd.NbdBackend(parts.commands, parts.blocking, directory=parts.state_directory / nbd.NAME),
-    }
-    parameters = {
-        loop.NAME: loop.PARAMETERS,
-        directory.NAME: directory.PARAMETERS,
-        fuse.NAME: fuse.PARAMETERS,
-        nfs.NAME: nfs.PARAMETERS,
-        rbd.NAME: rbd.PARAMETERS,
-        nbd.NAME: nbd.PARAMETERS,
-    }
-    return Backends(backends, parameters)
+    state = parts.state_directory
+    return Backends(
+        (
+            LoopBackend(pools, devices, parts.blocking, boot_id=parts.boot_id),
+            DirectoryBackend(pools, parts.blocking, parts.table),
+            FuseBackend(
+                pools,
+                devices,
+                parts.commands,
+                parts.blocking,
+                directory=state / FuseBackend.name,
+                boot_id=parts.boot_id,
+                table=parts.table,
+            ),
+            NfsBackend(),
+            RbdBackend(parts.commands),
+            NbdBackend(parts.commands, parts.blocking, directory=state / NbdBackend.name),
+        )
+    )
