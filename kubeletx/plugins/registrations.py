@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,7 +22,6 @@ from kubeletx.api import (
     Unsupported,
     VolumeDriver,
 )
-from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.plugins.identity import PluginIdentity
@@ -39,6 +38,31 @@ class Hook(enum.Enum):
     ADMISSION_CHECK = "admission-check"
     PANEL = "panel"
     VOLUME_DRIVER = "volume-driver"
+
+
+class HookKind(msgspec.Struct, frozen=True):
+    """What all registrations of one hook have in common.
+
+    `function`: name of the hook. `protocol`: methods of what is registered. `options`: keyword arguments of `register`,
+    each of which is a field of `Registration`.
+    """
+
+    function: str
+    protocol: type
+    options: tuple[str, ...]
+
+
+KINDS: Final[Mapping[Hook, HookKind]] = {
+    Hook.HEALTH_CHECK: HookKind(
+        "kubeletx_register_health_checks", HealthCheck, ("period_seconds", "settings", "only_configured")
+    ),
+    Hook.POD_SOURCE: HookKind("kubeletx_register_pod_sources", PodSource, ("settings", "only_configured")),
+    Hook.ADMISSION_CHECK: HookKind(
+        "kubeletx_register_admission_checks", AdmissionCheck, ("fails_open", "settings", "only_configured")
+    ),
+    Hook.PANEL: HookKind("kubeletx_register_panels", Panel, ("title", "settings")),
+    Hook.VOLUME_DRIVER: HookKind("kubeletx_register_volume_drivers", VolumeDriver, ("sources", "settings")),
+}
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,154 +171,40 @@ def registrars(into: Registrations, plugin: PluginIdentity) -> Mapping[str, Call
     A call of the function adds a registration to `into`. It raises InvalidConfig, which names the argument, for a wrong
     argument, and AlreadyExists for a name that is taken.
     """
+    return {
+        **{kind.function: _registrar(into, plugin, hook) for hook, kind in KINDS.items()},
+        "kubeletx_register_remedies": _refusing("remedy", plugin),
+    }
 
-    def add(hook: Hook, name: str, factory: Any, settings: type[Any] | None, **more: Any) -> None:
+
+def _registrar(into: Registrations, plugin: PluginIdentity, hook: Hook) -> Callable[..., None]:
+    kind = KINDS[hook]
+
+    def register(name: str, factory: Any, **given: Any) -> None:
+        check = RegisterArguments(plugin, hook.value)
+        check.name(name)
+        check.no_more({option: given[option] for option in given if option not in kind.options}, kind.options)
+        check.factory(factory)
+        if isinstance(factory, type):
+            check_methods(factory, kind.protocol, plugin, f"{hook.value} {name!r}")
+        read = {option: _OPTIONS[option] for option in kind.options}
+        values = {option: read(check, given.get(option, default)) for option, (default, read) in read.items()}
+        if values.get("title") == "":
+            values["title"] = name
         into.add(
             Registration(
                 hook=hook,
                 name=name,
                 factory=factory,
-                settings=settings,
                 plugin=plugin.name,
                 distribution=plugin.distribution,
                 version=plugin.version,
-                **more,
+                **values,
             )
         )
 
-    def health_check(
-        name: str,
-        factory: Any,
-        *,
-        period_seconds: float = 60.0,
-        settings: type[Any] | None = None,
-        only_configured: bool = False,
-        **unknown: object,
-    ) -> None:
-        check = _checked(
-            plugin,
-            Hook.HEALTH_CHECK,
-            name,
-            factory,
-            unknown,
-            ("period_seconds", "settings", "only_configured"),
-        )
-        add(
-            Hook.HEALTH_CHECK,
-            name,
-            factory,
-            check.settings(settings),
-            period_seconds=check.seconds("period_seconds", period_seconds, least=1.0),
-            only_configured=check.boolean("only_configured", only_configured),
-        )
-
-    def pod_source(
-        name: str,
-        factory: Any,
-        *,
-        settings: type[Any] | None = None,
-        only_configured: bool = False,
-        **unknown: object,
-    ) -> None:
-        check = _checked(plugin, Hook.POD_SOURCE, name, factory, unknown, ("settings", "only_configured"))
-        if name in BUILT_IN:
-            raise AlreadyExists(f"{plugin}: the agent itself has a pod source {name!r}; choose another name")
-        add(
-            Hook.POD_SOURCE,
-            name,
-            factory,
-            check.settings(settings),
-            only_configured=check.boolean("only_configured", only_configured),
-        )
-
-    def admission_check(
-        name: str,
-        factory: Any,
-        *,
-        fails_open: bool = False,
-        settings: type[Any] | None = None,
-        only_configured: bool = False,
-        **unknown: object,
-    ) -> None:
-        known = ("fails_open", "settings", "only_configured")
-        check = _checked(plugin, Hook.ADMISSION_CHECK, name, factory, unknown, known)
-        add(
-            Hook.ADMISSION_CHECK,
-            name,
-            factory,
-            check.settings(settings),
-            fails_open=check.boolean("fails_open", fails_open),
-            only_configured=check.boolean("only_configured", only_configured),
-        )
-
-    def panel(
-        name: str,
-        factory: Any,
-        *,
-        title: str = "",
-        settings: type[Any] | None = None,
-        **unknown: object,
-    ) -> None:
-        check = _checked(plugin, Hook.PANEL, name, factory, unknown, ("title", "settings"))
-        add(Hook.PANEL, name, factory, check.settings(settings), title=check.text("title", title) or name)
-
-    def volume_driver(
-        name: str,
-        factory: Any,
-        *,
-        sources: Any = (),
-        settings: type[Any] | None = None,
-        **unknown: object,
-    ) -> None:
-        check = _checked(plugin, Hook.VOLUME_DRIVER, name, factory, unknown, ("sources", "settings"))
-        add(
-            Hook.VOLUME_DRIVER,
-            name,
-            factory,
-            check.settings(settings),
-            sources=_volume_sources(check, sources),
-        )
-
-    for register in (health_check, pod_source, admission_check, panel, volume_driver):
-        register.__qualname__ = "register"  # in Python's own messages about its arguments
-    return {
-        "kubeletx_register_health_checks": health_check,
-        "kubeletx_register_pod_sources": pod_source,
-        "kubeletx_register_admission_checks": admission_check,
-        "kubeletx_register_panels": panel,
-        "kubeletx_register_volume_drivers": volume_driver,
-        "kubeletx_register_remedies": _refusing("remedy", plugin),
-    }
-
-
-_PROTOCOLS: Mapping[Hook, type] = {
-    Hook.HEALTH_CHECK: HealthCheck,
-    Hook.POD_SOURCE: PodSource,
-    Hook.ADMISSION_CHECK: AdmissionCheck,
-    Hook.PANEL: Panel,
-    Hook.VOLUME_DRIVER: VolumeDriver,
-}
-
-
-def _checked(
-    plugin: PluginIdentity,
-    hook: Hook,
-    name: object,
-    factory: object,
-    unknown: Mapping[str, object],
-    known: tuple[str, ...],
-) -> RegisterArguments:
-    """Check name, factory and unknown keyword arguments; return the checks of the other arguments.
-
-    A class that is registered as factory must have the methods of the hook's protocol.
-    """
-    check = RegisterArguments(plugin, hook.value)
-    checked = check.name(name)
-    check.no_more(unknown, known)
-    check.factory(factory)
-    if isinstance(factory, type):
-        check_methods(factory, _PROTOCOLS[hook], plugin, f"{hook.value} {checked!r}")
-    return check
+    register.__qualname__ = "register"  # in Python's own messages about its arguments
+    return register
 
 
 def _volume_sources(check: RegisterArguments, given: object) -> tuple[str, ...]:
@@ -313,6 +223,17 @@ def _volume_sources(check: RegisterArguments, given: object) -> tuple[str, ...]:
             )
             raise check.wrong("sources", f"{source!r} names no driver of {field}", fix)
     return tuple(dict.fromkeys(sources))
+
+
+_OPTIONS: Final[Mapping[str, tuple[Any, Callable[[RegisterArguments, Any], Any]]]] = {
+    "settings": (None, RegisterArguments.settings),
+    "only_configured": (False, lambda check, value: check.boolean("only_configured", value)),
+    "period_seconds": (60.0, lambda check, value: check.seconds("period_seconds", value, least=1.0)),
+    "fails_open": (False, lambda check, value: check.boolean("fails_open", value)),
+    "title": ("", lambda check, value: check.text("title", value)),
+    "sources": ((), _volume_sources),
+}
+"""Keyword arguments of `register`: default value, and the function that checks a value and returns it."""
 
 
 def _refusing(what: str, plugin: PluginIdentity) -> Callable[..., None]:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -33,10 +33,11 @@ PATH_MAX: Final = 4096
 """Most characters of a path, as in Linux."""
 MOST_LEFT: Final = 64
 """While this many calls of one method still run after they were cancelled, it is not called again."""
+_RESULTS: Final[dict[str, type]] = {"prepare": ReadyVolume, "expand": int}
 
 
 class VolumeCalls:
-    """Calls a plugin's volume driver and checks its results. Implements `kubeletx.api.VolumeDriver`."""
+    """Calls a plugin's volume driver and checks its results."""
 
     def __init__(self, name: str, driver: VolumeDriver) -> None:
         """`name`: of the registration, for messages."""
@@ -46,37 +47,32 @@ class VolumeCalls:
         self._opening = asyncio.Lock()
         self._busy: dict[str, asyncio.Event] = {}
 
-    async def open(self) -> None:
+    async def call(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Call a method of `kubeletx.api.VolumeDriver` and return its result.
+
+        `open` is called once, and `close` if it was opened. Raises TypeError or ValueError for a wrong result.
+        """
+        if method == "open":
+            return await self._open()
+        if method == "close":
+            return await self._driver.close() if self._is_open else None
+        called = getattr(self._driver, method)
+        if method == "stats":  # does not wait for a call that changes the volume
+            await self._open()
+            return _checked(await called(*args), VolumeStats)
+        async with self._turn(args[0]):
+            result: Any = await called(*args)
+        if (wanted := _RESULTS.get(method)) is not None:
+            result = _checked(result, wanted)
+        if isinstance(result, ReadyVolume):
+            _check_paths(result)
+        return result
+
+    async def _open(self) -> None:
         async with self._opening:
             if not self._is_open:
                 await self._driver.open()
                 self._is_open = True
-
-    async def close(self) -> None:
-        if self._is_open:
-            await self._driver.close()
-
-    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
-        async with self._turn(request):
-            ready = _checked(await self._driver.prepare(request), ReadyVolume)
-        if len(ready.path) > PATH_MAX or len(ready.device) > PATH_MAX:
-            raise ValueError(f"returned a path or device of more than {PATH_MAX} characters")
-        path = PurePosixPath(ready.path or "/")
-        if not path.is_absolute() or ".." in path.parts or "\0" in ready.path:
-            raise ValueError(f"returned the path {ready.path!r}, which is not absolute and plain")
-        return ready
-
-    async def release(self, request: VolumeRequest) -> None:
-        async with self._turn(request):
-            await self._driver.release(request)
-
-    async def stats(self, request: VolumeRequest) -> VolumeStats:
-        await self.open()
-        return _checked(await self._driver.stats(request), VolumeStats)
-
-    async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
-        async with self._turn(request):
-            return expect(await self._driver.expand(request, size_bytes), int)
 
     @asynccontextmanager
     async def _turn(self, request: VolumeRequest) -> AsyncIterator[None]:
@@ -92,7 +88,7 @@ class VolumeCalls:
                     "since it was cancelled; it is tried again",
                     reason=Event.FAILED_MOUNT,
                 ) from None
-        await self.open()
+        await self._open()
         ended = self._busy[target] = asyncio.Event()
         try:
             yield
@@ -100,6 +96,14 @@ class VolumeCalls:
             if self._busy.get(target) is ended:
                 del self._busy[target]
             ended.set()
+
+
+def _check_paths(ready: ReadyVolume) -> None:
+    if len(ready.path) > PATH_MAX or len(ready.device) > PATH_MAX:
+        raise ValueError(f"returned a path or device of more than {PATH_MAX} characters")
+    path = PurePosixPath(ready.path or "/")
+    if not path.is_absolute() or ".." in path.parts or "\0" in ready.path:
+        raise ValueError(f"returned the path {ready.path!r}, which is not absolute and plain")
 
 
 def is_answer(error: KubeletxError) -> bool:

@@ -6,8 +6,8 @@ degrade the registration; every other exception and a missed deadline do.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -21,11 +21,8 @@ from .volume_calls import MOST_LEFT, VolumeCalls, is_answer
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
-OPEN_SECONDS: Final = 30.0
-CLOSE_SECONDS: Final = 2.0
-STATS_SECONDS: Final = 10.0
+SECONDS: Final = {"open": 30.0, "close": 2.0, "stats": 10.0}
+"""Deadlines of calls; those of others are configured."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -55,48 +52,44 @@ class PluginVolumeDriver:
         return DriverEntry(name=registration.name, driver=self, sources=registration.sources)
 
     async def open(self) -> None:
-        driver = self._made()
-        await self._call("open", driver.open, OPEN_SECONDS)
+        await self._call("open")
 
     async def close(self) -> None:
         if self._driver is not None:
-            await self._call("close", self._driver.close, CLOSE_SECONDS)
+            await self._call("close")
 
     async def prepare(self, request: VolumeRequest) -> ReadyVolume:
-        driver = self._made()
-        return await self._call("prepare", lambda: driver.prepare(request), self._seconds)
+        ready: ReadyVolume = await self._call("prepare", request)
+        return ready
 
     async def release(self, request: VolumeRequest) -> None:
-        driver = self._made()
-        await self._call("release", lambda: driver.release(request), self._seconds)
+        await self._call("release", request)
 
     async def stats(self, request: VolumeRequest) -> VolumeStats:
-        driver = self._made()
-        return await self._call("stats", lambda: driver.stats(request), STATS_SECONDS)
+        stats: VolumeStats = await self._call("stats", request)
+        return stats
 
     async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
-        driver = self._made()
-        return await self._call("expand", lambda: driver.expand(request, size_bytes), self._seconds)
+        size: int = await self._call("expand", request, size_bytes)
+        return size
 
-    def _made(self) -> VolumeCalls:
-        if self._driver is None:
+    async def _call(self, method: str, *args: Any) -> Any:
+        if (driver := self._driver) is None:
             raise self._callbacks.not_made()
-        return self._driver
 
-    async def _call(self, method: str, call: Callable[[], Awaitable[T]], seconds: float) -> T:
-        async def answering() -> T | Answered:
+        async def answering() -> Any:
             try:
-                return await call()
+                return await driver.call(method, args)
             except KubeletxError as error:
                 if not is_answer(error):
                     raise
                 return Answered(error)
 
+        seconds = SECONDS.get(method, self._seconds)
         outcome: Any = await self._callbacks.call(method, answering, seconds=seconds, most_left=MOST_LEFT)
         if isinstance(outcome, Answered):
             raise outcome.error
-        made: T = outcome
-        return made
+        return outcome
 
 
 async def open_all(drivers: Sequence[PluginVolumeDriver]) -> None:

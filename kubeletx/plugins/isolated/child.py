@@ -1,32 +1,20 @@
-"""The child process of a distribution: ``python -m kubeletx.plugins.isolated.child FD [SINK_FD]``.
+"""`ChildServices`: imports and serves the plugins of one distribution in a child process.
 
-It imports the distribution's plugins, and handles the agent's calls until the agent closes the socket or dies. At its
-start, the agent asks such a process what each plugin registers, without SINK_FD. Later it asks one to make what was
-registered, and calls that.
+At its start, the agent asks such a process what each plugin registers. Later it asks one to make what was registered,
+and calls that.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kubeletx.api import (
-    AdmissionCheck,
-    ClusterObjects,
-    HealthCheck,
-    ObjectUser,
-    Panel,
-    PodUid,
-    Records,
-    Unavailable,
-    VolumeDriver,
-)
+from kubeletx.api import ClusterObjects, Records, Unavailable
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx.runtimes.isolation.child import ChildEvents, run_child, serve
+from kubeletx.runtimes.isolation.child import ChildEvents, extend_path
 from kubeletx.runtimes.isolation.peer import Peer
 from kubeletx.runtimes.isolation.remote import Served, remote_class
 
@@ -35,68 +23,49 @@ from ..host import RegistrationHost
 from ..host_parts import PluginHostParts
 from ..loading import load_candidate
 from ..registrations import Hook, Registration
-from .control import (
-    CLUSTER,
-    RECORDS,
-    SINK,
-    Imports,
-    PluginEntry,
-    ReportedPlugin,
-    RunningSource,
-    ServicesControl,
-    ServicesInit,
-)
-from .guarded import Broken, Guarded
+from .control import CLUSTER, RECORDS, SINK, Imports, PluginEntry, ReportedPlugin, ServicesInit, wire_protocol
+from .guarded import Guarded, failing
 from .importing import Importer
 from .sink_calls import BlockingSink, SinkConnection
 
-PROTOCOLS = {
-    Hook.HEALTH_CHECK: HealthCheck,
-    Hook.ADMISSION_CHECK: AdmissionCheck,
-    Hook.PANEL: Panel,
-    Hook.POD_SOURCE: RunningSource,
-    Hook.VOLUME_DRIVER: VolumeDriver,
-}
-
 
 class ChildServices:
-    """Imports the plugins and makes what they registered; implements `ServicesControl`."""
+    """Imports the plugins and makes what they registered; the agent calls it as `CONTROL`."""
 
-    def __init__(self, served: Served, sinks: SinkConnection | None) -> None:
-        """`served`: gets the objects that the agent may call. `sinks`: connection to the agent for pod sources.
+    def __init__(self, served: Served, peer: Peer, sinks: int | None = None) -> None:
+        """`served`: gets the objects that the agent may call. `peer`: the connection to the agent.
 
-        `sinks` None: `init` is not called.
+        `sinks`: descriptor of the socket for pod sources; None: `init` is not called.
         """
         self._served = served
-        self._sinks = sinks
-        self.peer: Peer | None = None
+        self._peer = peer
+        self._sinks = SinkConnection(sinks) if sinks is not None else None
 
     async def register(self, imports: Imports) -> tuple[ReportedPlugin, ...]:
         """Import the plugins of one distribution in a fork, and return what each registered."""
-        _extend_path(imports.sys_path)
+        extend_path(imports.sys_path)
         importer = Importer(imports)
         return tuple(await importer.registered([_about(one) for one in imports.plugins]))
 
     async def init(self, init: ServicesInit) -> None:
         """Import the plugins and call the factories. A failure of one is the answer to each call of it."""
-        assert self.peer is not None
         assert self._sinks is not None
-        _extend_path(init.sys_path)
-        parts = _host_parts(init, self.peer)
+        extend_path(init.sys_path)
+        parts = _host_parts(init, self._peer)
         found, problems = _registrations(init.plugins)
         for name, hook in init.hooks.items():
             registration = found.get(name)
             if registration is None or registration.hook.value != hook:
                 problem = "; ".join(problems) or f"the installed plugin registers no {hook} {name!r}"
                 error = Unavailable(f"{problem}; restart the agent after an update of the plugin")
-                self._served.put(name, Broken(error), PROTOCOLS[Hook(hook)])
+                self._served.put(name, None, wire_protocol(Hook(hook)), failing(error))
                 continue
-            made = Guarded(registration, BlockingSink(self._sinks, SINK + name))
-            made.make(_settings(registration, init), RegistrationHost(registration, parts))
-            self._served.put(name, made, PROTOCOLS[registration.hook])
+            guarded = Guarded(registration, BlockingSink(self._sinks, SINK + name))
+            guarded.make(_settings(registration, init), RegistrationHost(registration, parts))
+            self._served.put(name, None, wire_protocol(registration.hook), guarded.call)
 
     async def ping(self) -> None:
-        """Do nothing: the answer shows the agent that the child's event loop runs."""
+        return
 
 
 def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registration], list[str]]:
@@ -109,10 +78,6 @@ def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registrati
         if candidate.about.reason:
             problems.append(candidate.about.reason)
     return found, problems
-
-
-def _extend_path(more: Iterable[str]) -> None:
-    sys.path[:] = [*sys.path, *(path for path in more if path not in sys.path)]
 
 
 def _about(plugin: PluginEntry) -> LoadedPlugin:
@@ -143,36 +108,6 @@ def _host_parts(init: ServicesInit, peer: Peer) -> PluginHostParts:
         clock=SystemClock(),
         events=ChildEvents(peer),
         records=records,
-        cluster=_remote_cluster(peer) if init.has_cluster else None,
+        cluster=remote_class(ClusterObjects)(lambda: peer, CLUSTER) if init.has_cluster else None,
         volume_plugin_directory=Path(init.volume_plugin_directory),
     )
-
-
-def _remote_cluster(peer: Peer) -> ClusterObjects:
-    """Return the agent's `ClusterObjects`. `follow` and `leave` are one-way messages, which arrive before later calls."""
-    cluster: Any = remote_class(ClusterObjects)(lambda: peer, CLUSTER)
-
-    def follow(pod: ObjectUser) -> None:
-        peer.note(CLUSTER, "follow", (pod,))
-
-    def leave(uid: PodUid) -> None:
-        peer.note(CLUSTER, "leave", (uid,))
-
-    cluster.follow, cluster.leave = follow, leave
-    made: ClusterObjects = cluster
-    return made
-
-
-def main() -> None:
-    """Run the child process; its arguments are the descriptors of its sockets."""
-    descriptor, *more = map(int, sys.argv[1:])
-
-    async def serving() -> None:
-        sinks = SinkConnection(more[0]) if more else None
-        await serve(descriptor, lambda served: ChildServices(served, sinks), ServicesControl)
-
-    run_child(serving)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,10 @@ import msgspec
 
 from kubeletx.api import PodOutcome
 
+from ..registrations import KINDS, Hook
+
+CONTROL_CLASS = "kubeletx.plugins.isolated.child:ChildServices"
+"""Control of the child program, see `kubeletx.runtimes.isolation.child`."""
 CLUSTER = "cluster"
 RECORDS = "records:"
 SINK = "sink:"
@@ -61,7 +65,7 @@ class ReportedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imports(msgspec.Struct, frozen=True, kw_only=True):
-    """Argument of `ServicesControl.register`.
+    """Argument of `ChildServices.register`.
 
     `seconds`: deadline of one import. `memory_bytes`: limit of the process in which it is made. `sections`, `origin`: as for `load_plugins`. `sys_path`: import path of the agent.
     """
@@ -75,7 +79,7 @@ class Imports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
-    """Argument of `ServicesControl.init`.
+    """Argument of `ChildServices.init`.
 
     `hooks`: registrations to make, by name, such as ``health-check``. `settings`: their settings as JSON values, by name; without those that have none.
     `root`: the agent's root directory. `volume_plugin_directory`: of executable volume drivers. `has_cluster`: the agent
@@ -92,45 +96,24 @@ class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
     volume_plugin_directory: str = ""
 
 
-class ServicesControl(Protocol):
-    """Calls of the agent that control the child process itself."""
-
-    async def register(self, imports: Imports) -> tuple[ReportedPlugin, ...]:
-        """Import the plugins of one distribution in a fork, call their hooks, and return what each registered."""
-        ...
-
-    async def init(self, init: ServicesInit) -> None:
-        """Import the plugins and call the factories; the agent calls it before it calls what they make."""
-        ...
-
-    async def ping(self) -> None:
-        """Do nothing: the answer shows that the child's event loop runs."""
-        ...
-
-
 class WireSink(Protocol):
-    """Calls of the child to the sink of one pod source. The child's event loop waits for each answer."""
+    """Calls of the child to the `Sink` of one pod source. The child's event loop waits for each answer."""
 
-    async def set(self, pod: dict[str, Any]) -> PodOutcome:
-        """Call `PodSourceSink.set`."""
-        ...
+    async def set(self, pod: dict[str, Any]) -> PodOutcome: ...
 
-    async def refuse(self, namespace: str, name: str, problem: str) -> PodOutcome:
-        """Refuse a pod that is not JSON; `problem` says why."""
-        ...
+    async def refuse(self, namespace: str, name: str, problem: str) -> PodOutcome: ...
 
-    async def remove(self, namespace: str, name: str, grace_seconds: int | None) -> bool:
-        """Call `PodSourceSink.remove`."""
-        ...
+    async def remove(self, namespace: str, name: str, *, grace_seconds: int | None) -> bool: ...
 
-    async def synced(self) -> None:
-        """Call `PodSourceSink.synced`."""
-        ...
+    async def synced(self) -> None: ...
 
 
 class RunningSource(Protocol):
-    """Pod source in the child, as the agent calls it."""
+    """Pod source in the child, as the agent calls it: with a sink there that calls the agent."""
 
-    async def run(self) -> None:
-        """Run the source with a sink that calls the agent."""
-        ...
+    async def run(self) -> None: ...
+
+
+def wire_protocol(hook: Hook) -> type:
+    """Return the protocol with which the agent calls what a plugin registered with `hook`."""
+    return RunningSource if hook is Hook.POD_SOURCE else KINDS[hook].protocol

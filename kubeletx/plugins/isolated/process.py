@@ -7,26 +7,24 @@ import contextlib
 import socket
 from collections.abc import Collection, Iterable
 from contextvars import Context
-from typing import Any, cast
+from typing import Any
 
 import structlog
 
-from kubeletx.api import ClusterObjects, KubeletxError, ObjectUser, PodUid, Records, TimedOut, Unavailable
-from kubeletx.runtimes.isolation.codec import Encoded
-from kubeletx.runtimes.isolation.control import CONTROL, EVENTS, LOG, EventNote
+from kubeletx.api import ClusterObjects, KubeletxError, Records, TimedOut, Unavailable
+from kubeletx.runtimes.isolation.control import CONTROL
 from kubeletx.runtimes.isolation.kept import KeptChild
-from kubeletx.runtimes.isolation.notes import text_of, write_log
-from kubeletx.runtimes.isolation.peer import Emit, Peer
+from kubeletx.runtimes.isolation.notes import agent_objects
+from kubeletx.runtimes.isolation.peer import Peer
 from kubeletx.runtimes.isolation.process import ChildProcess
-from kubeletx.runtimes.isolation.remote import Served, remote_class
+from kubeletx.runtimes.isolation.remote import Served
 from kubeletx.runtimes.isolation.usage import ChildUsage
 
 from ..host_parts import PluginHostParts
-from .control import CLUSTER, RECORDS, ServicesControl, ServicesInit
+from .control import CLUSTER, CONTROL_CLASS, RECORDS, ServicesInit
 
 log = structlog.get_logger(__name__)
 
-MODULE = "kubeletx.plugins.isolated.child"
 START_SECONDS = 30.0
 """Deadline of a child's start, with the import of its plugins and their factories."""
 CLOSE_SECONDS = 1.0
@@ -46,7 +44,7 @@ class PluginProcess:
         self._cgroup = parts.child_cgroup(distribution) if parts.child_cgroup is not None else None
         self._owner = f"plugin distribution {distribution}"
         self._init = init
-        self._server = AgentObjects(distribution, init.hooks, parts)
+        self._server = _objects(distribution, init.hooks, parts)
         self._kept = KeptChild(self._owner, self._start, self._prepare)
         self._starting: asyncio.Task[ChildProcess] | None = None
         self._sink_calls: tuple[Peer, asyncio.Task[None]] | None = None
@@ -54,7 +52,9 @@ class PluginProcess:
         self.sinks = Served()
         """Sinks of the running pod sources, which the child may call."""
 
-    async def call(self, target: str, method: str, args: tuple[Any, ...], result: Any) -> Any:
+    async def call(
+        self, target: str, method: str, args: tuple[Any, ...], result: Any, *, progress: None = None
+    ) -> Any:
         """Call a method of an object in the child, started if it does not run; see `Peer.call`.
 
         Raises Unavailable while the child cannot be called.
@@ -127,7 +127,7 @@ class PluginProcess:
             child = await ChildProcess.start(
                 self._owner,
                 self._server,
-                module=MODULE,
+                control=CONTROL_CLASS,
                 descriptors=(theirs.fileno(),),
                 variables=self._variables,
                 ends_group=True,
@@ -140,13 +140,12 @@ class PluginProcess:
             theirs.close()
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours)
-        peer = Peer(f"the process of {self._owner}", reader, writer, SinkCalls(self.sinks))
+        peer = Peer(f"the process of {self._owner}", reader, writer, self.sinks)
         self._sink_calls = (peer, asyncio.create_task(peer.run(), name=f"{self._owner} sinks"))
         return child
 
     async def _prepare(self, child: ChildProcess) -> None:
-        control = cast("ServicesControl", remote_class(ServicesControl)(lambda: child.peer, CONTROL))
-        await control.init(self._init)
+        await child.peer.call(CONTROL, "init", (self._init,), None)
 
     async def _end_sink_calls(self) -> None:
         if self._sink_calls is None:
@@ -158,69 +157,12 @@ class PluginProcess:
         await asyncio.gather(task, return_exceptions=True)
 
 
-class SinkCalls:
-    """Handles the child's calls to the sinks of its pod sources; implements `peer.CallHandler`."""
-
-    def __init__(self, sinks: Served) -> None:
-        self.serve = sinks.serve
-
-    def note(self, target: str, method: str, args: Encoded) -> None:
-        """Do nothing: the child sends no one-way messages here."""
-
-
-class Notes:
-    """Handles the log lines of a child that only imports plugins; implements `peer.CallHandler`."""
-
-    def __init__(self) -> None:
-        self.serve = Served().serve
-
-    def note(self, target: str, method: str, args: Encoded) -> None:
-        """Write a log line."""
-        if target == LOG:
-            write_log(args, process="imports of plugins")
-
-
-class AgentObjects:
-    """Handles the child's calls to records and cluster, and its events and log lines; implements `peer.CallHandler`.
-
-    `names`: registrations in the child, each of which has records of its own.
-    """
-
-    def __init__(self, distribution: str, names: Iterable[str], parts: PluginHostParts) -> None:
-        self._distribution = distribution
-        self._parts = parts
-        self._served = Served()
-        for name in names:
-            kind = f"plugin.{name}"
-            self._served.put(RECORDS + kind, parts.records(kind), Records)
-        if parts.cluster is not None:
-            self._served.put(CLUSTER, parts.cluster, ClusterObjects)
-
-    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
-        """Handle a call of the child; see `CallHandler.serve`."""
-        return await self._served.serve(target, method, args, emit)
-
-    def note(self, target: str, method: str, args: Encoded) -> None:
-        """Record an event, write a log line, or change the pods whose objects a plugin reads."""
-        try:
-            self._note(target, method, args)
-        except KubeletxError as error:
-            log.warning(
-                "Ignored message of a plugin's process", distribution=self._distribution, err=str(error)
-            )
-
-    def _note(self, target: str, method: str, args: Encoded) -> None:
-        match target, method:
-            case (name, "record") if name == EVENTS:
-                (event,) = args.decode(tuple[EventNote])
-                self._parts.events.record(
-                    event.ref, type=event.type, reason=event.reason, message=text_of(event.message)
-                )
-            case (name, "write") if name == LOG:
-                write_log(args, distribution=self._distribution)
-            case (name, "follow") if name == CLUSTER and self._parts.cluster is not None:
-                (user,) = args.decode(tuple[ObjectUser])
-                self._parts.cluster.follow(user)
-            case (name, "leave") if name == CLUSTER and self._parts.cluster is not None:
-                (uid,) = args.decode(tuple[PodUid])
-                self._parts.cluster.leave(uid)
+def _objects(distribution: str, names: Iterable[str], parts: PluginHostParts) -> Served:
+    """Return what the child may call: records, of which each registration in `names` has its own, and the cluster."""
+    served = agent_objects(parts.events, distribution=distribution)
+    for name in names:
+        kind = f"plugin.{name}"
+        served.put(RECORDS + kind, parts.records(kind), Records)
+    if parts.cluster is not None:
+        served.put(CLUSTER, parts.cluster, ClusterObjects)
+    return served

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from kubeletx.api import Clock
+from kubeletx.api import Clock, PodSourceSink
+from kubeletx.runtimes.isolation.remote import remote_class
 from kubeletx.runtimes.isolation.usage import ChildUsage
 from kubeletx.runtimes.plugins.identity import normal_name
 
 from ..host_parts import PluginHostParts
-from ..registrations import Registration
-from .control import PluginEntry, ServicesInit
+from ..registrations import Hook, Registration
+from .control import SINK, PluginEntry, ServicesInit, WireSink, wire_protocol
 from .process import PluginProcess
-from .proxies import PROXIES
 
 IDLE_SECONDS = 2.0
 """Delay of processes that only new pods need, so that they do not slow down the agent's start."""
@@ -54,7 +54,9 @@ class PluginProcesses:
     def proxy(self, registration: Registration) -> Any:
         """Return the object that calls this registration's object in its process."""
         process = self._processes[normal_name(registration.distribution)]
-        return PROXIES[registration.hook](process, registration.name)
+        if registration.hook is Hook.POD_SOURCE:
+            return IsolatedSource(process, registration.name)
+        return remote_class(wire_protocol(registration.hook))(lambda: process, registration.name)
 
     async def prepare(self, registrations: Iterable[Registration], clock: Clock) -> None:
         """Start the processes of these registrations, one after the other, `IDLE_SECONDS` after the agent's start."""
@@ -70,6 +72,22 @@ class PluginProcesses:
     async def close(self) -> None:
         """End all processes."""
         await asyncio.gather(*(one.close() for one in self._processes.values()))
+
+
+class IsolatedSource:
+    """A `PodSource` in a child process, which may call the sink while the source runs."""
+
+    def __init__(self, process: PluginProcess, name: str) -> None:
+        self._process = process
+        self._name = name
+
+    async def run(self, sink: PodSourceSink) -> None:
+        target = SINK + self._name
+        self._process.sinks.put(target, sink, WireSink)
+        try:
+            await self._process.call(self._name, "run", (), None)
+        finally:
+            self._process.sinks.drop(target)
 
 
 def _init_of(

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from kubeletx.api import KubeletxError, TimedOut, Unavailable
 from kubeletx.runtimes.isolation.control import CONTROL
+from kubeletx.runtimes.isolation.notes import agent_objects
 from kubeletx.runtimes.isolation.process import ChildProcess
-from kubeletx.runtimes.isolation.remote import remote_class
 from kubeletx.runtimes.plugins.identity import normal_name
 
 from ..candidates import FAILED, Candidate, LoadedPlugin
 from ..loading import LOAD_SECONDS
 from ..settings import PluginLimits
-from .control import Imports, PluginEntry, ServicesControl
-from .process import MODULE, Notes
+from .control import CONTROL_CLASS, Imports, PluginEntry, ReportedPlugin
 from .registered import candidate_of
 
 _AT_ONCE: Final = 2
@@ -74,18 +73,21 @@ async def _imported(
     """Import the plugins of some distributions in one child process. Returns Unavailable for each if the child has ended."""
     try:
         child = await ChildProcess.start(
-            "imports of plugins", Notes(), module=MODULE, variables=variables, ends_group=True
+            "imports of plugins",
+            agent_objects(process="imports of plugins"),
+            control=CONTROL_CLASS,
+            variables=variables,
+            ends_group=True,
         )
     except KubeletxError as error:
         return [error for _ in groups]
-    control = cast("ServicesControl", remote_class(ServicesControl)(lambda: child.peer, CONTROL))
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def imported(items: Sequence[LoadedPlugin]) -> list[Candidate] | KubeletxError:
         request = request_of(items)
         try:
             async with turns, asyncio.timeout((request.seconds + _MARGIN_SECONDS) * len(items)):
-                found = await control.register(request)
+                found = await child.peer.call(CONTROL, "register", (request,), tuple[ReportedPlugin, ...])
             return [candidate_of(one, what) for one, what in zip(items, found, strict=True)]
         except TimeoutError:
             return TimedOut("the process that imports the plugin does not answer")

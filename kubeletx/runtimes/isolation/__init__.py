@@ -4,6 +4,9 @@
                           │                                       │
                           └── starts, watches, restarts ──────────┘ child process
 
+Both ends serve tables of objects (`Served`); proxies are made from their protocols (`remote_class`). The child program is
+the same for runtimes and for what other hooks register (`kubeletx.plugins.isolated`).
+
 The plugin's class is the same as without isolation. Plugin code that blocks or crashes affects only this runtime.
 """
 

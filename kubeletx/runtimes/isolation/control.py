@@ -78,3 +78,15 @@ class LogNote(msgspec.Struct, frozen=True, kw_only=True):
     level: str
     event: str
     fields: dict[str, str]
+
+
+class EventNotes(Protocol):
+    """One-way messages to the agent's object `EVENTS`."""
+
+    def record(self, event: EventNote) -> None: ...
+
+
+class LogNotes(Protocol):
+    """One-way messages to the agent's object `LOG`."""
+
+    def write(self, line: LogNote) -> None: ...

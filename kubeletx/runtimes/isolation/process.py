@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import cast
+from typing import Final
 
 import structlog
 
@@ -26,7 +26,8 @@ from .remote import remote_class
 
 log = structlog.get_logger(__name__)
 
-MODULE = "kubeletx.runtimes.isolation.child"
+PROGRAM: Final = "kubeletx.runtimes.isolation.child"
+RUNTIME_CONTROL: Final = "kubeletx.runtimes.isolation.runtime_child:ChildControl"
 
 
 class ChildProcess:
@@ -53,7 +54,7 @@ class ChildProcess:
         self._cgroup = cgroup
         self._reading = asyncio.create_task(peer.run(), name=f"{owner} child")
         self.peer = peer
-        self.control = cast("Control", remote_class(Control)(lambda: peer, CONTROL))
+        self.control: Control = remote_class(Control)(lambda: peer, CONTROL)
         self.started_at = asyncio.get_running_loop().time()
 
     @classmethod
@@ -63,7 +64,7 @@ class ChildProcess:
         server: CallHandler,
         program: Sequence[str] = (),
         *,
-        module: str = MODULE,
+        control: str = RUNTIME_CONTROL,
         descriptors: Sequence[int] = (),
         variables: Collection[str] = (),
         ends_group: bool = False,
@@ -72,8 +73,8 @@ class ChildProcess:
         """Start a child process, and do the handshake with it.
 
         `owner`: for messages, such as ``runtime edge``. `server`: handles the child's calls to the agent. `program`:
-        command of a program whose standard input and output are the socket; empty: the child is Python and runs
-        `module`, whose arguments are the descriptors of the socket and of further `descriptors`. `variables`: names of
+        command of a program whose standard input and output are the socket; empty: the child is `PROGRAM`.
+        `control`, `descriptors`: its arguments, see there. `variables`: names of
         environment variables beside those of `child_environment`. `ends_group`: the processes that it started end with
         it; not for runtimes, whose containers may be such processes. `cgroup`: of the child, with its limits; None: it
         stays in the agent's. Raises Unavailable if the process cannot be started,
@@ -86,7 +87,7 @@ class ChildProcess:
                 theirs.fileno(),
                 writer_end,
                 program,
-                module,
+                control,
                 descriptors,
                 child_environment(os.environ, variables),
             )
@@ -148,7 +149,7 @@ async def _spawn(
     descriptor: int,
     output: int,
     program: Sequence[str],
-    module: str,
+    control: str,
     more: Sequence[int],
     environment: dict[str, str],
 ) -> asyncio.subprocess.Process:
@@ -164,7 +165,8 @@ async def _spawn(
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        module,
+        PROGRAM,
+        control,
         *map(str, (descriptor, *more)),
         pass_fds=(descriptor, *more),
         stdin=asyncio.subprocess.DEVNULL,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
 import structlog
 
 from kubeletx.api import (
+    CAPABILITIES,
     Endpoint,
     Host,
     InvalidConfig,
@@ -22,27 +23,16 @@ from kubeletx.api import (
     PodNetwork,
     Runtime,
     RuntimeFactory,
-    RuntimeHealth,
-    RuntimeVersion,
-    SandboxId,
-    SandboxSpec,
-    SandboxStatus,
-    SandboxSummary,
     Traits,
-    UnitId,
-    UnitSpec,
-    UnitStatus,
-    UnitSummary,
 )
 
 from ..plugins.elsewhere import FactoryElsewhere
-from .codec import Encoded
-from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init
+from .control import NETWORK, RUNTIME, Init
 from .kept import KeptChild
-from .notes import text_of, write_log
-from .peer import Emit, Peer
+from .notes import agent_objects
+from .peer import Peer
 from .process import ChildProcess
-from .remote import Served, remote_class
+from .remote import remote_class
 from .usage import ChildUsage
 from .wire import name_of
 
@@ -52,7 +42,10 @@ T = TypeVar("T")
 CLOSE_SECONDS = 3.0
 
 
-class IsolatedRuntime:
+_RemoteRuntime: Any = remote_class(Runtime)
+
+
+class IsolatedRuntime(_RemoteRuntime):  # type: ignore[misc]  # the class is made from the protocol
     """A `kubeletx.api.Runtime` whose plugin runs in a child process.
 
     `factory`, `settings`: the same as for a runtime in the agent's process; the factory and the class of the settings
@@ -70,8 +63,8 @@ class IsolatedRuntime:
         program: Sequence[str] = (),
     ) -> None:
         """Raise InvalidConfig if another process could not import the factory or the class of the settings."""
+        super().__init__(self._peer, RUNTIME)
         self._endpoint = endpoint
-        self._host = host
         self._program = tuple(program)
         self.variables: Collection[str] = ()
         """Names of environment variables that the child gets beside the usual ones; see `child_environment`."""
@@ -80,8 +73,9 @@ class IsolatedRuntime:
         self.kept = KeptChild(self._owner, self._start, lambda child: child.control.init(self._init))
         self._traits = Traits()
         self._capabilities: dict[str, Any] = {}
-        self._remote = cast("Runtime", remote_class(Runtime)(self._peer, RUNTIME))
-        self._server = HostServer(endpoint.name, host)
+        self._server = agent_objects(host.events, runtime=endpoint.name)
+        if host.pod_network is not None:
+            self._server.put(NETWORK, host.pod_network, PodNetwork)
 
     @property
     def pid(self) -> int | None:
@@ -99,7 +93,11 @@ class IsolatedRuntime:
         child = await self.kept.answering()
         opened = await child.control.open()
         self._traits = opened.traits
-        self._capabilities = dict.fromkeys(opened.capabilities)
+        self._capabilities = {
+            name: remote_class(protocol)(self._peer, name)
+            for protocol in CAPABILITIES
+            if (name := protocol.__name__) in opened.capabilities
+        }
 
     async def close(self) -> None:
         """Close the runtime and end the child process."""
@@ -120,53 +118,7 @@ class IsolatedRuntime:
 
     def capability(self, protocol: type[T]) -> T | None:
         """Return an object that forwards calls to the child; None if the runtime lacks the capability."""
-        name = protocol.__name__
-        if name not in self._capabilities:
-            return None
-        if self._capabilities[name] is None:
-            self._capabilities[name] = remote_class(cast("type", protocol))(self._peer, name)
-        return cast("T", self._capabilities[name])
-
-    # --- the contract ---
-
-    async def version(self) -> RuntimeVersion:
-        return await self._remote.version()
-
-    async def health(self) -> RuntimeHealth:
-        return await self._remote.health()
-
-    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        return await self._remote.create_sandbox(spec)
-
-    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        await self._remote.stop_sandbox(sandbox_id)
-
-    async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        await self._remote.remove_sandbox(sandbox_id)
-
-    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        return await self._remote.list_sandboxes(match)
-
-    async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        return await self._remote.sandbox_status(sandbox_id)
-
-    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        return await self._remote.create_unit(sandbox_id, spec, sandbox)
-
-    async def start_unit(self, unit_id: UnitId) -> None:
-        await self._remote.start_unit(unit_id)
-
-    async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        await self._remote.stop_unit(unit_id, grace_seconds)
-
-    async def remove_unit(self, unit_id: UnitId) -> None:
-        await self._remote.remove_unit(unit_id)
-
-    async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        return await self._remote.list_units(match)
-
-    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        return await self._remote.unit_status(unit_id)
+        return cast("T | None", self._capabilities.get(protocol.__name__))
 
     # --- private ---
 
@@ -175,31 +127,6 @@ class IsolatedRuntime:
 
     async def _start(self) -> ChildProcess:
         return await ChildProcess.start(self._owner, self._server, self._program, variables=self.variables)
-
-
-class HostServer:
-    """Handles the child's calls to the agent's pod network, and the events and log lines that the child sends."""
-
-    def __init__(self, name: str, host: Host) -> None:
-        self._name = name
-        self._host = host
-        self._served = Served()
-        if host.pod_network is not None:
-            self._served.put(NETWORK, host.pod_network, PodNetwork)
-
-    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
-        """Handle a call of the child; see `CallHandler.serve`."""
-        return await self._served.serve(target, method, args, emit)
-
-    def note(self, target: str, method: str, args: Encoded) -> None:
-        """Record an event, or write a log line, that the child sent."""
-        if target == EVENTS:
-            (event,) = args.decode(tuple[EventNote])
-            self._host.events.record(
-                event.ref, type=event.type, reason=event.reason, message=text_of(event.message)
-            )
-        elif target == LOG:
-            write_log(args, runtime=self._name)
 
 
 def _names_of(factory: RuntimeFactory | None, settings: Any) -> tuple[str, str]:

@@ -7,25 +7,36 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from typing import Any
 
-from kubeletx.api import Session, StreamUrl, Unavailable
+import msgspec
+import structlog
+
+from kubeletx.api import KubeletxError, Session, StreamUrl, Unavailable
 
 from .codec import Encoded
-from .peer import Emit, Peer
+from .peer import Emit
 from .wire import Shape, Signature, Streamed, signatures
+
+log = structlog.get_logger(__name__)
 
 _SESSION = "session:"
 
-PeerOf = Callable[[], Peer]
-"""Returns the connection to the other process; raises Unavailable while there is none."""
+PeerOf = Callable[[], Any]
+"""Returns the `Peer` to the other process, or an object with its methods `call`, `stream` and `note`.
+
+Raises Unavailable while there is none.
+"""
+Call = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
+"""Calls a method of an object: gets its name and arguments, and returns its result."""
 
 
 @cache
-def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
+def remote_class(protocol: type) -> Any:
     """Make a class that implements `protocol` by calls to an object in the other process.
 
     Its constructor takes a `PeerOf` and the name of that object.
@@ -36,21 +47,31 @@ def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
 
     members: dict[str, Any] = {"__init__": __init__}
     for name, signature in signatures(protocol).items():
-        make = _stream_method if signature.shape is Shape.STREAM else _call_method
-        members[name] = make(name, signature)
+        members[name] = _METHODS[signature.shape](name, signature)
     return type(f"Remote{protocol.__name__}", (), members)
 
 
-class Served:
-    """Holds the objects that the other process may call, by name."""
+class _Object(msgspec.Struct, frozen=True):
+    thing: Any
+    protocol: type
+    call: Call | None
 
-    def __init__(self) -> None:
-        self._objects: dict[str, tuple[Any, type]] = {}
+
+class Served:
+    """Holds the objects that the other process may call, by name. Implements `peer.CallHandler`."""
+
+    def __init__(self, **owner: str) -> None:
+        """`owner`: fields of log lines about the other process."""
+        self._owner = owner
+        self._objects: dict[str, _Object] = {}
         self._numbers = itertools.count(1)
 
-    def put(self, target: str, thing: Any, protocol: type) -> None:
-        """Let the other process call the methods of `protocol` on `thing`, under the name `target`."""
-        self._objects[target] = (thing, protocol)
+    def put(self, target: str, thing: Any, protocol: type, call: Call | None = None) -> None:
+        """Let the other process call the methods of `protocol` on `thing`, under the name `target`.
+
+        The methods of `thing` may also be plain functions. `call`: is called instead of them.
+        """
+        self._objects[target] = _Object(thing, protocol, call)
 
     def drop(self, target: str) -> None:
         """Remove the object named `target`, so that it cannot be called any more."""
@@ -65,22 +86,40 @@ class Served:
         if target.startswith(_SESSION) and method == "close" and target not in self._objects:
             return None  # closing twice is allowed
         try:
-            thing, protocol = self._objects[target]
-            signature = signatures(protocol)[method]
+            found = self._objects[target]
+            signature = signatures(found.protocol)[method]
         except KeyError:
             raise Unavailable(f"no {target}.{method} in this process") from None
         values = args.decode(signature.arguments)
-        function = _with_keywords(getattr(thing, method), signature)
+        if found.call is not None:
+            return await found.call(method, values)
+        function = _with_keywords(getattr(found.thing, method), signature)
         if signature.shape is Shape.STREAM:
             await _pump(function(*values), emit)
             return None
         if signature.progress is not None:
             result = await _with_progress(function, values, emit)
         else:
-            result = await function(*values)
-        if protocol is Session and method == "close":
+            result = function(*values)
+            if inspect.isawaitable(result):
+                result = await result
+        if found.protocol is Session and method == "close":
             self.drop(target)
         return self._streamed(result) if signature.result is Streamed else result
+
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Pass a one-way message to the object named `target`; see `CallHandler.note`.
+
+        A message for an unknown object or method is ignored; arguments of wrong types are logged.
+        """
+        found = self._objects.get(target)
+        signature = signatures(found.protocol).get(method) if found is not None else None
+        if found is None or signature is None or signature.shape is not Shape.NOTE:
+            return
+        try:
+            _with_keywords(getattr(found.thing, method), signature)(*args.decode(signature.arguments))
+        except KubeletxError as error:
+            log.warning("Ignored message of a plugin's process", **self._owner, err=str(error))
 
     def _streamed(self, result: Any) -> Streamed:
         if isinstance(result, StreamUrl):
@@ -140,7 +179,7 @@ async def _with_progress(function: Callable[..., Awaitable[Any]], values: tuple[
 
 def _call_method(name: str, signature: Signature) -> Any:
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        peer: Peer = self._peer_of()
+        peer = self._peer_of()
         progress = kwargs.pop("progress", None)
         if signature.progress is not None and len(args) > len(signature.parameters):
             *args_, progress = args
@@ -158,11 +197,23 @@ def _call_method(name: str, signature: Signature) -> Any:
 
 def _stream_method(name: str, signature: Signature) -> Any:
     def stream(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        peer: Peer = self._peer_of()
-        return peer.stream(self._target, name, _in_order(signature, args, kwargs), signature.result)
+        values = _in_order(signature, args, kwargs)
+        items: AsyncIterator[Any] = self._peer_of().stream(self._target, name, values, signature.result)
+        return items
 
     stream.__name__ = name
     return stream
+
+
+def _note_method(name: str, signature: Signature) -> Any:
+    def note(self: Any, *args: Any, **kwargs: Any) -> None:
+        self._peer_of().note(self._target, name, _in_order(signature, args, kwargs))
+
+    note.__name__ = name
+    return note
+
+
+_METHODS = {Shape.CALL: _call_method, Shape.STREAM: _stream_method, Shape.NOTE: _note_method}
 
 
 def _in_order(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

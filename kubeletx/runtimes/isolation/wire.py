@@ -104,10 +104,11 @@ class Streamed(msgspec.Struct, frozen=True):
 
 
 class Shape(enum.Enum):
-    """Kind of a method: it returns one result, or a stream of items."""
+    """Kind of a method: it returns one result, a stream of items, or nothing and is sent as a one-way message."""
 
     CALL = "call"
     STREAM = "stream"
+    NOTE = "note"
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +130,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def signatures(protocol: type) -> Mapping[str, Signature]:
-    """Return the signatures of the protocol's coroutines and async iterators by name; other methods are left out."""
+    """Return the signatures of the protocol's methods by name.
+
+    Plain functions that return a value are left out: their caller cannot wait for another process.
+    """
     found: dict[str, Signature] = {}
     for name, function in vars(protocol).items():
         if name.startswith("_") or not inspect.isfunction(function):
@@ -138,12 +142,18 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
         result = hints.pop("return")
         progress = hints.pop("progress", None)
         is_stream = get_origin(result) in (AsyncIterator, AsyncGenerator)
-        if not is_stream and not inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function):
+            shape = Shape.CALL
+        elif is_stream:
+            shape = Shape.STREAM
+        elif result is types.NoneType:
+            shape = Shape.NOTE
+        else:
             continue
         types_ = tuple(hints.values())
         declared = inspect.signature(function).parameters
         found[name] = Signature(
-            shape=Shape.STREAM if is_stream else Shape.CALL,
+            shape=shape,
             parameters=tuple(hints),
             arguments=tuple[types_] if types_ else tuple[()],  # type: ignore[valid-type]
             result=get_args(result)[0] if is_stream else _wire_type(result),
@@ -225,15 +235,16 @@ def _known_class(name: str) -> type[KubeletxError] | None:
 
 
 def _wire_type(result: Any) -> Any:
-    return Streamed if set(_options(result)) & {Session, StreamUrl} else result
+    return Streamed if set(options_of(result)) & {Session, StreamUrl} else result
 
 
 def _reported(progress: Any) -> Any:
-    for option in _options(progress):
+    for option in options_of(progress):
         if get_origin(option) is Callable or "Callable" in str(get_origin(option)):
             return get_args(option)[0][0]
     return None
 
 
-def _options(type_: Any) -> tuple[Any, ...]:
+def options_of(type_: Any) -> tuple[Any, ...]:
+    """Return the members of a union; a tuple of `type_` alone for another type."""
     return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)

@@ -219,9 +219,9 @@ def test_the_section_on_volume_drivers_has_the_whole_protocol_with_its_deadlines
         for name, seconds in re.findall(r"^\| `(\w+)` .* (\d+) s \|$", text, re.MULTILINE)
     }
     assert stated == {
-        "open": volume_drivers.OPEN_SECONDS,
-        "close": volume_drivers.CLOSE_SECONDS,
-        "stats": volume_drivers.STATS_SECONDS,
+        "open": volume_drivers.SECONDS["open"],
+        "close": volume_drivers.SECONDS["close"],
+        "stats": volume_drivers.SECONDS["stats"],
         **dict.fromkeys(("prepare", "release", "expand"), configured),
     }
 

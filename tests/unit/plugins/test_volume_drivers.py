@@ -126,7 +126,7 @@ async def test_the_results_are_those_of_the_driver(model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("method", "seconds"),
-    [("prepare", 120.0), ("release", 120.0), ("expand", 120.0), ("stats", volume_drivers.STATS_SECONDS)],
+    [("prepare", 120.0), ("release", 120.0), ("expand", 120.0), ("stats", volume_drivers.SECONDS["stats"])],
 )
 async def test_each_call_has_a_deadline_and_a_missed_one_degrades(
     model: Model, method: str, seconds: float
@@ -310,7 +310,7 @@ async def test_a_driver_that_ignores_its_end_does_not_hold_up_the_agent(tmp_path
     await model.calls.open()
     closing = asyncio.create_task(close_all([model.calls]))
     await until(lambda: "close" in model.driver.calls)
-    model.clock.advance(volume_drivers.CLOSE_SECONDS)
+    model.clock.advance(volume_drivers.SECONDS["close"])
     await closing
 
 
