@@ -25,8 +25,8 @@ import kubeletx_flexvolume.agent.background  # the agent's command imports these
 import kubeletx_flexvolume.attachments.sqlite
 import kubeletx_flexvolume.cleanup.tasks
 from kubeletx_flexvolume.agent import lifecycle
-from kubeletx_flexvolume.agent.journal_store import JournalStore
 from kubeletx_flexvolume.agent.main import main
+from kubeletx_flexvolume.agent.stored import JournalFiles
 from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.driver import program
@@ -57,8 +57,8 @@ class Points:
 
     def install(self) -> None:
         """Put points before and after each write of the journal, call of the records and program."""
-        for method in ("write", "remove"):
-            self._wrap(JournalStore, method, lambda _, method=method: f"journal {method}")
+        for method in ("put", "remove"):
+            self._wrap(JournalFiles, method, lambda _, method=method: f"journal {method}")
         for method in ("take", "note", "release"):
             self._wrap(RecordBook, method, lambda _, method=method: f"record {method}")
         self._wrap(Commands, "run", lambda args: f"program {args[0][0].rpartition('/')[2]}")

@@ -27,8 +27,8 @@ from typing import Final
 
 from kubeletx.api import TimedOut, Unavailable
 
-from .files import file_stem
 from .programs import ProgramResult
+from .values import file_stem
 
 GRACE_SECONDS: Final = 15.0
 SECRET_FILE: Final = "/proc/self/fd/4"

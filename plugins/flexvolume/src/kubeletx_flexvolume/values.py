@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 
 import msgspec
 
@@ -12,6 +13,8 @@ DRIVER = "kubeletx.io/storage"
 
 IMAGE_RECORD = ".image.storage.kubeletx.io"
 """End of the names of the attachment records of images; no volume has such a name."""
+
+_LONGEST_STEM = 200
 
 
 class AccessMode(enum.Enum):
@@ -120,3 +123,14 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def __str__(self) -> str:
         return f"pod {self.pod_namespace}/{self.pod} on node {self.node}"
+
+
+def file_stem(volume: str) -> str:
+    """Return a file name for the volume, without an extension.
+
+    It is the volume's name, which is a DNS subdomain. A name that leaves no room for an extension is shortened, and its
+    hash added.
+    """
+    if len(volume) <= _LONGEST_STEM:
+        return volume
+    return f"{volume[:120]}_{hashlib.sha256(volume.encode()).hexdigest()}"

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 from kubeletx_flexvolume.agent.journal import VolumeJournal
-from kubeletx_flexvolume.agent.journal_store import JournalStore
 from kubeletx_flexvolume.agent.operations import AgentFacts, Operations
 from kubeletx_flexvolume.agent.paths import TargetPath, global_directory
 from kubeletx_flexvolume.agent.steps import StepRunner
+from kubeletx_flexvolume.agent.stored import JournalFiles
 from kubeletx_flexvolume.agent.worker import WorkerParts
 from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, SourceType
 from kubeletx_flexvolume.backends.registry import Backends
@@ -249,8 +249,7 @@ class Node:
         self.device = ModelDevice(self.faults)
         self.mounts = ModelMounts(self.faults)
         self.clock = FakeClock()
-        self.store = JournalStore(state)
-        self.store.open()
+        self.store = JournalFiles(state)
         self.backends = Backends((self.backend,))
         self.boot_id = BOOT
         self.is_one_device = False
@@ -261,7 +260,7 @@ class Node:
     def is_clean(self) -> bool:
         """True if nothing of any volume is left: neither kernel nor records nor journals have anything."""
         entries = [one for held in self.book.entries.values() for one in held]
-        return not (self.mounts.mounted or self.backend.attached or entries or self.store.load())
+        return not (self.mounts.mounted or self.backend.attached or entries or self.store.load_all())
 
     async def mount(self, uid: str = "u1", **changes: Any) -> None:
         one = request(uid, **changes)

@@ -160,7 +160,7 @@ async def test_an_unmount_succeeds_while_the_records_do_not_answer(node: Node) -
     await node.unmount()
     assert not node.mounts.mounted
     assert not node.backend.attached
-    assert len(node.store.load()) == 1
+    assert len(node.store.load_all()) == 1
     node.faults.repair("release")
     await node.clock.run_for(LAST_RETRY_SECONDS)
     await until(lambda: node.is_clean)
@@ -460,7 +460,7 @@ async def test_journals_are_rebuilt_from_the_mount_table(node: Node, tmp_path: P
 
 async def test_a_mount_without_a_journal_is_unmounted_and_its_entry_released(node: Node) -> None:
     await node.mount()
-    (journal,) = node.store.load()
+    (journal,) = node.store.load_all()
     await node.operations.close(0)
     node.store.remove(journal.volume.name)
     node.operations = node._operations()

@@ -17,7 +17,7 @@ from kubeletx_flexvolume.cleanup.journal import CleanupJournal
 from kubeletx_flexvolume.cleanup.objects import VolumeObjects
 from kubeletx_flexvolume.cleanup.sequence import CleanupStep, VolumeCleanup
 
-from kubeletx.api import Internal, Unavailable
+from kubeletx.api import Unavailable
 from kubeletx.kube.client import KubeClient, Resource, load_kubeconfig
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
@@ -262,14 +262,21 @@ async def test_the_journal_has_what_the_steps_need(tmp_path: Path) -> None:
     assert await journal.load() == ()
 
 
-async def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cleanup.json").write_text("{")
-    journal = CleanupJournal(tmp_path / "cleanup.json", asyncio.to_thread)
-    with pytest.raises(Internal, match=r"cleanup\.json is no journal of clean-ups"):
-        await journal.load()
-    missing = CleanupJournal(tmp_path / "none" / "cleanup.json", asyncio.to_thread)
+async def test_a_journal_of_the_first_version_is_read_and_a_damaged_one_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "cleanup.json"
+    state = VolumeCleanup(volume=volume(), cluster=cluster().subject)
+    path.write_bytes(msgspec.json.encode({"volumes": [state]}))
+    journal = CleanupJournal(path, asyncio.to_thread)
+    assert await journal.load() == (state,)
+    path.write_text("{")
+    assert await journal.load() == ()
+    assert path.with_name("cleanup.json.damaged").exists()
+
+
+async def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    journal = CleanupJournal(Path("/proc/none/cleanup.json"), asyncio.to_thread)
     with pytest.raises(Unavailable, match="cannot be written"):
-        await missing.save([])
+        await journal.save([])
 
 
 # --- objects of the cluster ---

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import Conflict, InvalidConfig
+from kubeletx.linux.files import private_directory
 
-from ..files import file_stem, private_directory
+from ..values import file_stem
 
 _STATE_LOCK: Final = "agent.lock"
 _LONGEST_PID: Final = 20

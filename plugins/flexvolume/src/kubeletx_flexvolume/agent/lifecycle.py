@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import BoundedThreadPool, Clock, WhenFull
+from kubeletx.linux.files import private_directory
 
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
@@ -29,7 +30,6 @@ from ..backends.registry import BackendParts, Backends, build_backends
 from ..commands import Commands
 from ..device import Device
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
-from ..files import private_directory
 from ..mount_table import read_table
 from ..mounts import Mounts
 from .agent_locks import hold_node, hold_state
@@ -38,12 +38,12 @@ from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
 from .handshakes import Handshakes
 from .installer import DriverInstaller
-from .journal_store import JournalStore
 from .namespace import MountNamespace, NamespacePrograms
 from .notify import notify
 from .operations import AgentFacts, Operations
 from .server import AgentServer
 from .steps import StepRunner
+from .stored import JournalFiles
 from .worker import WorkerParts
 
 log = structlog.get_logger(__name__)
@@ -90,7 +90,7 @@ class StorageAgent:
         config = self._config
         namespace = MountNamespace(config.mount_namespace_of)
         namespace.check()
-        store = JournalStore(private_directory(config.state_dir / "volumes"))
+        store = JournalFiles(private_directory(config.state_dir / "volumes"))
         commands = Commands(config.state_dir / "volumes")
         backends = build_backends(
             BackendParts(

@@ -127,7 +127,7 @@ class Operations:
 
     async def recover(self) -> None:
         """Bring all volumes of a former run to a known state. What fails is repeated later. Raises OSError."""
-        journals = await self._parts.blocking(self._parts.store.load)
+        journals = await self._parts.blocking(self._parts.store.load_all)
         table = self._namespace.table()
         mounted_on = frozenset(one.target for one in table)
         for stored in journals:

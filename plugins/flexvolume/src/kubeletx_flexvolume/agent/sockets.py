@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import Conflict
-
-from ..files import private_directory
+from kubeletx.linux.files import private_directory
 
 NAME: Final = "agent.sock"
 _NEW: Final = ".agent.sock.new"

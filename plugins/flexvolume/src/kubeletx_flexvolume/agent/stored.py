@@ -1,24 +1,60 @@
-"""`StoredJournal`: the journal of one volume on disk, as its worker uses it."""
+"""Journals on disk: `JournalFiles` are all of them, ``STATE/volumes/NAME.json``; `StoredJournal` is that of one worker."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import structlog
 
 from kubeletx.api import Blocking, Unavailable
+from kubeletx.linux.json_files import JsonFiles
 
-from .journal import VolumeJournal
-from .journal_store import JournalStore
+from ..values import file_stem
+from .journal import VERSION, VolumeJournal
 from .plan import Step, announce, is_covered
 from .progress import REMOVALS
 
 log = structlog.get_logger(__name__)
 
 
+class JournalFiles(JsonFiles[VolumeJournal]):
+    """Journals in `directory`, which must be private to the agent. All methods block.
+
+    A damaged journal is set aside; what it described is found again in the mount table.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory,
+            VolumeJournal,
+            version=VERSION,
+            name=lambda journal: file_stem(journal.volume.name),
+            without="; a volume that is not mounted then stays attached",
+        )
+
+    def load_all(self) -> tuple[VolumeJournal, ...]:
+        """Return all journals, ordered by volume. Raises OSError, and Unavailable if one can be read later only.
+
+        Such a journal, of a newer agent for example, must not be overwritten with what the mount table shows.
+        """
+        loaded = self.load()
+        for problem in loaded.problems.values():
+            raise problem
+        return tuple(sorted(loaded.values.values(), key=lambda journal: journal.volume.name))
+
+    def remove(self, name: str) -> bool:
+        """Remove the journal and the lock file of a volume of which nothing is left. Raises OSError."""
+        stem = file_stem(name)
+        was_there = super().remove(stem)
+        self.path(stem).with_suffix(".lock").unlink(missing_ok=True)
+        return was_there
+
+
 class StoredJournal:
     """The journal that is on disk. `present` None: there is none."""
 
     def __init__(
-        self, name: str, store: JournalStore, blocking: Blocking, *, present: VolumeJournal | None = None
+        self, name: str, store: JournalFiles, blocking: Blocking, *, present: VolumeJournal | None = None
     ) -> None:
         self._name = name
         self._store = store
@@ -49,7 +85,7 @@ class StoredJournal:
             if journal.is_empty:
                 await self._blocking(self._store.remove, self._name)
             else:
-                await self._blocking(self._store.write, journal)
+                await self._blocking(self._store.put, journal)
         except OSError as error:
             problem = f"its journal cannot be written: {error.strerror}"
             raise Unavailable(f"volume {self._name}: {problem}; check the state directory") from error

@@ -26,11 +26,10 @@ from kubeletx.api.backoff import Backoff
 from ..values import Holder, HolderKey, MountRequest, StorageVolume
 from .callers import MountCallers
 from .journal import Mark, Use, VolumeJournal
-from .journal_store import JournalStore
 from .plan import Step, StepKind, next_step
 from .progress import REMOVALS, begun, failed, succeeded
 from .steps import StepRunner
-from .stored import StoredJournal
+from .stored import JournalFiles, StoredJournal
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +40,7 @@ LAST_RETRY_SECONDS: Final = 60.0
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Services that all workers share. `is_mounted`: returns True if something is mounted at a path."""
 
-    store: JournalStore
+    store: JournalFiles
     runner: StepRunner
     clock: Clock
     blocking: Blocking

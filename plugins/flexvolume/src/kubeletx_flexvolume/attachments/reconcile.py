@@ -30,8 +30,8 @@ import msgspec
 import structlog
 
 from kubeletx.api import Blocking, Conflict, KubeletxError, Unavailable
+from kubeletx.linux.files import replace_file
 
-from ..files import replace_file
 from ..values import HolderKey, StorageVolume
 from .deadlines import within
 from .events import NOT_REMOVED

@@ -19,11 +19,11 @@ from typing import Final
 import structlog
 
 from kubeletx.api import Blocking, KubeletxError, Unavailable
+from kubeletx.linux.files import private_directory, replace_file
 
 from ..commands import Commands
-from ..files import file_stem, private_directory, replace_file
 from ..mount_table import MountEntry, find_topmost
-from ..values import StorageVolume
+from ..values import StorageVolume, file_stem
 from .backend import AttachedSource, FenceResult, device_source
 from .daemons import daemons_of, end_daemon, is_running, pid_of
 from .loop import LoopBackend

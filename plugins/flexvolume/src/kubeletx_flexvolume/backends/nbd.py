@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import Blocking, Unavailable
+from kubeletx.linux.files import private_directory, replace_file
 
 from ..commands import Commands
-from ..files import file_stem, private_directory, replace_file
-from ..values import AccessMode, StorageVolume
+from ..values import AccessMode, StorageVolume, file_stem
 from .backend import AttachedSource, Backend, check_one_writer, device_source
 from .parameters import HOST, PORT, check_word, parameter
 

@@ -10,41 +10,35 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-import structlog
 
-from kubeletx.api import Blocking, Internal, Unavailable
+from kubeletx.api import Blocking, Unavailable
+from kubeletx.linux.files import replace_file
+from kubeletx.linux.json_files import read_json
 
-from ..files import replace_file
 from .sequence import VolumeCleanup
 
-log = structlog.get_logger(__name__)
+VERSION = 1
 
 
 class _Content(msgspec.Struct, frozen=True):
     volumes: tuple[VolumeCleanup, ...] = ()
+    version: int = VERSION
 
 
 class CleanupJournal:
-    """Reads and writes the file. `path`: in a directory that only root can write, and that must exist."""
+    """Reads and writes the file. `path`: in a directory that only root can write."""
 
     def __init__(self, path: Path, blocking: Blocking) -> None:
         self._path = path
         self._blocking = blocking
 
     async def load(self) -> tuple[VolumeCleanup, ...]:
-        """Return the unfinished clean-ups; none if there is no file. Raises Internal if it cannot be read."""
-        try:
-            data = await self._blocking(self._path.read_bytes)
-            return msgspec.json.decode(data, type=_Content).volumes
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise Unavailable(f"{self._path} cannot be read: {error.strerror or error}") from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Internal(
-                f"{self._path} is no journal of clean-ups: {error}; remove it, and unmount the volumes of deleted storage "
-                "clusters by hand"
-            ) from error
+        """Return the unfinished clean-ups; none if there is no file. Raises Unavailable if it cannot be read.
+
+        A damaged file is set aside: clusters that are being deleted still exist, since records name them, and begin again.
+        """
+        content = await self._blocking(_read, self._path)
+        return content.volumes if content is not None else ()
 
     async def save(self, volumes: Iterable[VolumeCleanup]) -> None:
         """Write the unfinished clean-ups; they are on disk when it returns. Raises Unavailable."""
@@ -53,3 +47,9 @@ class CleanupJournal:
             await self._blocking(replace_file, self._path, data)
         except OSError as error:
             raise Unavailable(f"{self._path} cannot be written: {error.strerror or error}") from error
+
+
+def _read(path: Path) -> _Content | None:
+    return read_json(
+        path, _Content, VERSION, without="; unmount the volumes of deleted storage clusters by hand then"
+    )
