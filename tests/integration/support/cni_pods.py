@@ -69,9 +69,11 @@ async def main(root: Path) -> dict[str, object]:
     uids = [PodUid(f"pod-{number}") for number in range(6)]
     for uid in uids:
         ip("netns", "add", uid)
-    addresses = await asyncio.gather(
-        *(network.add(uid, uid, "default", f"/run/netns/{uid}", []) for uid in uids)
-    )
+    # The first pod alone: a bridge without an address takes the lowest MAC of its ports. Of plugins that run at that moment,
+    # `bridge` reports a MAC that its own CHECK does not find later (v1.1.1).
+    first = await network.add(uids[0], uids[0], "default", f"/run/netns/{uids[0]}", [])
+    others = (network.add(uid, uid, "default", f"/run/netns/{uid}", []) for uid in uids[1:])
+    addresses = [first, *await asyncio.gather(*others)]
     again = await make(root).add(uids[0], uids[0], "default", f"/run/netns/{uids[0]}", [])
     target = addresses[1].ips[0].partition("/")[0]
     reached = connects(uids[0], uids[1], target)
