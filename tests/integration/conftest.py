@@ -138,6 +138,12 @@ def make_bench(
     _end_agents(lab, made)
 
 
+@pytest.fixture(scope="module")
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    """One agent with the usual flags for all tests of a file."""
+    return make_bench()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Remember how long the daemons' logs are before the test."""

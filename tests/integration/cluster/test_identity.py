@@ -15,21 +15,14 @@ import pytest
 from kubeletx_testing.apiserver import ApiServerDouble, Pair, write_kubeconfig
 from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 from tests.integration.support.clusters import (
-    API_SERVERS,
     ApiServer,
     ClusterNode,
     ready_namespace,
-    running_api,
 )
 from tests.integration.support.survival import until
 
 MakeAgent = Callable[..., PrivateAgent]
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 class Files:

@@ -5,7 +5,7 @@ Each test runs against the double and, where its binaries are, against a real ku
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,16 @@ import pytest
 
 from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
 from tests.integration.support.clusters import (
-    API_SERVERS,
     ApiServer,
     ClusterNode,
     Json,
     cluster_agent,
     is_ready,
-    running_api,
 )
 from tests.integration.support.survival import until
 
 MakeAgent = Callable[..., PrivateAgent]
 MIRROR = "kubernetes.io/config.mirror"
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """An API server for all tests of this file."""
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture

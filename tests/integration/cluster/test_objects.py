@@ -19,30 +19,14 @@ from kubeletx_testing.lab import Lab, PrivateAgent
 from kubeletx_testing.lab.images import load_images
 from kubeletx_testing.lab.registry import PASSWORD, USERNAME, PrivateRegistry
 from tests.integration.support.clusters import (
-    API_SERVERS,
-    ApiServer,
     ClusterNode,
-    cluster_agent,
     main_status,
-    running_api,
 )
 from tests.integration.support.survival import until
 
 MakeAgent = Callable[..., PrivateAgent]
 SPACE = "default"
 SECRET = "a-word-that-nobody-may-read"
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """An API server for all tests of this file."""
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
-
-
-@pytest.fixture
-def node(api: ApiServer, make_agent: MakeAgent) -> ClusterNode:
-    """A node of its own for each test."""
-    return cluster_agent(api, make_agent, manifest_dir=None)
 
 
 def make(node: ClusterNode, plural: str, name: str, namespace: str = SPACE, **value: Any) -> dict[str, Any]:

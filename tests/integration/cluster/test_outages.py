@@ -13,22 +13,15 @@ import pytest
 from kubeletx_testing.apiserver import Line, write_kubeconfig
 from tests.integration.support.bench import Bench
 from tests.integration.support.clusters import (
-    API_SERVERS,
     ApiServer,
     ClusterNode,
     main_status,
     ready_namespace,
-    running_api,
 )
 from tests.integration.support.clusters import restore_point as restore_point_of
 from tests.integration.support.survival import until
 
 NAME = "far-away"
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture(scope="module")

@@ -5,39 +5,21 @@ Each test runs against the double and, where its binaries are, against a real ku
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from kubeletx.kube.text.quantity import to_millicores
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx_testing.lab import Lab, PrivateAgent
 from tests.integration.support.clusters import (
-    API_SERVERS,
     KUBECTL,
-    ApiServer,
     ClusterNode,
-    cluster_agent,
     condition,
     main_status,
-    running_api,
 )
 from tests.integration.support.survival import holds, until
 
 MakeAgent = Callable[..., PrivateAgent]
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """An API server for all tests of this file."""
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
-
-
-@pytest.fixture
-def node(api: ApiServer, make_agent: MakeAgent) -> ClusterNode:
-    """A node of its own for each test."""
-    return cluster_agent(api, make_agent, manifest_dir=None)
 
 
 def test_the_node_says_what_it_is(node: ClusterNode, lab: Lab) -> None:

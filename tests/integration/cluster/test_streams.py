@@ -32,7 +32,6 @@ from tests.integration.support.clusters import (
     ApiServer,
     ClusterNode,
     ready_namespace,
-    running_api,
 )
 from tests.integration.support.kubectl import FIRST_WITH_DEBUG, SPDY, WEBSOCKET, Kubectl, Terminal, kubectl
 from tests.integration.support.survival import until
@@ -40,11 +39,6 @@ from tests.integration.support.survival import until
 ECHO = "nc -ll -p 7777 -e cat & while read -r line; do echo got $line; done; sleep 1000"
 COUNTER = 'apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource="'
 COUNT = "i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo line $i; sleep 0.3; done"
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture(scope="module")

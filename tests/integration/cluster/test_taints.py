@@ -5,7 +5,7 @@ Against the double and a real API server, which lets a node change no taints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,15 @@ import pytest
 from kubeletx_testing.apiserver import ApiServerDouble, Grant, write_kubeconfig
 from kubeletx_testing.lab import Lab, PrivateAgent
 from tests.integration.support.clusters import (
-    API_SERVERS,
     ApiServer,
     ClusterNode,
     ready_namespace,
-    running_api,
 )
 from tests.integration.support.survival import until
 
 MakeAgent = Callable[..., PrivateAgent]
 KEY, KEEPER, OTHER = "workload.kubeletx.io/container", "keeper-of-taints", "example.com/mine"
 RULES = "/apis/rbac.authorization.k8s.io/v1"
-
-
-@pytest.fixture(scope="module", params=API_SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
 
 
 def keeper(api: ApiServer, directory: Path) -> Path:

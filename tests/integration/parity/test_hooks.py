@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,6 @@ from tests.integration.support.bench import (
     until,
     with_containers,
 )
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 @pytest.fixture

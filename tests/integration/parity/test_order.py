@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from kubeletx.cri.stubs import runtime_v1_pb2 as cri
 from kubeletx.kube.types.core import Pod
@@ -25,11 +22,6 @@ from tests.integration.support.bench import (
     until,
     with_containers,
 )
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 def times(bench: Bench, name: str) -> dict[str, tuple[int, int, int]]:

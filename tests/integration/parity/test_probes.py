@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,11 +31,6 @@ from tests.integration.support.bench import (
     terminated,
     with_containers,
 )
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 def cgi(name: str, body: str) -> str:

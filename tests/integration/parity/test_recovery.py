@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,11 +20,6 @@ from tests.integration.support.bench import (
 )
 
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 def forget(bench: Bench) -> None:

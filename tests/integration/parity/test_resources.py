@@ -12,11 +12,6 @@ from kubeletx_testing.lab.cgroups import cgroups_below, list_container_cgroups
 from tests.integration.support.bench import Bench, container_id, one_container, with_containers
 
 
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
-
-
 def limits(cpu: str = "", memory: str = "") -> dict[str, str]:
     return {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
 

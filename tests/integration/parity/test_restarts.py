@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from kubeletx.kube.types.core import Pod
 from kubeletx_testing.lab import pod_manifest, put_manifest
 from tests.integration.support.bench import (
@@ -21,11 +19,6 @@ from tests.integration.support.bench import (
     terminated,
     with_containers,
 )
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 def counting(then: str) -> dict[str, Any]:

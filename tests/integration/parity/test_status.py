@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-
-import pytest
 
 from kubeletx_testing.lab import bound_runtime
 from tests.integration.support.bench import (
@@ -20,11 +17,6 @@ from tests.integration.support.bench import (
     terminated,
     with_containers,
 )
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 def test_a_running_pod_has_all_conditions_ids_and_addresses(bench: Bench) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,6 @@ from tests.integration.support.bench import (
     until,
     with_containers,
 )
-
-
-@pytest.fixture(scope="module")
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    return make_bench()
 
 
 def mounted(*mounts: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of FlexVolume drivers: a node with drivers of third parties, and the host that calls them."""
+"""Nodes of the storage tests: with drivers of third parties and the host that calls them, and with a storage agent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest_asyncio
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from tests.integration.storage.flex_drivers import StorageNode
+from tests.integration.storage.storage_agent import AgentNode
 
 
 @pytest.fixture
@@ -31,3 +32,21 @@ async def flex_volumes(flex_node: StorageNode) -> AsyncIterator[FlexVolumes]:
     await made.open()
     yield made
     await made.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
+    """A node with a storage agent for all tests of a file."""
+    made = AgentNode(tmp_path_factory.mktemp("node"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def nothing_is_left(node: AgentNode) -> Iterator[None]:
+    """The test fails unless it ends with a clean node."""
+    yield
+    node.becomes_clean()

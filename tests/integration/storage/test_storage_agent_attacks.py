@@ -22,25 +22,9 @@ from kubeletx_flexvolume.driver import program
 from kubeletx_testing.waiting import block_until
 from tests.integration.storage.storage_agent import AgentNode, Reply, finished
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 NOBODY = 65534
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
-    """One node for all tests."""
-    made = AgentNode(tmp_path_factory.mktemp("node"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(node: AgentNode) -> Iterator[None]:
-    """Each test ends with a clean node."""
-    yield
-    node.becomes_clean()
 
 
 @pytest.fixture

@@ -6,32 +6,16 @@ import hashlib
 import os
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.integration.storage.storage_agent import MIB, READ_ONLY, XFS, AgentNode
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 SIZE = 16 * MIB
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
-    """One node for all tests."""
-    made = AgentNode(tmp_path_factory.mktemp("node"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(node: AgentNode) -> Iterator[None]:
-    """Each test ends with a clean node."""
-    yield
-    node.becomes_clean()
 
 
 def make_image(path: Path, *parts: tuple[int, bytes], size: int = SIZE) -> None:
