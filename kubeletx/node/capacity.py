@@ -16,6 +16,7 @@ import msgspec
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.text import quantity
 
+from .cgroups.text import read_meminfo
 from .thresholds import amount_of, is_off
 
 
@@ -49,7 +50,7 @@ def read_capacity(
     disk = os.statvfs(root_dir)
     return NodeResources(
         cpu_millicores=cores * 1000,
-        memory_bytes=_memory_bytes(proc / "meminfo"),
+        memory_bytes=read_meminfo(proc / "meminfo").get("MemTotal", 0),
         ephemeral_storage_bytes=disk.f_blocks * disk.f_frsize,
         pods=min(max_pods, pods_per_core * cores) if pods_per_core else max_pods,
         hugepages_bytes=_hugepages(sys / "kernel/mm/hugepages"),
@@ -116,14 +117,6 @@ def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
         "ephemeral-storage": capacity.ephemeral_storage_bytes,
     }
     return tuple(name for name, amount in amounts.items() if amount <= 0)
-
-
-def _memory_bytes(meminfo: Path) -> int:
-    for line in meminfo.read_text().split("\n"):
-        name, _, rest = line.partition(":")
-        if name == "MemTotal":
-            return int(rest.split()[0]) * 1024
-    return 0
 
 
 def _hugepages(directory: Path) -> dict[str, int]:

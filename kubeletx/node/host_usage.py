@@ -17,7 +17,7 @@ import msgspec
 from kubeletx.api import InterfaceStats
 
 from .cgroups.psi import Pressures, read_pressures
-from .cgroups.text import text_of
+from .cgroups.text import read_meminfo, table_of, text_of
 from .cgroups.usage import parse_net_dev
 
 _USED = (0, 1, 2, 5, 6, 7)
@@ -88,8 +88,8 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
     first, *rest = stat.split("\n")
     ticks = [int(word) for word in first.split()[1:]]
     booted = next((line.split()[1] for line in rest if line.startswith("btime ")), "0")
-    memory = _bytes(proc / "meminfo")
-    counts = _numbers(proc / "vmstat")
+    memory = read_meminfo(proc / "meminfo")
+    counts = table_of(proc / "vmstat")
     total, free = memory.get("MemTotal", 0), memory.get("MemFree", 0)
     used = total - free
     swap = memory.get("SwapTotal", 0)
@@ -149,13 +149,3 @@ def _disks(text: str) -> Iterator[tuple[str, DiskTraffic]]:
             found = DiskTraffic(*map(int, words[: len(DiskTraffic._fields)]))
             if found.reads or found.writes:
                 yield f"{major}:{minor}", found
-
-
-def _bytes(path: Path) -> dict[str, int]:
-    pairs = (line.partition(":") for line in path.read_text().split("\n"))
-    return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if rest.split()}
-
-
-def _numbers(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in path.read_text().split("\n"))
-    return {words[0]: int(words[1]) for words in pairs if len(words) == 2}

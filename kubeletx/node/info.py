@@ -12,6 +12,8 @@ from pathlib import Path
 from kubeletx.api import RuntimeVersion
 from kubeletx.kube.types.node import NodeSwapStatus, NodeSystemInfo
 
+from .cgroups.text import read_meminfo
+
 ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -55,6 +57,7 @@ def read_system_info(
     not answered yet.
     """
     machine_id = _first(root / "etc/machine-id", root / "var/lib/dbus/machine-id")
+    swap = read_meminfo(root / "proc/meminfo").get("SwapTotal", 0)
     return NodeSystemInfo(
         machine_id=machine_id,
         system_uuid=_first(root / "sys/class/dmi/id/product_uuid", root / "proc/device-tree/vm,uuid")
@@ -67,7 +70,7 @@ def read_system_info(
         kube_proxy_version="",
         operating_system="linux",
         architecture=architecture(),
-        swap=_swap(root / "proc/meminfo"),
+        swap=NodeSwapStatus(capacity=swap) if swap else None,
     )
 
 
@@ -88,11 +91,3 @@ def _os_image(path: Path) -> str:
         if name == "PRETTY_NAME":
             return value.strip("\"'")
     return ""
-
-
-def _swap(meminfo: Path) -> NodeSwapStatus | None:
-    for line in _first(meminfo).split("\n"):
-        name, _, rest = line.partition(":")
-        if name == "SwapTotal" and int(rest.split()[0]) > 0:
-            return NodeSwapStatus(capacity=int(rest.split()[0]) * 1024)
-    return None

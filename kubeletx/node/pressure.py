@@ -15,6 +15,7 @@ import msgspec
 
 from kubeletx.api import RuntimeName
 
+from .cgroups.text import read_meminfo
 from .thresholds import MEMORY, NODE, PIDS, Observation
 
 _PROC = Path("/proc")
@@ -64,7 +65,7 @@ def read_signals(
 
 
 def _read(root_dir: Path, disks: tuple[ImageDisk, ...], mono: float, proc: Path) -> Iterator[Observation]:
-    meminfo = _meminfo(proc / "meminfo")
+    meminfo = read_meminfo(proc / "meminfo")
     if "MemAvailable" in meminfo and "MemTotal" in meminfo:
         yield Observation(
             signal=MEMORY, available=meminfo["MemAvailable"], capacity=meminfo["MemTotal"], at=mono
@@ -99,15 +100,6 @@ def _device(path: str) -> int | None:
         return Path(path).stat().st_dev
     except OSError:
         return None
-
-
-def _meminfo(path: Path) -> dict[str, int]:
-    try:
-        lines = path.read_text().split("\n")
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in lines)
-    return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if name.startswith("Mem")}
 
 
 def _pids(proc: Path) -> tuple[int, int] | None:

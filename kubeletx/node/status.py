@@ -8,12 +8,12 @@ conditions.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import Clock, RuntimeVersion, Traits
+from kubeletx.api import CONTAINER, Clock, RuntimeVersion, Traits, names
 from kubeletx.api.names import (
     PROVIDED_NODE_IP,
     RUNTIME_LABEL_PREFIX,
@@ -33,6 +33,7 @@ from kubeletx.kube.types.node import (
     NodeRuntimeHandlerFeatures,
     NodeSpec,
     NodeStatus,
+    Taint,
 )
 from kubeletx.runtimes.binding.features import refuses_of
 from kubeletx.runtimes.binding.selection import HANDLER_MARK
@@ -43,6 +44,7 @@ from .identity import detect_node_ips, names_no_address, node_addresses, node_na
 from .info import architecture, read_system_info
 from .readiness import (
     HEALTH_CONDITION_PREFIX,
+    NEVER_ASKED,
     NOT_CHECKED,
     CheckFacts,
     NodeFacts,
@@ -50,9 +52,9 @@ from .readiness import (
     Pressure,
     RuntimeFacts,
     node_conditions,
+    types_without_runtime,
     with_times,
 )
-from .taints import type_taints
 
 NO_PRESSURE = Pressure()
 SETTLE_SECONDS = 30.0
@@ -335,6 +337,25 @@ def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
         for runtime in runtimes
         if runtime.version is not None
     }
+
+
+def type_taint(workload_type: str) -> Taint:
+    """Return the taint for a workload type that has no ready runtime."""
+    effect = "NoSchedule" if workload_type == CONTAINER else "PreferNoSchedule"
+    return Taint(key=names.WORKLOAD_TAINT_PREFIX + workload_type, value=names.NO_READY_RUNTIME, effect=effect)
+
+
+def type_taints(runtimes: Iterable[RuntimeFacts]) -> tuple[Taint, ...]:
+    """Return the taints for workload types without a ready runtime, in configured order.
+
+    A taint repels every pod that does not tolerate it, whatever the pod's workload type. Therefore only the default type,
+    container, gets NoSchedule. Other types get PreferNoSchedule: a node that cannot run virtual machines still gets
+    containers. The RuntimeClasses that ``kubeletx runtime manifests`` prints select nodes by the runtime's label and
+    tolerate the taints of other types (DECISIONS 27). A type has no taint while one of its runtimes has not been asked for its state yet.
+    """
+    runtimes = tuple(runtimes)
+    unknown = {one.workload_type for one in runtimes if one.state.reason == NEVER_ASKED}
+    return tuple(type_taint(type_) for type_ in types_without_runtime(runtimes) if type_ not in unknown)
 
 
 def top_images(images: Sequence[ContainerImage], limit: int = 50) -> tuple[ContainerImage, ...]:

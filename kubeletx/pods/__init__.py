@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from .model.roles import regular_units as regular_units
     from .model.sizes import INFEASIBLE as INFEASIBLE
     from .plan.progress import has_ended as has_ended
-    from .plan.progress import newest as newest
-    from .probes import ProbeOutcome as ProbeOutcome
     from .probes.all_probes import UnitProbes as UnitProbes
-    from .probes.hook_runner import UnitHooks as UnitHooks
+    from .probes.lifecycle_hooks import UnitHooks as UnitHooks
+    from .probes.outcome import ProbeOutcome as ProbeOutcome
     from .records import POD_TABLES as POD_TABLES
     from .records import PodRecords as PodRecords
     from .recovery import UNKNOWN_SOURCE as UNKNOWN_SOURCE
@@ -91,10 +90,10 @@ _NAMES = {
     "model.restart_policy": "RESTART_ALL should_restart",
     "model.roles": "UnitRole all_units ephemeral_units init_units regular_units",
     "model.sizes": "INFEASIBLE",
-    "plan.progress": "has_ended newest",
-    "probes": "ProbeOutcome",
+    "plan.progress": "has_ended",
+    "probes.outcome": "ProbeOutcome",
     "probes.all_probes": "UnitProbes",
-    "probes.hook_runner": "UnitHooks",
+    "probes.lifecycle_hooks": "UnitHooks",
     "records": "POD_TABLES PodRecords",
     "recovery": "UNKNOWN_SOURCE",
     "specs.extras": "ExtrasProvider UnitExtras",

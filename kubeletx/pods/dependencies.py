@@ -19,7 +19,7 @@ from .model.facts import Rejection, Waiting
 from .model.node_context import NodeContext
 from .model.sources import BUILT_IN, SourceTable
 from .probes.all_probes import UnitProbes
-from .probes.hook_runner import UnitHooks
+from .probes.lifecycle_hooks import UnitHooks
 from .records import PodRecords
 from .specs import ExtrasProvider
 from .status.board import StatusBoard

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api import ObjectRef, PodUid
+from kubeletx.api import PodUid
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.handle import RuntimeHandle
@@ -27,13 +27,13 @@ from .model.draft import Goal, Plan, PlannedEvent
 from .model.facts import DesiredPod, Now, Outage, PodFacts
 from .model.phase import FINAL
 from .model.results import Result
-from .model.roles import field_of
+from .model.roles import field_of, pod_ref
 from .overrides import OverrideFiles
 from .preemption import Preemption
 from .recovery import RecoveredPod
 from .specs.labels import grace_seconds
 from .status.build import build_status, status_changes_at, stored_rejection
-from .status.crash_notices import begin_to_wait
+from .status.waiting import begin_to_wait
 from .steps import carry_out, failed
 from .steps.context import StepContext
 from .steps.resize import count_granted
@@ -199,9 +199,9 @@ class PodExecutor:
         self._identity = replace(self._identity, backends=backends)
 
     def notify(self, desired: DesiredPod, notice: PlannedEvent) -> None:
-        pod = desired.pod
-        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
-        self.events.record(ref, type=notice.type, reason=notice.reason, message=notice.message)
+        self.events.record(
+            pod_ref(desired.pod), type=notice.type, reason=notice.reason, message=notice.message
+        )
 
     def forget(self, worker: PodWorker) -> None:
         """Drop everything kept for a pod that is gone."""
@@ -237,14 +237,8 @@ class PodExecutor:
             self.counters.standby_pods.add(change.seconds, change.step)
 
     def _tell_back_off(self, pod: Pod, name: str) -> None:
-        ref = ObjectRef(
-            kind="Pod",
-            name=pod.name,
-            namespace=pod.namespace,
-            uid=str(pod.uid),
-            field=field_of(pod, name),
-        )
         text = f"Back-off restarting failed container {name} in pod {pod.name}_{pod.namespace}({pod.uid})"
+        ref = pod_ref(pod, field_of(pod, name))
         self.events.record(ref, type="Warning", reason=Event.BACK_OFF, message=text)
 
     def _snapshot(self, handle: RuntimeHandle, uid: PodUid) -> PodSnapshot | None:

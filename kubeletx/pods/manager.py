@@ -32,7 +32,7 @@ from .counters import static_label
 from .executor import PodExecutor
 from .model.draft import PlannedEvent
 from .model.facts import Deletion, DesiredPod, PodFacts
-from .model.roles import all_units
+from .model.roles import all_units, pod_ref
 from .model.sources import Accepted, Outcome, Refused, WaitsFor
 from .plan.progress import has_ended
 from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_pod
@@ -312,8 +312,7 @@ class PodManager:
         if worker is None:
             ref = ObjectRef(kind="Node", name=self._executor.node_name, uid=self._executor.node_name)
         else:
-            pod = worker.desired.pod
-            ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(worker.uid))
+            ref = pod_ref(worker.desired.pod)
             self._problem_pods.setdefault(key, set()).add(worker.uid)
             is_news = worker.desired.problem != str(error)
             worker.set_desired(replace(worker.desired, problem=str(error)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeletx.api import EventSink, ObjectRef, without_credentials
+from kubeletx.api import EventSink, without_credentials
 from kubeletx.kube.types.core import Pod
 
-from .model.roles import all_units, field_of
+from .model.roles import all_units, field_of, pod_ref
 
 
 class PodEvents(msgspec.Struct, frozen=True):
@@ -30,8 +30,7 @@ class PodEvents(msgspec.Struct, frozen=True):
     def _record(self, type_: str, reason: str, message: str, container: str) -> None:
         pod = self.pod
         field = field_of(pod, container) if container else ""
-        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid), field=field)
-        self.sink.record(ref, type=type_, reason=reason, message=_public(message, pod))
+        self.sink.record(pod_ref(pod, field), type=type_, reason=reason, message=_public(message, pod))
 
 
 def _public(message: str, pod: Pod) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
-from kubeletx.api import EventSink, ObjectRef, PodUid, Traits
+from kubeletx.api import EventSink, PodUid, Traits
 from kubeletx.api.names import PREEMPTING, Event
 
 from .active_pods import ActivePods
@@ -24,6 +24,7 @@ from .admission.counter import FreedRoom
 from .admission.preemption import MESSAGE
 from .counters import Counters
 from .model.facts import DesiredPod, Rejection, Waiting
+from .model.roles import pod_ref
 from .specs.labels import grace_seconds
 
 log = structlog.get_logger(__name__)
@@ -80,6 +81,5 @@ class Preemption:
                 uid, grace_seconds=grace_seconds(pod), reason=PREEMPTING, message=MESSAGE
             ):
                 continue
-            ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(uid))
-            self._events.record(ref, type="Warning", reason=Event.PREEMPTING, message=MESSAGE)
+            self._events.record(pod_ref(pod), type="Warning", reason=Event.PREEMPTING, message=MESSAGE)
             self._counters.preemptions[room.resource] += 1

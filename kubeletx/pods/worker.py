@@ -28,18 +28,16 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .model import results
 from .model.actions import Action, Bind, EnsureImage, Look
-from .model.boots import without_old_boots
 from .model.draft import Goal, Plan, PlannedEvent
-from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
-from .model.grants import Grants
+from .model.facts import Deletion, DesiredPod, Grants, Now, PodFacts, ProbeFacts
 from .model.history import History
 from .model.pending_events import PendingEvents
 from .model.repeats import NOTICED, count_done, count_look, doing
 from .model.results import Result
 from .model.roles import changed_images
+from .model.runs import without_old_boots
 from .plan.doubt import count_confirming, without_old_doubt
 from .plan.pod import deadline_end, plan_pod
-from .plan.progress import newest
 from .workloads.overrides import overrides_of
 from .workloads.power import Power
 
@@ -479,7 +477,7 @@ def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
     if facts.snapshot is None:
         return facts
     for name in {u.name for u in facts.snapshot.units}:
-        unit = newest(facts, name)
+        unit = facts.newest(name)
         if unit is None or unit.state is not UnitState.EXITED or facts.unit(name).exited_at is not None:
             continue
         status = facts.snapshot.status_of(unit.id)

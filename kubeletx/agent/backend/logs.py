@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from kubeletx.api import NotFound, UnitState, UnitSummary
-from kubeletx.pods import LogReader, NodeContext, PodExecutor, PodWorker, log_path, newest
+from kubeletx.pods import LogReader, NodeContext, PodExecutor, PodWorker, log_path
 from kubeletx.pods import LogSelection as ReaderOptions
 from kubeletx.server.views import LogOptions
 
@@ -35,7 +35,7 @@ class PodLogs:
             since = _ago(self._services.clock.now(), options.since_seconds)
 
         def is_running() -> bool:
-            now = newest(worker.facts, container)
+            now = worker.facts.newest(container)
             return now is not None and unit is not None and now.id == unit.id and now.state.is_alive
 
         if not is_running():
@@ -69,7 +69,7 @@ class PodLogs:
     def _attempt(
         self, worker: PodWorker, container: str, *, previous: bool
     ) -> tuple[int, UnitSummary | None]:
-        unit = newest(worker.facts, container)
+        unit = worker.facts.newest(container)
         if unit is None:
             require_seen(self._services, worker)
             raise _no_previous(worker, container) if previous else self._not_started(worker, container)

@@ -32,7 +32,6 @@ from kubeletx.pods import (
     PodWorker,
     ephemeral_units,
     init_units,
-    newest,
     regular_units,
 )
 from kubeletx.pods.model.sources import APPLIED
@@ -300,7 +299,7 @@ class PodBackend:
     def _running(self, target: PodTarget, container: str) -> tuple[PodWorker, UnitId]:
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, container)
-        unit = newest(worker.facts, name)
+        unit = worker.facts.newest(name)
         if unit is None or not unit.state.is_alive:
             require_seen(self._services, worker)
             raise Conflict(f"container {name} of pod {target.ref} is not running")

@@ -3,7 +3,7 @@
 If a runtime has several handlers, there is one more RuntimeClass for each handler. A class and its ``handler`` are both
 called NAME or NAME--HANDLER, so a pod's ``runtimeClassName`` names the runtime. The class selects nodes where the
 runtime is ready, has the overhead that the plugin declares, and tolerates the taints of other workload types
-(`node.taints`). Source: node/v1 RuntimeClass.
+(`node.status`). Source: node/v1 RuntimeClass.
 """
 
 from __future__ import annotations

@@ -51,6 +51,12 @@ def table_of(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
 
 
+def read_meminfo(path: Path = Path("/proc/meminfo")) -> dict[str, int]:
+    """Return the amounts in ``/proc/meminfo`` in bytes, by name; empty if it cannot be read."""
+    pairs = (line.partition(":") for line in text_of(path).split("\n"))
+    return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if rest.split()}
+
+
 def scaled(value: int | None, unit: float) -> float | None:
     """Return `value` multiplied by `unit`; None if `value` is None."""
     return None if value is None else value * unit

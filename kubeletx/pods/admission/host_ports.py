@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection
-from ..model.roles import init_units, is_sidecar
+from ..model.roles import sidecars
 
 ANY_ADDRESSES = ("", "0.0.0.0", "::")
 
@@ -24,7 +24,7 @@ class HostPort(NamedTuple):
 def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
     """Return the host ports of regular containers and sidecars; with hostNetwork, every container port is one."""
     found = []
-    for container in (*pod.spec.containers, *(c for c in init_units(pod) if is_sidecar(c))):
+    for container in (*pod.spec.containers, *sidecars(pod)):
         for port in container.ports:
             number = port.host_port or (port.container_port if pod.spec.host_network else 0)
             if number:

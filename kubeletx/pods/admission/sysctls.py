@@ -9,7 +9,7 @@ from __future__ import annotations
 from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection
-from ..model.sysctls import dotted
+from ..specs.sandbox import dotted
 from .node import AdmissionNode
 
 SAFE = frozenset(

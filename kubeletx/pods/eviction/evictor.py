@@ -51,6 +51,7 @@ from kubeletx.volumes.disk_usage import DiskUse
 
 from ..active_pods import ActivePods
 from ..admission.pressure import conditions
+from ..model.roles import pod_ref
 from ..plan.progress import has_ended
 from ..specs.labels import grace_seconds
 from ..worker import PodWorker
@@ -328,14 +329,12 @@ class Evictor:
     def _end(
         self, use: PodUse, grace: int, signal: str, message: str, *, over_own_limit: bool = False
     ) -> bool:
-        pod = use.pod
         if not self._node.pods.end(
             use.uid, grace_seconds=grace, reason=EVICTED, message=message, over_own_limit=over_own_limit
         ):
             return False
         self._node.evictions[signal] += 1
-        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(use.uid))
-        self._events.record(ref, type="Warning", reason=Event.EVICTED, message=message)
+        self._events.record(pod_ref(use.pod), type="Warning", reason=Event.EVICTED, message=message)
         return True
 
     def _record_met(self, met: MetThreshold) -> None:

@@ -15,10 +15,9 @@ from typing import ClassVar, Self, TypeVar
 import msgspec
 
 from kubeletx.api import ImageStatus, PodUid, RuntimeName, UnitId, UnitSummary
-from kubeletx.kube.types.core import Container, Pod, PodStatus
+from kubeletx.kube.types.core import Container, Pod, PodStatus, ResourceRequirements
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
-from .grants import Grants
 from .sources import BUILT_IN, SourceTraits
 
 
@@ -154,7 +153,7 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
 
     unit_id: UnitId
     boot: str = ""
-    """Identifier of the probed boot, from `boots.boot_of`; outcomes of an earlier boot are discarded."""
+    """Identifier of the probed boot, from `runs.boot_of`; outcomes of an earlier boot are discarded."""
     readiness: bool | None = None
     liveness: bool | None = None
     startup: bool | None = None
@@ -222,6 +221,27 @@ class RepeatCount(Fact, frozen=True, kw_only=True):
     count: int
     at: float
     cancelled: int = 0
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """CPU and memory granted to one container.
+
+    `restart`: unit `unit_id` must be restarted to apply them. `before`: what the unit has until then; None: unknown.
+    """
+
+    unit_id: UnitId
+    resources: ResourceRequirements
+    restart: bool = False
+    before: ResourceRequirements | None = None
+
+
+class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Resources granted by in-place resizes of one pod, from its overrides file. Subclass `PodOverrides` adds the requests of operators."""
+
+    granted: dict[str, Granted] = {}
+    """Container name → granted resources. A container that is not listed has the resources of its creation."""
+    granted_pod: ResourceRequirements | None = None
+    """Granted pod-level CPU and memory; None: the pod has the resources of its creation."""
 
 
 class Doubt(Fact, frozen=True, kw_only=True):

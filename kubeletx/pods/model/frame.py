@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kubeletx.api import RuntimeName, UnitId
-from kubeletx.kube.types.core import ContainerStatus, PodStatus
+from kubeletx.kube.types.core import ContainerStatus, PodCondition, PodStatus
 
 from .facts import DesiredPod, Now, PodFacts
 from .roles import ephemeral_units, init_units, regular_units
@@ -58,6 +58,13 @@ def frame_of(
         default_reason=POD_INITIALIZING if init_units(pod) else CONTAINER_CREATING,
         message_bytes=TERMINATION_MESSAGES_BYTES // max(number, 1),
     )
+
+
+def find_condition(status: PodStatus | None, type_: str) -> PodCondition | None:
+    """Return the condition of this type; None if the status, or the condition in it, is missing."""
+    if status is None:
+        return None
+    return next((c for c in status.conditions if c.type == type_), None)
 
 
 def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None:

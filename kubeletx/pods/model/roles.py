@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kubeletx.api import ObjectRef
 from kubeletx.kube.manifests.units import main_containers, main_field, whole_unit
 from kubeletx.kube.requests import is_sidecar as is_sidecar
 from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod
@@ -21,6 +22,11 @@ class UnitRole(StrEnum):
 def init_units(pod: Pod) -> tuple[Container, ...]:
     """Return the pod's init containers in spec order, including sidecars (restartPolicy Always)."""
     return pod.spec.init_containers
+
+
+def sidecars(pod: Pod) -> tuple[Container, ...]:
+    """Return the pod's sidecars, the init containers with restartPolicy Always, in spec order."""
+    return tuple(one for one in init_units(pod) if is_sidecar(one))
 
 
 def regular_units(pod: Pod) -> tuple[Container, ...]:
@@ -75,6 +81,11 @@ def spec_of(pod: Pod, name: str, *, own_kernel: bool = False) -> AnyUnit:
         if container.name == name:
             return container
     raise KeyError(name)
+
+
+def pod_ref(pod: Pod, field: str = "") -> ObjectRef:
+    """Return the pod as the object of an event. `field`: the container it is about, as `field_of` returns it."""
+    return ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid), field=field)
 
 
 def field_of(pod: Pod, container: str) -> str:

@@ -36,7 +36,7 @@ from ..model.phase import FAILED
 from ..model.roles import init_units, regular_units
 from ..workloads.table import workload_of
 from .doubt import in_doubt
-from .progress import has_ended, is_blind, newest, wants_any_unit
+from .progress import has_ended, is_blind, wants_any_unit
 from .sandbox import SandboxNeed, sandbox_need, stop_stale
 from .stop import plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
@@ -207,7 +207,7 @@ def _may_leave_sandboxes(desired: DesiredPod, facts: PodFacts) -> bool:
 def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan to read the termination message of each container's newest unit that has ended, once per unit."""
     for container in (*init_units(desired.pod), *regular_units(desired.pod)):
-        unit = newest(facts, container.name)
+        unit = facts.newest(container.name)
         if unit is None or unit.state is not UnitState.EXITED:
             continue
         if unit.id not in facts.unit(container.name).termination_messages:

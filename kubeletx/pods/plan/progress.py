@@ -17,10 +17,10 @@ from kubeletx.kube.types.core import Container, ContainerStatus, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from ..model.backoff import restart_at
-from ..model.exits import exit_code_of, restarts_of, stored_exit_code
 from ..model.facts import DesiredPod, Now, PodFacts
 from ..model.restart_policy import LOST_EXIT_CODE, should_restart
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
+from ..model.runs import exit_code_of, restarts_of, stored_exit_code
 from ..workloads.table import workload_of
 from .restart_all import due_generation, generation_of, is_outdated, outdated_units
 from .sandbox import current_sandbox
@@ -35,11 +35,6 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     attempt: int
     at: float | None = None
-
-
-def newest(facts: PodFacts, name: str) -> UnitSummary | None:
-    """Return the container's newest unit on the runtime as last seen; None if there is none."""
-    return facts.newest(name)
 
 
 def is_blind(facts: PodFacts) -> bool:
@@ -85,7 +80,7 @@ def was_cut_off(snapshot: PodSnapshot, unit: UnitSummary) -> bool:
 
 def _final_exit_code(facts: PodFacts, name: str) -> int | None:
     """Return the exit code of an ended container; None if it has not ended, or its exit code is not known yet."""
-    unit = newest(facts, name)
+    unit = facts.newest(name)
     if unit is None:
         code = stored_exit_code(facts, name, None)
         return LOST_EXIT_CODE if code is None and _was_running(facts, name) else code
@@ -127,13 +122,13 @@ def _ended_for_good(desired: DesiredPod, facts: PodFacts, container: Container) 
     if not _is_init(desired, container.name) and _is_kept(desired, facts, container):
         return False
     code = _final_exit_code(facts, container.name)
-    if code is None or is_outdated(desired, facts, newest(facts, container.name)):
+    if code is None or is_outdated(desired, facts, facts.newest(container.name)):
         return False
     return not _runs_again(desired, facts, container, code)
 
 
 def _is_kept(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
-    return workload_of(facts).is_kept(desired, facts, newest(facts, container.name))
+    return workload_of(facts).is_kept(desired, facts, facts.newest(container.name))
 
 
 def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code: int) -> bool:
@@ -229,7 +224,7 @@ def _init_step(
     `due`: its next start, or None. `passed`: True if the containers after it may start. `initialized`: a regular
     container already ran in this sandbox.
     """
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     here = unit is not None and unit.sandbox_id == sandbox_id and not is_outdated(desired, facts, unit)
     if is_sidecar(container):
         due = _due(desired, facts, now, container, sandbox_id)
@@ -250,7 +245,7 @@ def _due_ephemeral(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId |
     if sandbox_id is None or facts.own.no_ephemeral:
         return
     for container in ephemeral_units(desired.pod):
-        unit = newest(facts, container.name)
+        unit = facts.newest(container.name)
         if unit is None or unit.state is UnitState.CREATED:
             yield Due(name=container.name, attempt=0)
 
@@ -262,7 +257,7 @@ def _due(
     container: Container,
     sandbox_id: SandboxId | None,
 ) -> Due | None:
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     known = facts.unit(container.name)
     workload = workload_of(facts)
     if not workload.may_start(desired, facts):

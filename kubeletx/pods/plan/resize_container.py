@@ -29,7 +29,7 @@ from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
 from ..model.sizes import INFEASIBLE, RESIZED, amounts, is_same, larger, merged, read_resources, resized
 from ..workloads.table import workload_of
-from .progress import has_ended, newest
+from .progress import has_ended
 from .resize_pod import with_pod_granted
 
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
@@ -50,7 +50,7 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
 
 def in_effect(container: Container, facts: PodFacts) -> ResourceRequirements:
     """Return the resources that a container has now: the granted ones, or the former ones until it is restarted."""
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     known = facts.overrides.granted.get(container.name) if facts.overrides is not None else None
     if known is None or unit is None or known.unit_id != unit.id or known.before is None:
         return with_granted(container, facts).resources
@@ -62,7 +62,7 @@ def with_granted(container: C, facts: PodFacts) -> C:
 
     If the granted resources are unknown or equal, return the container unchanged.
     """
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     own = workload_of(facts).granted(container, unit, facts)
     if own is not None:
         return replace(container, resources=own)
@@ -166,7 +166,7 @@ def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailur
         yield facts.resize_failure
     workload = workload_of(facts)
     for container in _resizable(pod):
-        unit = newest(facts, container.name)
+        unit = facts.newest(container.name)
         if unit is None or not unit.state.is_alive:
             continue
         if not is_same(in_effect(container, facts), workload.wanted(container, desired, facts)):
@@ -178,7 +178,7 @@ def _resizable(pod: Pod) -> Iterator[Container]:
 
 
 def _is_alive(container: Container, facts: PodFacts) -> bool:
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     return unit is not None and unit.state.is_alive
 
 

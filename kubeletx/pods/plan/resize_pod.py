@@ -26,7 +26,6 @@ from ..model.facts import PodFacts
 from ..model.roles import init_units, regular_units
 from ..model.sizes import RESIZED, is_same, merged, read_resources, resized
 from ..workloads.table import workload_of
-from .progress import newest
 
 _NOTHING = ResourceRequirements()
 
@@ -73,7 +72,7 @@ def units_with_pod_limit(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
     """Yield the running units that use the pod's CPU or memory limit, because their container has no such limit."""
     limited = [name for name in RESIZED if name in pod.spec.resources.limits]
     for container in (*init_units(pod), *regular_units(pod)):
-        unit = newest(facts, container.name)
+        unit = facts.newest(container.name)
         if unit is None or unit.state is not UnitState.RUNNING or not isinstance(container, Container):
             continue
         if any(name not in container.resources.limits for name in limited):

@@ -26,10 +26,10 @@ from kubeletx.api.names import RESTART_GENERATION
 from kubeletx.kube.text.numbers import whole_number
 from kubeletx.kube.types.core import Container, ContainerStateTerminated
 
-from ..model.exits import exit_code_of
 from ..model.facts import DesiredPod, PodFacts
 from ..model.restart_policy import LOST_EXIT_CODE, RESTART_ALL, rule_for
 from ..model.roles import init_units, regular_units
+from ..model.runs import exit_code_of
 from .sandbox import current_sandbox
 
 RESTARTING_ALL = "RestartingAllContainers"

@@ -19,7 +19,7 @@ from kubeletx.api import SandboxState, UnitState, UnitSummary
 from ..model.actions import RemoveSandbox, RemoveUnit, StopSandbox, StopUnit
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts
-from ..model.roles import init_units, is_sidecar
+from ..model.roles import sidecars
 
 MINIMUM_GRACE_SECONDS = 1
 OVERTAKE_SECONDS = 1
@@ -75,11 +75,11 @@ def plan_removal(facts: PodFacts, draft: Draft) -> bool:
 
 def _next_wave(desired: DesiredPod, living: list[UnitSummary]) -> list[UnitSummary]:
     """Return the units to stop now: all but the sidecars, then one sidecar at a time from the last to the first."""
-    sidecars = [c.name for c in init_units(desired.pod) if is_sidecar(c)]
-    regular = [u for u in living if u.name not in sidecars]
+    last = [one.name for one in sidecars(desired.pod)]
+    regular = [u for u in living if u.name not in last]
     if regular:
         return regular
-    for name in reversed(sidecars):
+    for name in reversed(last):
         named = [u for u in living if u.name == name]
         if named:
             return named

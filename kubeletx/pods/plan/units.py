@@ -11,10 +11,10 @@ from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, 
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, HookState, Now, PodFacts
 from ..model.restart_policy import RESTART_ALL, SPEC_CHANGED
-from ..model.roles import init_units, is_sidecar, regular_units
+from ..model.roles import init_units, is_sidecar, regular_units, sidecars
 from ..workloads.table import workload_of
 from .garbage import dead_objects
-from .progress import due_units, is_initialized, newest, was_cut_off
+from .progress import due_units, is_initialized, was_cut_off
 from .resize_container import plan_resize
 from .resize_pod import plan_pod_resize
 from .restart_all import due_generation, outdated_units
@@ -46,8 +46,8 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         plan_pod_resize(desired.pod, facts, draft)
     if facts.own.no_ephemeral and desired.pod.spec.ephemeral_containers:
         draft.refuse(RUNTIME_UNSUPPORTED, facts.own.no_ephemeral)
-    for container in (*(c for c in init_units(desired.pod) if is_sidecar(c)), *regular_units(desired.pod)):
-        unit = newest(facts, container.name)
+    for container in (*sidecars(desired.pod), *regular_units(desired.pod)):
+        unit = facts.newest(container.name)
         if draft.is_busy(ResizePod.subject):
             continue  # a pod resize changes units, too; only one call at a time may change a unit
         if unit is not None and unit.sandbox_id == sandbox.id:
@@ -56,7 +56,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
                 plan_resize(container, unit, facts, draft)
             workload.plan_unit(unit, desired, facts, draft)
     for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
-        unit = newest(facts, container.name)
+        unit = facts.newest(container.name)
         if unit is not None and unit.sandbox_id == sandbox.id and not draft.is_busy(ResizePod.subject):
             _tend_init(container, unit, facts, draft)
     assert facts.snapshot is not None
@@ -110,7 +110,7 @@ def _held_back(desired: DesiredPod, facts: PodFacts, draft: Draft) -> frozenset[
 
 
 def _holds_back(container: Container, desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    known, unit = facts.unit(container.name), newest(facts, container.name)
+    known, unit = facts.unit(container.name), facts.newest(container.name)
     if unit is not None and unit.state.is_alive and known.hook_unit == unit.id:
         return known.hook in (HookState.PENDING, HookState.RUNNING)
     failed = known.failure if known.image is not None else known.image_failure
@@ -128,7 +128,7 @@ def _remove_cut_off(desired: DesiredPod, facts: PodFacts, draft: Draft, sandbox_
     late = once if is_initialized(desired, facts, sandbox_id) else set()
     for unit in facts.snapshot.units:
         is_late = unit.state is UnitState.CREATED and unit.name in late
-        if (is_late or was_cut_off(facts.snapshot, unit)) and newest(facts, unit.name) is unit:
+        if (is_late or was_cut_off(facts.snapshot, unit)) and facts.newest(unit.name) is unit:
             draft.end(RemoveUnit(name=unit.name, unit_id=unit.id, attempt=unit.attempt))
 
 

@@ -4,53 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from kubeletx.api import (
     Clock,
     EventSink,
-    ExecResult,
     KubeletxError,
-    ObjectRef,
     PodUid,
     RuntimeName,
-    Session,
-    StreamRequest,
-    StreamUrl,
     SupportsExec,
-    UnitId,
 )
 from kubeletx.api.counting import LabelledDurations
-from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..model.draft import Goal
 from ..model.facts import DesiredPod, PodFacts, ProbeFacts
-from ..model.roles import init_units, regular_units
-from . import ProbeSet, targets_of
+from ..model.roles import init_units, pod_ref, regular_units
+from .exec import ExecSync
 from .outcome import ProbeKind, ProbeOutcome
-from .targets import has_probes
+from .targets import has_probes, targets_of
+from .worker import ProbeSet
 
 ANSWER_SECONDS = 3.0
-
-
-class GuardedExec:
-    """The exec capability of a runtime, whose calls raise only KubeletxError and CancelledError."""
-
-    def __init__(self, handle: RuntimeHandle, found: SupportsExec) -> None:
-        self._handle = handle
-        self._found = found
-
-    async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command in the unit until it exits, and return its output and exit code."""
-        found = self._found
-        return await self._handle.unlimited(
-            "exec_sync", lambda: found.exec_sync(unit_id, command, timeout_seconds)
-        )
-
-    async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
-        """Prepare a command with streams for its input and output."""
-        return await self._handle.unlimited("exec", lambda: self._found.exec(unit_id, request))
 
 
 class RuntimeExecFinder:
@@ -63,19 +38,19 @@ class RuntimeExecFinder:
         self._registry = registry
         self.runtime = runtime
 
-    def find(self) -> SupportsExec | None:
-        """Return the exec capability of the pod's runtime.
-
-        None if the pod has no runtime yet, or if its runtime does not support exec or does not answer.
-        """
+    def find(self) -> ExecSync | None:
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None or not handle.state.reachable:
             return None
         found: SupportsExec | None = handle.capability(SupportsExec)
-        return GuardedExec(handle, found) if found is not None else None
+        if found is None:
+            return None
+        exec_sync = found.exec_sync
+        return lambda unit_id, command, seconds: handle.unlimited(
+            "exec_sync", lambda: exec_sync(unit_id, command, seconds)
+        )
 
     async def answers(self) -> bool:
-        """Return True if the runtime answers a health check within `ANSWER_SECONDS`."""
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None:
             return False
@@ -111,7 +86,7 @@ class UnitProbes:
                 return
             finder = self._finders[uid] = RuntimeExecFinder(self._registry, facts.runtime)
             probes = self._sets[uid] = ProbeSet(
-                ref=ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(uid)),
+                ref=pod_ref(pod),
                 finder=finder,
                 clock=self._clock,
                 events=self._events,
@@ -142,15 +117,3 @@ class UnitProbes:
         for uid in list(self._sets):
             await self._sets.pop(uid).close()
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-def pod_ip(facts: PodFacts) -> str:
-    """Return the pod's first IP address, for network probes and hooks; empty if it has none.
-
-    Before the runtime's status of the sandbox is known, the address in the previous pod status is used.
-    """
-    status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
-    if status is not None:
-        return status.ips[0] if status.ips else ""
-    previous = facts.previous_status
-    return previous.pod_ip or "" if previous is not None else ""

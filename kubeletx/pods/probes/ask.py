@@ -1,18 +1,21 @@
-"""Makes one probe attempt with the probe's handler (exec, HTTP, TCP or gRPC), in up to three tries.
+"""Makes one probe attempt with the handler of the probe: exec, HTTP, TCP or gRPC (P4 to P6 in docs/kubelet-parity.md).
 
-See docs/kubelet-parity.md, row P4.
+HTTP probes pass for status 200 to 399. A redirect to another host is not followed; the probe passes with a warning. TCP
+probes pass if a connection opens.
 """
 
 from __future__ import annotations
 
-from kubeletx.kube.types.core import Container, Probe
+import asyncio
+
+from kubeletx.api import InvalidPod
+from kubeletx.kube.types.core import Container, HTTPGetAction, Probe, TCPSocketAction
 
 from .exec import ExecFinder, ask_exec
 from .grpc import ask_grpc
-from .http import ask_http
+from .http_get import GetFailed, HttpGet, authority, dial_text, get
 from .outcome import ProbeOutcome, ProbeResult, Timing
 from .targets import ProbeTarget
-from .tcp import ask_tcp
 
 TRIES = 3
 
@@ -51,3 +54,86 @@ async def ask_once(
 
 
 _NO_ADDRESS = ProbeResult(ProbeOutcome.SUSPENDED, "the pod has no address")
+
+
+_TIMED_OUT = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+"""The kubelet's message for a timeout: users search events for it."""
+
+
+def request_of(
+    action: HTTPGetAction, container: Container, pod_ip: str, *, default_port: int | str = ""
+) -> HttpGet:
+    """Build the request of an httpGet action. Raises InvalidPod for an unknown port name.
+
+    `default_port`: used if the action has no port.
+    """
+    return HttpGet(
+        host=action.host or pod_ip,
+        port=resolve_port(container, action.port or default_port),
+        path=action.path or "/",
+        scheme=(action.scheme or "HTTP").lower(),
+        headers=tuple((header.name, header.value) for header in action.http_headers),
+    )
+
+
+async def ask_http(
+    action: HTTPGetAction, container: Container, pod_ip: str, timeout_seconds: float
+) -> ProbeResult:
+    """Send the request once, redirects on the same host included, and return the result of the probe."""
+    try:
+        request = request_of(action, container, pod_ip)
+    except InvalidPod as error:
+        return ProbeResult(ProbeOutcome.UNKNOWN, str(error))
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            answer = await get(request)
+    except TimeoutError:
+        return ProbeResult(ProbeOutcome.FAILURE, f'Get "{request.url}": {_TIMED_OUT}')
+    except GetFailed as error:
+        return ProbeResult(ProbeOutcome.FAILURE, error.message)
+    if 300 <= answer.status < 400:
+        body = answer.body.decode("utf-8", "replace")
+        return ProbeResult(ProbeOutcome.WARNING, f"Probe terminated redirects, Response body: {body}")
+    if 200 <= answer.status < 300:
+        return ProbeResult(ProbeOutcome.SUCCESS)
+    return ProbeResult(ProbeOutcome.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")
+
+
+async def ask_tcp(
+    action: TCPSocketAction, container: Container, pod_ip: str, timeout_seconds: float
+) -> ProbeResult:
+    """Connect to the port once and close the connection; the probe passes if the connection opens."""
+    host = action.host or pod_ip
+    try:
+        port = resolve_port(container, action.port)
+    except InvalidPod as error:
+        return ProbeResult(ProbeOutcome.UNKNOWN, str(error))
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return ProbeResult(ProbeOutcome.FAILURE, f"dial tcp {authority(host, port)}: i/o timeout")
+    except OSError as error:
+        return ProbeResult(ProbeOutcome.FAILURE, dial_text(host, port, error))
+    writer.transport.abort()
+    return ProbeResult(ProbeOutcome.SUCCESS)
+
+
+def resolve_port(container: Container, port: int | str) -> int:
+    """Return the port number for `port`: a number, its digits, or the name of one of the container's ports.
+
+    Raises InvalidPod if no port has this name, or the number is not from 1 to 65535.
+    """
+    number = port if isinstance(port, int) else _named(container, port)
+    if not 0 < number < 65536:
+        raise InvalidPod(field="port", problem=f"{port!r} is not a port from 1 to 65535")
+    return number
+
+
+def _named(container: Container, name: str) -> int:
+    for port in container.ports:
+        if port.name == name:
+            return port.container_port
+    if name.isascii() and name.isdigit():
+        return int(name)
+    raise InvalidPod(field="port", problem=f"container {container.name} has no port named {name!r}")

@@ -7,9 +7,10 @@ only if the runtime still answers a health check; otherwise the runtime itself h
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from kubeletx.api import KubeletxError, SupportsExec, TimedOut, Unavailable, UnitId
+from kubeletx.api import ExecResult, KubeletxError, TimedOut, Unavailable, UnitId
 from kubeletx.kube.types.core import ExecAction
 
 from .outcome import ProbeOutcome, ProbeResult
@@ -19,11 +20,15 @@ MARGIN_SECONDS = 2.0
 """Time after a command's timeout in which its result may still arrive."""
 
 
+ExecSync = Callable[[UnitId, Sequence[str], float], Awaitable[ExecResult]]
+"""Runs a command in a unit until it exits, or for the given seconds. Raises only KubeletxError and CancelledError."""
+
+
 class ExecFinder(Protocol):
     """Interface that finds the exec capability of one pod's runtime; implemented by `RuntimeExecFinder`."""
 
-    def find(self) -> SupportsExec | None:
-        """Return the exec capability of the pod's runtime.
+    def find(self) -> ExecSync | None:
+        """Return the function that runs a command on the pod's runtime.
 
         None if the pod has no runtime yet, or if its runtime does not support exec or does not answer.
         """
@@ -38,12 +43,12 @@ async def ask_exec(
     action: ExecAction, unit_id: UnitId, finder: ExecFinder, timeout_seconds: float
 ) -> ProbeResult:
     """Run the probe's command once; return a result for its exit code or for the error of the call."""
-    exec_ = finder.find()
-    if exec_ is None:
+    exec_sync = finder.find()
+    if exec_sync is None:
         return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime cannot run commands now")
     try:
         async with asyncio.timeout(timeout_seconds + MARGIN_SECONDS):
-            result = await exec_.exec_sync(unit_id, action.command, timeout_seconds)
+            result = await exec_sync(unit_id, action.command, timeout_seconds)
     except (TimedOut, TimeoutError):
         if not await finder.answers():
             return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime does not answer")

@@ -13,18 +13,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import Clock, InvalidPod, KubeletxError, UnitId
+from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container, HTTPGetAction, LifecycleHandler
+from kubeletx.runtimes.registry import RuntimeRegistry
 
-from ..model.ports import resolve_port
+from ..model.facts import PodFacts
+from ..pod_events import PodEvents
+from .all_probes import RuntimeExecFinder
+from .ask import ask_tcp, request_of
 from .exec import ExecFinder
 from .http_get import GetFailed, HttpGet, get
 from .outcome import ProbeOutcome
-from .tcp import ask_tcp
+from .targets import pod_ip
 
 MINIMUM_STOP_SECONDS = 2
 """Minimum time for the stop itself after preStop (docs/kubelet-parity.md, row T2)."""
@@ -124,11 +130,11 @@ async def _run(
 async def _exec(
     command: tuple[str, ...], target: HookTarget, finder: ExecFinder, limit: float
 ) -> HookOutcome:
-    exec_ = finder.find()
-    if exec_ is None:
+    exec_sync = finder.find()
+    if exec_sync is None:
         return HookOutcome(ok=False, message="the runtime cannot run commands now")
     try:
-        result = await exec_.exec_sync(target.unit_id, command, limit)
+        result = await exec_sync(target.unit_id, command, limit)
     except KubeletxError as error:
         return HookOutcome(ok=False, message=error.message)
     if result.exit_code == 0:
@@ -142,13 +148,8 @@ async def _http(
     action: HTTPGetAction, target: HookTarget, on_fallback: Callable[[str], None] | None
 ) -> HookOutcome:
     try:
-        request = HttpGet(
-            host=action.host or target.pod_ip,
-            port=resolve_port(target.container, action.port or (443 if _is_https(action) else 80)),
-            path=action.path or "/",
-            scheme=(action.scheme or "HTTP").lower(),
-            headers=tuple((h.name, h.value) for h in action.http_headers),
-        )
+        port = 443 if (action.scheme or "").upper() == "HTTPS" else 80
+        request = request_of(action, target.container, target.pod_ip, default_port=port)
     except InvalidPod as error:
         return HookOutcome(ok=False, message=str(error))
     if not request.host:
@@ -178,5 +179,43 @@ async def _http_again(request: HttpGet) -> HookOutcome:
     return HookOutcome(ok=True, fell_back=True)
 
 
-def _is_https(action: HTTPGetAction) -> bool:
-    return (action.scheme or "").upper() == "HTTPS"
+class UnitHooks:
+    """Runs lifecycle hooks of containers on any runtime.
+
+    `host_ip`: address to which network hooks of pods with hostNetwork connect.
+    """
+
+    def __init__(self, registry: RuntimeRegistry, clock: Clock, host_ip: str = "") -> None:
+        self._registry = registry
+        self._clock = clock
+        self._host_ip = host_ip
+
+    async def run(
+        self,
+        handler: LifecycleHandler,
+        container: Container,
+        unit_id: UnitId,
+        *,
+        facts: PodFacts,
+        host_network: bool,
+        seconds: float | None,
+        events: PodEvents,
+    ) -> str:
+        """Run the hook once; return the text of its failure, empty after success.
+
+        `seconds`: deadline; None: a day (`UNLIMITED_SECONDS`). `events`: gets an event if an HTTPS hook was repeated as
+        HTTP.
+        """
+        outcome = await run_hook(
+            handler,
+            HookTarget(
+                container=container,
+                unit_id=unit_id,
+                pod_ip=self._host_ip if host_network else pod_ip(facts),
+            ),
+            finder=RuntimeExecFinder(self._registry, facts.runtime),
+            clock=self._clock,
+            timeout_seconds=seconds,
+            on_fallback=partial(events.warning, Event.LIFECYCLE_HTTP_FALLBACK, container=container.name),
+        )
+        return "" if outcome.ok else outcome.message or "the hook failed"

@@ -10,18 +10,17 @@ from msgspec.structs import replace
 from kubeletx.api import UnitId, UnitState, UnitSummary
 from kubeletx.kube.types.core import Container, Probe
 
-from ..model.boots import boot_of, is_of_boot
 from ..model.facts import DesiredPod, HookState, PodFacts, ProbeFacts
 from ..model.frame import at_ns, is_of_unit, previous_of
-from ..model.roles import init_units, is_sidecar, regular_units
-from ..plan.progress import newest
+from ..model.roles import regular_units, sidecars
+from ..model.runs import boot_of, is_of_boot
 from .outcome import ProbeKind
 
 
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One unit (container or machine) that is alive and has probes.
 
-    `boot`: identifier of the machine's present boot (`boots.boot_of`), empty for containers and while unknown; after
+    `boot`: identifier of the machine's present boot (`runs.boot_of`), empty for containers and while unknown; after
     another boot its probes begin again. `delays_anew`: the machine rebooted at an unknown time, so that initial delays
     count from now.
     `field`: path of the container in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is not
@@ -72,9 +71,9 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
     only readiness is probed (docs/kubelet-parity.md, row P3).
     """
     pod = desired.pod
-    named = [("spec.initContainers", c) for c in init_units(pod) if is_sidecar(c)]
+    named = [("spec.initContainers", c) for c in sidecars(pod)]
     named += [("spec.containers", c) for c in regular_units(pod)]
-    pod_ip = _pod_ip(facts)
+    address = pod_ip(facts)
     found = []
     for field, container in named:
         if not has_probes(container):
@@ -86,7 +85,7 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
                 replace(
                     target,
                     field=place,
-                    pod_ip=pod_ip,
+                    pod_ip=address,
                     is_stopping=is_stopping or container.name in facts.stopping,
                     known=facts.unit(container.name).probes,
                 )
@@ -96,7 +95,7 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
 
 def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
     """Return the target by the last snapshot; None if the unit is not alive or its postStart hook is not done."""
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
         return None
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
@@ -145,7 +144,11 @@ def _has_open_hook(facts: PodFacts, unit: UnitSummary) -> bool:
     )
 
 
-def _pod_ip(facts: PodFacts) -> str:
+def pod_ip(facts: PodFacts) -> str:
+    """Return the pod's first IP address, for network probes and hooks; empty if it has none.
+
+    While the runtime reports no address, the address in the previous pod status is used.
+    """
     seen = facts.snapshot.sandbox_status if facts.snapshot is not None else None
     if seen is not None and seen.ips:
         return seen.ips[0]

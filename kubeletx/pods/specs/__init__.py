@@ -2,7 +2,6 @@
 
 from ..model.node_context import NodeContext
 from ..model.spec_errors import ContainerConfigError, SandboxConfigError
-from .compose import compose_unit
 from .dns import PodWarning
 from .environment import skipped_names
 from .extras import ExtrasProvider, UnitExtras, gather_extras
@@ -10,7 +9,7 @@ from .hosts import hosts_text
 from .inputs import SandboxInputs, UnitInputs
 from .sandbox import build_sandbox_spec, sandbox_warnings
 from .service_variables import service_variables
-from .unit import build_unit_spec, unit_environment
+from .unit import build_unit_spec, compose_unit, unit_environment
 
 __all__ = [
     "ContainerConfigError",

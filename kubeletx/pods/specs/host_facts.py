@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from kubeletx.node.cgroups.text import read_meminfo
+
 _PAGES: Final = re.compile(r"hugepages-(\d+)kB")
 _RECURSIVE_READ_ONLY: Final = (5, 12)
 """First kernel version with mount_setattr(2)."""
@@ -34,7 +36,7 @@ def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | 
     """
     return HostFacts(
         hugepage_sizes=_hugepage_sizes(root / "sys/kernel/mm/hugepages"),
-        swap_capacity_bytes=_swap_capacity(root / "proc/meminfo"),
+        swap_capacity_bytes=read_meminfo(root / "proc/meminfo").get("SwapTotal", 0),
         swap_controller=_has_swap_controller(root, cgroup_version),
         recursive_read_only=_version(release or os.uname().release) >= _RECURSIVE_READ_ONLY,
     )
@@ -54,15 +56,6 @@ def _hugepage_sizes(directory: Path) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(page_size_name(kib * 1024) for kib in sorted(found))
-
-
-def _swap_capacity(meminfo: Path) -> int:
-    try:
-        text = meminfo.read_text()
-    except OSError:
-        return 0
-    match = re.search(r"^SwapTotal:\s+(\d+) kB", text, re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0
 
 
 def _has_swap_controller(root: Path, cgroup_version: int) -> bool:

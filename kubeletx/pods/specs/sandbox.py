@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from kubeletx.api import HostEntry, PortMapping, SandboxSpec
-from kubeletx.kube.requests import is_sidecar
-from kubeletx.kube.types.core import Container, Pod
+from kubeletx.kube.types.core import Pod
 
 from ..model.node_context import NodeContext
-from ..model.sysctls import dotted
+from ..model.roles import sidecars
 from .dns import PodWarning, build_dns
-from .hostname import sandbox_hostname
+from .hosts import sandbox_hostname
 from .inputs import SandboxInputs
 from .labels import sandbox_annotations, sandbox_labels
 from .resources import overhead_resources, sandbox_resources
@@ -63,17 +62,21 @@ def _ports(pod: Pod) -> tuple[PortMapping, ...]:
             protocol=port.protocol or "TCP",
             host_ip=port.host_ip or "",
         )
-        for container in _long_running(pod)
+        for container in (*sidecars(pod), *pod.spec.containers)
         for port in container.ports
     )
-
-
-def _long_running(pod: Pod) -> tuple[Container, ...]:
-    sidecars = tuple(one for one in pod.spec.init_containers if is_sidecar(one))
-    return (*sidecars, *pod.spec.containers)
 
 
 def _sysctls(pod: Pod) -> dict[str, str]:
     if pod.spec.security_context is None:
         return {}
     return {dotted(one.name): one.value for one in pod.spec.security_context.sysctls}
+
+
+def dotted(name: str) -> str:
+    """Return the sysctl name with dots between its parts.
+
+    ``net/ipv4/conf/eth0.1/x`` becomes ``net.ipv4.conf.eth0/1.x``; a name with dots is returned unchanged.
+    """
+    separator = next((char for char in name if char in "./"), ".")
+    return name if separator == "." else name.translate(str.maketrans("./", "/."))

@@ -47,7 +47,6 @@ from ..model.frame import frame_of
 from ..model.phase import FAILED, FINAL, PENDING, RUNNING, phase_of
 from ..model.roles import regular_units
 from ..plan.pod import goal_of
-from ..plan.progress import newest
 from ..plan.resize_container import granted_pod
 from ..plan.sandbox import current_sandbox
 from ..workloads.table import workload_for
@@ -248,7 +247,7 @@ def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> boo
     """Return True if the unit does not run, and its exit code is known if it is the newest of its container."""
     if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
         return False
-    if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
+    if unit.state is not UnitState.EXITED or facts.newest(unit.name) is not unit:
         return True
     status = seen.status_of(unit.id)
     return status is not None and status.exit_code is not None

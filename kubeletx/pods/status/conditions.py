@@ -17,9 +17,9 @@ from kubeletx.api import SandboxState, UnitState, names
 from kubeletx.kube.types.core import ContainerStatus, Pod, PodCondition, PodStatus
 
 from ..model.facts import DesiredPod, PodFacts
+from ..model.frame import find_condition
 from ..model.phase import FAILED, FINAL, PENDING, SUCCEEDED
-from ..model.roles import init_units, is_sidecar, regular_units
-from ..plan.progress import newest
+from ..model.roles import init_units, is_sidecar, regular_units, sidecars
 from ..plan.resize_container import IN_PROGRESS as RESIZE_IN_PROGRESS
 from ..plan.resize_container import PENDING as RESIZE_PENDING
 from ..plan.resize_container import resize_conditions
@@ -89,13 +89,6 @@ def build_conditions(
     )
     generation = desired.pod.metadata.generation
     return foreign + tuple(_dated(condition, previous, generation, now) for condition in made)
-
-
-def find_condition(status: PodStatus | None, type: str) -> PodCondition | None:
-    """Return the condition of this type; None if the status, or the condition in it, is missing."""
-    if status is None:
-        return None
-    return next((c for c in status.conditions if c.type == type), None)
 
 
 def _dated_disruption(condition: PodCondition, previous: PodStatus | None, now: datetime) -> PodCondition:
@@ -209,7 +202,7 @@ def _containers_ready(
         return PodCondition(type=type, status=FALSE, reason=UNKNOWN_STATUSES)
     by_name = {status.name: status for status in statuses}
     counted = [
-        *(c.name for c in init_units(pod) if is_sidecar(c)),
+        *(c.name for c in sidecars(pod)),
         *(c.name for c in regular_units(pod)),
     ]
     unknown = [name for name in counted if name not in by_name]
@@ -274,7 +267,7 @@ def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
     """Return True if the container waits for a restart: it ended after an earlier restart, or its probe failed."""
     if status.state.running is None:
         return bool(status.restart_count)
-    probes, unit = facts.unit(status.name).probes, newest(facts, status.name)
+    probes, unit = facts.unit(status.name).probes, facts.newest(status.name)
     if probes is None or unit is None or probes.unit_id != unit.id:
         return False
     return False in (probes.startup, probes.liveness)
@@ -295,7 +288,7 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
     resting = _resting(facts)
     if not resting or facts.snapshot is None:
         return
-    states = {unit.state for unit in facts.snapshot.units if newest(facts, unit.name) is unit}
+    states = {unit.state for unit in facts.snapshot.units if facts.newest(unit.name) is unit}
     reason = next((word for state, word in _RESTING if state in states), UNITS_OFF)
     yield PodCondition(type=names.UNITS_RUNNING, status=FALSE, reason=reason, message=resting)
 
@@ -333,7 +326,7 @@ def _resting(facts: PodFacts) -> str:
         return ""
     reported, workload = [], workload_of(facts)
     for unit in facts.snapshot.units:
-        if newest(facts, unit.name) is not unit:
+        if facts.newest(unit.name) is not unit:
             continue
         reported.append(workload.resting(facts, unit))
     return ", ".join(filter(None, reported))

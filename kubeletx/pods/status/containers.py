@@ -32,12 +32,12 @@ from kubeletx.kube.types.core import (
     VolumeMountStatus,
 )
 
-from ..model.boots import is_of_boot
 from ..model.facts import HookState
 from ..model.frame import Frame, at_ns, bare_id, is_of_unit, previous_of
 from ..model.restart_policy import LOST_EXIT_CODE
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
-from ..plan.progress import is_started, newest
+from ..model.runs import is_of_boot
+from ..plan.progress import is_started
 from ..plan.resize_container import in_effect, with_granted
 from ..plan.restart_all import end_by_restart, generation_of, is_outdated
 from .end import STATUS_UNKNOWN
@@ -87,7 +87,7 @@ def _status(
     frame: Frame, container: Container, *, is_init: bool = False, is_ephemeral: bool = False
 ) -> ContainerStatus:
     facts = frame.facts
-    unit = newest(facts, container.name)
+    unit = facts.newest(container.name)
     previous = previous_of(facts.previous_status, container.name)
     if unit is None:
         return _status_without_unit(frame, container, previous, may_run=not is_ephemeral)

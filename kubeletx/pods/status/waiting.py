@@ -5,16 +5,17 @@ See docs/kubelet-parity.md, row ST4.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kubeletx.api import UnitState, UnitSummary
-from kubeletx.kube.types.core import Container, ContainerStateWaiting
+from kubeletx.kube.types.core import Container, ContainerStateWaiting, PodStatus
 
 from ..model.backoff import duration_text, restart_at
-from ..model.exits import exit_code_of
 from ..model.facts import ActionFailure, UnitFacts
 from ..model.frame import Frame
 from ..model.restart_policy import should_restart
 from ..model.roles import init_units, is_sidecar
-from ..plan.progress import newest
+from ..model.runs import exit_code_of
 from ..plan.restart_all import MESSAGE, RESTARTING_ALL, is_outdated, is_restarting
 from ..workloads.table import workload_of
 
@@ -57,7 +58,7 @@ def waiting_reason(frame: Frame, container: Container) -> ContainerStateWaiting 
     crash = _crash_loop(frame, container, known)
     if crash is not None:
         return crash
-    if is_outdated(frame.desired, frame.facts, newest(frame.facts, container.name)):
+    if is_outdated(frame.desired, frame.facts, frame.facts.newest(container.name)):
         if is_restarting(frame.desired, frame.facts):
             return ContainerStateWaiting(reason=RESTARTING_ALL, message=MESSAGE)
         return default_waiting(frame)
@@ -123,3 +124,20 @@ def pull_error_ends_at(failure: ActionFailure | None) -> float | None:
     if failure is None or failure.retry_at is None or failure.reason not in PULL_REASONS:
         return None
     return failure.retry_at - failure.delay_seconds + PULL_ERROR_SHOWN_SECONDS
+
+
+def begin_to_wait(before: PodStatus | None, after: PodStatus) -> Iterator[str]:
+    """Yield the names of the containers that wait in CrashLoopBackOff in status `after`, but not in `before`.
+
+    Event BackOff is recorded for them (docs/kubelet-parity.md, row B1).
+    """
+    waited = set(_in_crash_loop(before)) if before is not None else set()
+    for name in _in_crash_loop(after):
+        if name not in waited:
+            yield name
+
+
+def _in_crash_loop(status: PodStatus) -> Iterator[str]:
+    for one in (*status.init_container_statuses, *status.container_statuses):
+        if one.state.waiting is not None and one.state.waiting.reason == CRASH_LOOP:
+            yield one.name

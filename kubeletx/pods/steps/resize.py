@@ -23,12 +23,10 @@ from kubeletx.kube.types.core import Pod, ResourceRequirements
 from ..dependencies import PodDependencies
 from ..model import results
 from ..model.actions import ResizeContainer, ResizePod
-from ..model.facts import ActionFailure, DesiredPod, PodFacts
-from ..model.grants import Granted, Grants
+from ..model.facts import ActionFailure, DesiredPod, Granted, Grants, PodFacts
 from ..model.phase import FINAL
 from ..model.results import Result
 from ..model.sizes import INFEASIBLE, lowers_memory
-from ..plan.progress import newest
 from ..plan.resize_container import DEFERRED, granted, granted_pod, largest_pod
 from ..plan.resize_pod import pod_granted, units_with_pod_limit, with_pod_granted
 from .context import StepContext, after_error, is_silence, level_of
@@ -47,7 +45,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
         count(step, step.pod)
         await step.specs.limit_pod(largest_pod(step.pod, step.facts))
         if not action.restart:
-            unit = newest(step.facts, action.name)
+            unit = step.facts.newest(action.name)
             has = granted(unit, step.facts) if unit is not None else None
             if lowers_memory(has, action.resources):
                 _check_use((await _used(step)).get(action.unit_id, 0), action.resources)
@@ -155,7 +153,7 @@ def _given(overrides: G, action: ResizePod) -> G:
 
 
 def _with(overrides: G, action: ResizeContainer, facts: PodFacts) -> G:
-    unit = newest(facts, action.name) if action.restart else None
+    unit = facts.newest(action.name) if action.restart else None
     given = Granted(
         unit_id=action.unit_id,
         resources=action.resources,

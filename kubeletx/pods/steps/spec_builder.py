@@ -14,7 +14,6 @@ from kubeletx.api import (
     ClusterObjects,
     IdMapping,
     KubeletxError,
-    ObjectRef,
     PodUid,
     Process,
     Resources,
@@ -35,7 +34,7 @@ from kubeletx.volumes.references import object_user
 from ..dependencies import PodDependencies
 from ..model.actions import StartUnit
 from ..model.facts import DesiredPod, PodFacts
-from ..model.roles import field_of, spec_of
+from ..model.roles import field_of, pod_ref, spec_of
 from ..model.sizes import INFEASIBLE, resources_text
 from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR
 from ..plan.resize_container import DEFERRED, largest_pod, with_granted
@@ -203,13 +202,7 @@ class SpecBuilder:
                 services += await cluster.list_services(pod.namespace)
         except KubeletxError as error:
             raise Unavailable(str(error), reason=CREATE_CONTAINER_CONFIG_ERROR) from error
-        ref = ObjectRef(
-            kind="Pod",
-            name=pod.name,
-            namespace=pod.namespace,
-            uid=str(pod.uid),
-            field=field_of(pod, container.name),
-        )
+        ref = pod_ref(pod, field_of(pod, container.name))
         for text in skipped_names(container, pod, objects):
             self._deps.events.record(ref, type="Warning", reason=Event.INVALID_VARIABLE_NAMES, message=text)
         links = bool(pod.spec.enable_service_links)

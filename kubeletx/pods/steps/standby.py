@@ -22,7 +22,7 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 
 from ..model.results import LookNeeded, Result
-from ..model.roles import init_units, is_sidecar
+from ..model.roles import sidecars
 from ..workloads.power import RESTING
 from ..workloads.standby import results
 from ..workloads.standby.actions import SetStandby, StandbyStep
@@ -95,7 +95,6 @@ async def thaw_before_stop(step: StepContext, unit_id: UnitId, grace_seconds: fl
     seconds = step.deps.thaw_seconds
     if is_machine:
         seconds = max(seconds, grace_seconds)
-    sidecars = [one.name for one in init_units(step.desired.pod) if is_sidecar(one)]
     resting = [
         unit
         for unit in snapshot.units
@@ -103,7 +102,9 @@ async def thaw_before_stop(step: StepContext, unit_id: UnitId, grace_seconds: fl
     ]
     if not any(unit.id == unit_id for unit in resting):
         return
-    order = [unit for name in sidecars for unit in resting if unit.name == name and unit.id != unit_id]
+    order = [
+        unit for one in sidecars(step.pod) for unit in resting if unit.name == one.name and unit.id != unit_id
+    ]
     order += [unit for unit in resting if unit.id == unit_id]
     for one in order:
         try:

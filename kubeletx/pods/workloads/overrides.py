@@ -27,8 +27,7 @@ from msgspec.structs import replace
 
 from kubeletx.kube.types.core import Nic
 
-from ..model.facts import PodFacts
-from ..model.grants import Grants
+from ..model.facts import Grants, PodFacts
 
 KEPT_OPERATIONS: Final = 20
 

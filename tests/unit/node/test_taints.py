@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from kubeletx.kube.types.node import Taint
 from kubeletx.node.readiness import NEVER_ASKED, RuntimeFacts
-from kubeletx.node.taints import type_taints
+from kubeletx.node.status import type_taints
 from kubeletx.runtimes.handles.health import RuntimeState
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kubeletx.api import ExecResult, KubeletxError, Session, StreamRequest, StreamUrl, UnitId
+from kubeletx.api import ExecResult, KubeletxError, UnitId
+from kubeletx.pods.probes.exec import ExecSync
 
 
 class FakeExecFinder:
@@ -20,8 +21,8 @@ class FakeExecFinder:
         self.does, self.is_up, self.has_exec = does, is_up, has_exec
         self.commands: list[tuple[UnitId, tuple[str, ...], float]] = []
 
-    def find(self) -> FakeExecFinder | None:
-        return self if self.has_exec else None
+    def find(self) -> ExecSync | None:
+        return self.exec_sync if self.has_exec else None
 
     async def answers(self) -> bool:
         return self.is_up
@@ -33,9 +34,6 @@ class FakeExecFinder:
         if callable(self.does):
             return self.does(command)
         return self.does or ExecResult(stdout=b"", stderr=b"", exit_code=0)
-
-    async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
-        raise AssertionError("probes and hooks need no streams")
 
 
 def result(code: int, output: bytes = b"") -> ExecResult:

@@ -22,7 +22,7 @@ from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.pods.probes.all_probes import UnitProbes
-from kubeletx.pods.probes.hook_runner import UnitHooks
+from kubeletx.pods.probes.lifecycle_hooks import UnitHooks
 from kubeletx.pods.records import POD_TABLES, PodRecords
 from kubeletx.pods.specs import ExtrasProvider
 from kubeletx.pods.status.board import StatusBoard

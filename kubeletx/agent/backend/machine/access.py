@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
 from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.pods import FINAL, PodExecutor, PodWorker, newest, regular_units
+from kubeletx.pods import FINAL, PodExecutor, PodWorker, regular_units
 from kubeletx.pods.workloads.machine.facts import MachineFacts
 from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
 from kubeletx.runtimes.handles.handle import RuntimeHandle
@@ -59,7 +59,7 @@ class MachineAccess:
 
     def find_unit(self, worker: PodWorker) -> UnitSummary | None:
         """Return the newest unit of the machine; None before the first start."""
-        return newest(worker.facts, self.name(worker))
+        return worker.facts.newest(self.name(worker))
 
     def unit(self, worker: PodWorker) -> UnitSummary:
         """Return the newest unit of the machine.

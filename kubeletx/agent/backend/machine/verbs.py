@@ -37,7 +37,7 @@ from kubeletx.api import (
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.machine_form import machine_of, power_of
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
-from kubeletx.pods import INFEASIBLE, ActionFailure, PodExecutor, PodWorker, newest
+from kubeletx.pods import INFEASIBLE, ActionFailure, PodExecutor, PodWorker
 from kubeletx.pods.model import results
 from kubeletx.pods.workloads.machine.facts import machine_unit
 from kubeletx.pods.workloads.machine.hardware import asked_size, size_key, sizes_of, wanted_limits
@@ -305,7 +305,7 @@ class MachineBackend:
             return found if found != before else None
 
         def is_settled() -> bool:
-            unit = newest(worker.facts, name)
+            unit = worker.facts.newest(name)
             if failure() is not None or unit is None or unit.state is not UnitState.RUNNING:
                 return True
             return asked_size(unit, worker.facts) == size_key(wanted_limits(worker.desired, worker.facts))
@@ -344,7 +344,7 @@ class MachineBackend:
 
         def is_there() -> bool:
             require_request(worker, request, f"{verb} machine {ref}")
-            unit = newest(worker.facts, name)
+            unit = worker.facts.newest(name)
             if not worker.facts.is_in_doubt:
                 if unit is None:
                     return wanted is Power.OFF
@@ -422,7 +422,7 @@ class MachineBackend:
         desired, facts, pod = worker.desired, worker.facts, worker.desired.pod
         status = self._services.board.statuses.get(worker.uid)
         shown = status.virtual_machine_status if status is not None else None
-        unit = newest(facts, self._access.name(worker))
+        unit = facts.newest(self._access.name(worker))
         state = shown.power_state or "" if shown is not None else ""
         if was_switched_off(facts, unit):
             state = "shutdown"

@@ -10,6 +10,7 @@ from kubeletx.api import names
 from kubeletx.kube.types.core import PodCondition, PodStatus
 
 from ...model.facts import ActionFailure, Fact, PodFacts, WorkloadFacts
+from ...model.frame import find_condition
 
 
 class StandbyChange(Fact, frozen=True, kw_only=True):
@@ -65,8 +66,7 @@ def standby_of(facts: PodFacts) -> StandbyFacts:
 
 def find_standby(status: PodStatus | None) -> PodCondition | None:
     """Return condition `names.STANDBY_CONDITION` of the status; None if there is none."""
-    conditions = status.conditions if status is not None else ()
-    return next((one for one in conditions if one.type == names.STANDBY_CONDITION), None)
+    return find_condition(status, names.STANDBY_CONDITION)
 
 
 def memory_of(known: StandbyFacts) -> tuple[int, int] | None:

@@ -31,9 +31,9 @@ from kubeletx.kube.types.core import Container, Pod
 
 from ...model.actions import ReadOverrides, StopUnit
 from ...model.draft import Draft
-from ...model.exits import exit_code_of
 from ...model.facts import DesiredPod, PodFacts
-from ...model.roles import ephemeral_units, init_units, is_sidecar, regular_units
+from ...model.roles import ephemeral_units, regular_units, sidecars
+from ...model.runs import exit_code_of
 from ..overrides import overrides_of
 from ..power import RESTING, Power, strongest
 from .actions import SetStandby, StandbyStep
@@ -122,9 +122,9 @@ def plan_thaw_for_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> No
     that was in flight when the stop began ends after that; a hibernation in flight is cancelled.
     """
     _cancel_hibernations(facts, draft)
-    if not any(True for _ in _living(desired.pod, facts, sidecars=False)):
+    if not any(True for _ in _living(desired.pod, facts, of_sidecars=False)):
         return
-    for unit in _living(desired.pod, facts, sidecars=True):
+    for unit in _living(desired.pod, facts, of_sidecars=True):
         if unit.state in RESTING:
             action = SetStandby(name=unit.name, unit_id=unit.id, step=StandbyStep.THAW.value)
             if draft.is_due(action.failure(facts)):
@@ -139,16 +139,16 @@ def _cancel_hibernations(facts: PodFacts, draft: Draft) -> None:
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
     """Return the units to bring to state `wanted` now: all regular containers together, sidecars one at a time."""
     target = TARGETS[wanted]
-    apps = tuple(unit for unit in _living(desired.pod, facts, sidecars=False) if unit.state is not target)
-    sidecars = [unit for unit in _living(desired.pod, facts, sidecars=True) if unit.state is not target]
+    apps = tuple(unit for unit in _living(desired.pod, facts, of_sidecars=False) if unit.state is not target)
+    later = [unit for unit in _living(desired.pod, facts, of_sidecars=True) if unit.state is not target]
     if wanted is Power.RUNNING:
-        return tuple(sidecars[:1]) or apps[::-1]
-    return apps or tuple(sidecars[-1:])
+        return tuple(later[:1]) or apps[::-1]
+    return apps or tuple(later[-1:])
 
 
 def living_units(pod: Pod, facts: PodFacts) -> tuple[UnitSummary, ...]:
     """Return the units of all containers that run or are frozen."""
-    return (*_living(pod, facts, sidecars=True), *_living(pod, facts, sidecars=False))
+    return (*_living(pod, facts, of_sidecars=True), *_living(pod, facts, of_sidecars=False))
 
 
 def settled(pod: Pod, facts: PodFacts, known: F) -> F:
@@ -171,7 +171,7 @@ def may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     if facts.stopping or draft.has_planned(StopUnit) or draft.is_cancelling:
         return False
     known = standby_of(facts)
-    for container in (*_sidecars(desired.pod), *regular_units(desired.pod)):
+    for container in (*sidecars(desired.pod), *regular_units(desired.pod)):
         unit = facts.newest(container.name)
         if unit is None or not draft.is_due(known.rest_failures.get(container.name)):
             return False
@@ -192,13 +192,9 @@ def _is_ready(container: Container, unit: UnitSummary, facts: PodFacts) -> bool:
     return probes is not None and probes.unit_id == unit.id and probes.readiness is True
 
 
-def _living(pod: Pod, facts: PodFacts, *, sidecars: bool) -> Iterator[UnitSummary]:
+def _living(pod: Pod, facts: PodFacts, *, of_sidecars: bool) -> Iterator[UnitSummary]:
     """Yield the units of the sidecars, or else of all other containers, that run or are frozen, in spec order."""
-    for container in _sidecars(pod) if sidecars else (*regular_units(pod), *ephemeral_units(pod)):
+    for container in sidecars(pod) if of_sidecars else (*regular_units(pod), *ephemeral_units(pod)):
         unit = facts.newest(container.name)
         if unit is not None and unit.state.is_alive:
             yield unit
-
-
-def _sidecars(pod: Pod) -> tuple[Container, ...]:
-    return tuple(one for one in init_units(pod) if is_sidecar(one))

@@ -33,7 +33,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.pods.admission import AdmissionNode, FreedRoom, NodeAdmission, admit, taken_by
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, BUILT_IN, FILE
-from kubeletx.pods.model.sysctls import dotted
+from kubeletx.pods.specs.sandbox import dotted
 
 GIB = 1 << 30
 NODE = AdmissionNode(

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import results
-from kubeletx.pods.model.exits import restarts_of
 from kubeletx.pods.model.facts import DesiredPod, PodFacts, UnitFacts
+from kubeletx.pods.model.runs import restarts_of
 from kubeletx.pods.plan.progress import due_units, has_ended, wants_any_unit
 from tests.unit.pods.status_model import at, container, exited, facts, pod, status_of, unit
 

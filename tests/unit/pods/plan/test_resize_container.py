@@ -19,7 +19,7 @@ from kubeletx.kube.types.core import (
     PodCondition,
     ResourceRequirements,
 )
-from kubeletx.pods.model.grants import Granted
+from kubeletx.pods.model.facts import Granted
 from kubeletx.pods.model.sizes import is_same, resources_text
 from kubeletx.pods.workloads.overrides import PodOverrides, decode, encode
 from tests.unit.pods.manager_model import Node, a_pod

@@ -20,10 +20,9 @@ from kubeletx.kube.types.core import (
     Probe,
     TCPSocketAction,
 )
-from kubeletx.pods.probes import ProbeOutcome, ProbeTarget
-from kubeletx.pods.probes.ask import ask
-from kubeletx.pods.probes.http import ask_http
-from kubeletx.pods.probes.outcome import ProbeResult
+from kubeletx.pods.probes.ask import ask, ask_http
+from kubeletx.pods.probes.outcome import ProbeOutcome, ProbeResult
+from kubeletx.pods.probes.targets import ProbeTarget
 from tests.unit.pods.exec_finders import FakeExecFinder, result
 from tests.unit.pods.servers import answer, free_port, web
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.kube.types.core import Probe
-from kubeletx.pods.probes import (
+from kubeletx.pods.probes.outcome import (
     ProbeKind,
     ProbeOutcome,
     ProbeResult,

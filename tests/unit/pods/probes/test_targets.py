@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kubeletx.api import UnitId, UnitState
 from kubeletx.kube.types.core import Container, ExecAction, Probe
 from kubeletx.pods.model.facts import HookState, ProbeFacts, UnitFacts
-from kubeletx.pods.probes import targets_of
+from kubeletx.pods.probes.targets import targets_of
 from tests.unit.pods.status_model import exited, facts, pod, status_of, unit
 
 PROBE = Probe(exec=ExecAction(command=("true",)))

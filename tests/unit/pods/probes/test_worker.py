@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from kubeletx.api import ObjectRef, UnitId
 from kubeletx.kube.types.core import Container, ExecAction, Probe
 from kubeletx.pods.model.facts import ProbeFacts
-from kubeletx.pods.probes import ProbeOutcome, ProbeResult, ProbeSet, ProbeTarget
+from kubeletx.pods.probes.outcome import ProbeOutcome, ProbeResult
+from kubeletx.pods.probes.targets import ProbeTarget
+from kubeletx.pods.probes.worker import ProbeSet
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.host import FakeEventSink
 from tests.unit.pods.exec_finders import FakeExecFinder

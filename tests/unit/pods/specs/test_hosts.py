@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kubeletx.api import InvalidPod
-from kubeletx.pods.specs.hostname import host_name, sandbox_hostname
-from kubeletx.pods.specs.hosts import hosts_text
+from kubeletx.pods.specs.hosts import host_name, hosts_text, sandbox_hostname
 from tests.unit.pods.environment_model import make_node, make_pod
 
 NODE = make_node(cluster_domain="cluster.local")
