@@ -71,11 +71,3 @@ class TailSearch:
             self._left -= 1
         self._is_last_line = False
         return self._left <= 0
-
-
-def tail_offset(file: BinaryIO, lines: int) -> int:
-    """Return the offset from which the last `lines` lines follow; see `TailSearch`. For small files."""
-    search = TailSearch(file, lines)
-    while (offset := search.step()) is None:
-        pass
-    return offset

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
+import structlog
 
-from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable, Unsupported
 from kubeletx.kube.types.core import Container, LifecycleHandler, Pod
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
@@ -21,6 +22,10 @@ from ..preemption import Preemption
 from ..worker import PodWorker
 from ..workloads.overrides import PodOverrides
 from .spec_builder import SpecBuilder
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +79,28 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         """Record a Warning event about the pod or, if `container` is not empty, about this container of it."""
         self.events.warning(reason, message, container=container)
 
+    def call_failed(
+        self,
+        error: KubeletxError,
+        problem: str,
+        event: str,
+        text: str,
+        *,
+        container: str = "",
+        **more: object,
+    ) -> None:
+        """Log `problem`, a constant text, about a failed call of the runtime, and record Warning `event` with `text`.
+
+        If the runtime did not answer, only a debug line is logged: one outage would cause many events, and is logged
+        elsewhere. `event`: empty: record no event. `more`: further fields of the log line.
+        """
+        level = log.debug if isinstance(error, Unavailable) else log.warning
+        if event and not isinstance(error, Unavailable):
+            self.warning(event, text, container=container)
+        if container:
+            more = {"container": container, **more}
+        level(problem, pod=self.desired.ref, **more, err=str(error))
+
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
         """Apply `change` to the pod's overrides; write them to the disk, then set them in the worker's facts.
 
@@ -115,14 +142,9 @@ def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
     return result
 
 
-def is_silence(error: KubeletxError) -> bool:
-    """Return True if the runtime did not answer. Callers then record no event, or an outage would cause many."""
-    return isinstance(error, Unavailable)
-
-
-def level_of(error: KubeletxError, log: FilteringBoundLogger) -> Callable[..., object]:
-    """Return the log method for a failed call: debug if the runtime did not answer, otherwise warning.
-
-    The outage itself is logged elsewhere.
-    """
-    return log.debug if is_silence(error) else log.warning
+def require(handle: RuntimeHandle, protocol: type[T], what: str) -> T:
+    """Return the capability of the runtime; raise Unsupported if it has none. `what`: such as ``resize its units``."""
+    found = handle.capability(protocol)
+    if found is None:
+        raise Unsupported(f"runtime {handle.name} cannot {what}")
+    return found

@@ -24,7 +24,7 @@ from ..workloads.machine.hardware import sized_pod
 from ..workloads.machine.power import PowerStep
 from ..workloads.machine.spec import build_nic
 from . import resize
-from .context import StepContext, after_error, is_silence, level_of
+from .context import StepContext, after_error, require
 
 log = structlog.get_logger(__name__)
 
@@ -54,10 +54,8 @@ async def set_power(step: StepContext, action: SetPower) -> Result:
     except NotFound:
         return LookNeeded()
     except KubeletxError as error:
-        if not is_silence(error):
-            text = f"Failed to {wanted.value.replace('_', ' ')} {name}: {error}"
-            step.warning(Event.FAILED_POWER, text, container=name)
-        level_of(error, log)("Failed to change power", pod=step.desired.ref, container=name, err=str(error))
+        text = f"Failed to {wanted.value.replace('_', ' ')} {name}: {error}"
+        step.call_failed(error, "Failed to change power", Event.FAILED_POWER, text, container=name)
         reason = error.reason or Event.FAILED_POWER
         return after_error(error, step.now(), results.PowerFailed(name, reason, str(error)))
     reason, said = _SAYS[wanted]
@@ -77,9 +75,7 @@ async def _call(step: StepContext, action: SetPower, wanted: PowerStep) -> None:
     if wanted is PowerStep.START:
         await handle.start_unit(unit_id)
         return
-    machine: SupportsMachine | None = handle.capability(SupportsMachine)
-    if machine is None:
-        raise Unsupported(f"runtime {handle.name} cannot change the power of its units")
+    machine: SupportsMachine = require(handle, SupportsMachine, "change the power of its units")
     if wanted is PowerStep.POWER_OFF:
         grace = float(action.grace_seconds)
         await handle.change(
@@ -100,7 +96,7 @@ async def list_nics(step: StepContext, action: ListNics) -> Result:
     try:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
-        level_of(error, log)("Failed to list interfaces", pod=step.desired.ref, err=str(error))
+        step.call_failed(error, "Failed to list interfaces", "", "")
         return results.NicsUnlisted(action.name, Event.FAILED_NIC, str(error))
     return results.NicsSeen(action.name, action.unit_id, tuple(found))
 
@@ -141,9 +137,7 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Result:
     """
     handle = step.handle
     try:
-        able: SupportsResize | None = handle.capability(SupportsResize)
-        if able is None:
-            raise Unsupported(f"runtime {handle.name} cannot resize its units")
+        able: SupportsResize = require(handle, SupportsResize, "resize its units")
         resize.count(step, sized_pod(step.desired, step.facts))
         resources = step.specs.resources(step.pod, step.facts, action.name)
         await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
@@ -162,10 +156,8 @@ async def resize_unit(step: StepContext, action: ResizeUnit) -> Result:
 
 
 def _nics(step: StepContext) -> SupportsNics:
-    found: SupportsNics | None = step.handle.capability(SupportsNics)
-    if found is None:
-        raise Unsupported(f"runtime {step.handle.name} cannot change interfaces")
-    return found
+    nics: SupportsNics = require(step.handle, SupportsNics, "change interfaces")
+    return nics
 
 
 def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: KubeletxError) -> Result:
@@ -174,8 +166,6 @@ def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: Kubele
     again = "" if may_heal else "; it is not tried again before the pod or the order changes"
     text = f"Failed to {verb} interface {nic}: {error}{again}"
     step.warning(Event.FAILED_NIC, text, container=name)
-    level_of(error, log)(
-        "Failed to change interfaces", pod=step.desired.ref, interface=nic, verb=verb, err=str(error)
-    )
+    step.call_failed(error, "Failed to change interfaces", "", "", interface=nic, verb=verb)
     failed = results.NicFailed(name, nic, Event.FAILED_NIC, str(error), may_heal=may_heal)
     return after_error(error, step.now(), failed)

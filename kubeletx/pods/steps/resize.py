@@ -29,7 +29,7 @@ from ..model.results import Result
 from ..model.sizes import INFEASIBLE, lowers_memory
 from ..plan.resize_container import DEFERRED, granted, granted_pod, largest_pod
 from ..plan.resize_pod import pod_granted, units_with_pod_limit, with_pod_granted
-from .context import StepContext, after_error, is_silence, level_of
+from .context import StepContext, after_error
 
 log = structlog.get_logger(__name__)
 
@@ -192,8 +192,8 @@ def _tell(
     any. `otherwise`: reason to return unless the error's reason is Deferred or Infeasible.
     """
     reason = error.reason if error.reason in (DEFERRED, INFEASIBLE) else otherwise
-    if not is_silence(error) and (before is None or before.message != str(error)):
-        event = {DEFERRED: Event.RESIZE_DEFERRED, INFEASIBLE: Event.RESIZE_INFEASIBLE}.get(reason, reason)
-        step.warning(event, f"Cannot resize {what}: {error}", container=container)
-    level_of(error, log)("Failed to resize", pod=step.desired.ref, container=container, err=str(error))
+    event = {DEFERRED: Event.RESIZE_DEFERRED, INFEASIBLE: Event.RESIZE_INFEASIBLE}.get(reason, reason)
+    if before is not None and before.message == str(error):
+        event = ""
+    step.call_failed(error, "Failed to resize", event, f"Cannot resize {what}: {error}", container=container)
     return reason

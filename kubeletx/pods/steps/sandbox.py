@@ -13,7 +13,7 @@ from ..model import results
 from ..model.actions import StopSandbox
 from ..model.results import Result
 from ..plan.progress import is_blind
-from .context import StepContext, after_error, is_silence, level_of
+from .context import StepContext, after_error
 
 log = structlog.get_logger(__name__)
 
@@ -34,10 +34,9 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
             )  # the next plan replaces the sandbox, with back-off
     except KubeletxError as error:
         step.deps.counters.started_pods_errors += 1
-        if not is_silence(error):
-            step.warning(Event.FAILED_CREATE_SANDBOX, f"Failed to create pod sandbox: {error}")
-        level_of(error, log)(
-            "Failed to create sandbox", pod=step.desired.ref, runtime=handle.name, err=str(error)
+        text = f"Failed to create pod sandbox: {error}"
+        step.call_failed(
+            error, "Failed to create sandbox", Event.FAILED_CREATE_SANDBOX, text, runtime=handle.name
         )
         failed = results.SandboxFailed(error.reason or "CreatePodSandboxError", str(error))
         return after_error(error, step.now(), failed)
@@ -79,7 +78,7 @@ async def stop_sandbox(step: StepContext, action: StopSandbox) -> Result:
     except NotFound:  # removed by another client
         return results.LookNeeded()
     except KubeletxError as error:
-        return _stop_failed(step, error, "KillPodSandboxError")
+        return _stop_failed(step, error)
     return results.Changed()
 
 
@@ -91,15 +90,13 @@ async def remove_sandbox(step: StepContext, sandbox_id: SandboxId) -> Result:
     except NotFound:
         return results.LookNeeded()
     except KubeletxError as error:
-        return _stop_failed(step, error, "KillPodSandboxError")
+        return _stop_failed(step, error)
     return results.Changed()
 
 
-def _stop_failed(step: StepContext, error: KubeletxError, reason: str) -> Result:
-    if not is_silence(error):
-        step.warning(Event.FAILED_KILL_POD, f"error killing pod: {error}")
-    level_of(error, log)("Failed to stop sandbox", pod=step.desired.ref, err=str(error))
-    return results.StopFailed(reason, str(error))
+def _stop_failed(step: StepContext, error: KubeletxError) -> Result:
+    step.call_failed(error, "Failed to stop sandbox", Event.FAILED_KILL_POD, f"error killing pod: {error}")
+    return results.StopFailed("KillPodSandboxError", str(error))
 
 
 async def look(step: StepContext) -> Result:

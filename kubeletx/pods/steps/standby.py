@@ -16,7 +16,6 @@ from kubeletx.api import (
     TimedOut,
     Unavailable,
     UnitId,
-    Unsupported,
     names,
 )
 from kubeletx.api.names import Event
@@ -28,7 +27,7 @@ from ..workloads.standby import results
 from ..workloads.standby.actions import SetStandby, StandbyStep
 from ..workloads.standby.plan import STATES
 from ..workloads.table import workload_of
-from .context import StepContext, after_error, is_silence, level_of
+from .context import StepContext, after_error, require
 
 log = structlog.get_logger(__name__)
 
@@ -53,10 +52,8 @@ async def set_standby(step: StepContext, action: SetStandby) -> Result:
     except NotFound:
         return LookNeeded()
     except KubeletxError as error:
-        if not is_silence(error):
-            text = f"Failed to {wanted.value} {name}: {error}"
-            step.warning(Event.FAILED_POWER, text, container=name)
-        level_of(error, log)("Failed to change standby", pod=step.desired.ref, container=name, err=str(error))
+        text = f"Failed to {wanted.value} {name}: {error}"
+        step.call_failed(error, "Failed to change standby", Event.FAILED_POWER, text, container=name)
         return after_error(error, step.now(), results.standby_failed(action, error))
     after = await _memory(step, action.unit_id) if before is not None else None
     if before is not None and after is None and step.facts.own.has_own_kernel:
@@ -111,7 +108,7 @@ async def thaw_before_stop(step: StepContext, unit_id: UnitId, grace_seconds: fl
             await _call(step, StandbyStep.THAW, one.id, seconds=seconds)
         except KubeletxError as error:
             log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one.id, err=str(error))
-            if not is_silence(error):
+            if not isinstance(error, Unavailable):
                 text = f"Failed to thaw {one.name} before a stop: {error}"
                 step.warning(Event.FAILED_POWER, text, container=one.name)
 
@@ -162,9 +159,7 @@ async def _memory(step: StepContext, unit_id: UnitId) -> int | None:
 async def _call(step: StepContext, wanted: StandbyStep, unit_id: UnitId, *, seconds: float | None) -> None:
     """Make the call; raise TimedOut after `seconds`, None: after the deadline of all changing calls."""
     handle = step.handle
-    able: SupportsStandby | None = handle.capability(SupportsStandby)
-    if able is None:
-        raise Unsupported(f"runtime {handle.name} cannot freeze its units")
+    able: SupportsStandby = require(handle, SupportsStandby, "freeze its units")
     verb = {
         StandbyStep.FREEZE: able.freeze,
         StandbyStep.HIBERNATE: able.hibernate,

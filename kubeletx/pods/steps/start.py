@@ -15,7 +15,7 @@ from ..model.facts import HookState
 from ..model.results import Result
 from ..model.roles import find_unit, spec_of
 from ..unit_images import ImageUser
-from .context import StepContext, after_error, is_silence, level_of
+from .context import StepContext, after_error
 
 log = structlog.get_logger(__name__)
 
@@ -82,9 +82,7 @@ async def _failed(step: StepContext, name: str, unit_id: UnitId | None, error: K
             else ("RunContainerError" if created else "CreateContainerError")
         )
     step.deps.counters.started_containers_errors[container_type(step.pod, name), reason] += 1
-    if not is_silence(error):
-        step.warning(Event.FAILED, f"Error: {error}", container=name)
-    level_of(error, log)("Failed to start container", pod=step.desired.ref, container=name, err=str(error))
+    step.call_failed(error, "Failed to start container", Event.FAILED, f"Error: {error}", container=name)
     if unit_id is not None:
         try:
             step.handle.note_unit(await step.handle.unit_status(unit_id))

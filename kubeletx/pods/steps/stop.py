@@ -6,7 +6,7 @@ import contextlib
 
 import structlog
 
-from kubeletx.api import KubeletxError, NotFound
+from kubeletx.api import KubeletxError, NotFound, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container
 
@@ -15,7 +15,7 @@ from ..model.actions import ReadMessage, RemoveUnit, StopUnit
 from ..model.results import Result
 from ..model.roles import find_unit
 from ..probes.lifecycle_hooks import stop_seconds
-from .context import StepContext, is_silence, level_of
+from .context import StepContext
 from .standby import thaw_before_stop
 
 log = structlog.get_logger(__name__)
@@ -39,9 +39,9 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
     except NotFound:
         return results.LookNeeded()
     except KubeletxError as error:
-        if not is_silence(error):
+        if not isinstance(error, Unavailable):  # the event is about the pod, as in the kubelet
             step.warning(Event.FAILED_KILL_POD, f"error killing container {name}: {error}")
-        level_of(error, log)("Failed to stop container", pod=step.desired.ref, container=name, err=str(error))
+        step.call_failed(error, "Failed to stop container", "", "", container=name)
         return results.StopFailed("KillContainerError", str(error))
     log.info(
         "Stopped container",
@@ -60,11 +60,9 @@ async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
             await step.handle.remove_unit(action.unit_id)
         await step.deps.directories.remove_log(step.pod, action.name, action.attempt)
     except KubeletxError as error:
-        if not is_silence(error):
-            text = f"error removing container {action.name}: {error}"
-            step.warning(Event.FAILED_KILL_POD, text, container=action.name)
-        level_of(error, log)(
-            "Failed to remove container", pod=step.desired.ref, container=action.name, err=str(error)
+        text = f"error removing container {action.name}: {error}"
+        step.call_failed(
+            error, "Failed to remove container", Event.FAILED_KILL_POD, text, container=action.name
         )
         return results.StopFailed("RemoveContainerError", str(error))
     return results.Changed()

@@ -14,9 +14,16 @@ from kubeletx.pods.logs.format import (
     parse_line,
     parse_time,
 )
-from kubeletx.pods.logs.tail import tail_offset
+from kubeletx.pods.logs.tail import TailSearch
 
 NS = 1_800_000_000_123_456_789
+
+
+def tail_offset(file: io.BytesIO, lines: int) -> int:
+    search = TailSearch(file, lines)
+    while (offset := search.step()) is None:
+        pass
+    return offset
 
 
 @given(st.integers(0, 4_000_000_000 * 10**9))
