@@ -6,10 +6,13 @@ All rules in `pods.plan` and `pods.workloads` add their actions to one draft. Pu
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import msgspec
 
-from .actions import Action, Look
+from kubeletx.api import UnitSummary
+
+from .actions import Action, Look, StopUnit
 from .facts import ActionFailure, Now, PodFacts
 from .repeats import due_at
 
@@ -108,6 +111,11 @@ class Draft:
         if self.is_due(self._stop_failure):
             self.cancel(action.key)
             self.do(action)
+
+    def stop(self, unit: UnitSummary, facts: PodFacts, reason: str, message: str, **fields: Any) -> None:
+        """Plan to stop the unit with the pod's grace period, see `end`. `fields`: further fields of `StopUnit`."""
+        fields = {"grace_seconds": facts.grace_seconds, **fields}
+        self.end(StopUnit(name=unit.name, unit_id=unit.id, reason=reason, message=message, **fields))
 
     def cancel(self, key: str) -> None:
         """Plan to cancel the action in flight with this key if it is revocable; otherwise it runs on."""

@@ -14,7 +14,7 @@ from kubeletx.api import UnitStatus, UnitSummary
 from kubeletx.kube.types.core import ContainerStatus
 
 from .facts import PodFacts
-from .frame import at_ns, is_of_unit
+from .frame import at_ns, is_of_unit, previous_of
 
 
 def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
@@ -36,9 +36,9 @@ def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
     if status is not None:
         return unit.attempt + status.restarts
-    for reported in facts.previous_status.container_statuses if facts.previous_status is not None else ():
-        if reported.name == unit.name and (reported.container_id or "").endswith(unit.id):
-            return max(unit.attempt, reported.restart_count)
+    reported = previous_of(facts.previous_status, unit.name)
+    if reported is not None and (reported.container_id or "").endswith(unit.id):
+        return max(unit.attempt, reported.restart_count)
     return unit.attempt
 
 

@@ -18,6 +18,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from ..model.backoff import restart_at
 from ..model.facts import DesiredPod, Now, PodFacts
+from ..model.frame import previous_of
 from ..model.restart_policy import LOST_EXIT_CODE, should_restart
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..model.runs import exit_code_of, restarts_of, stored_exit_code
@@ -92,22 +93,14 @@ def _was_running(facts: PodFacts, name: str) -> bool:
 
     Call it only if the runtime no longer has a unit of the container.
     """
-    previous = facts.previous_status
-    if previous is None or facts.snapshot is None:
-        return False
-    statuses = (*previous.init_container_statuses, *previous.container_statuses)
-    return any(s.name == name and s.state.running is not None for s in statuses)
+    status = previous_of(facts.previous_status, name)
+    return facts.snapshot is not None and status is not None and status.state.running is not None
 
 
 def _runs_told(facts: PodFacts, name: str) -> int:
     """Return the number of the container's runs by the last published status: the restart count of its next run."""
-    previous = facts.previous_status
-    if previous is None:
-        return 0
-    for status in (*previous.init_container_statuses, *previous.container_statuses):
-        if status.name == name:
-            return status.restart_count + _has_run(status)
-    return 0
+    status = previous_of(facts.previous_status, name)
+    return 0 if status is None else status.restart_count + _has_run(status)
 
 
 def _has_run(status: ContainerStatus) -> bool:
@@ -168,15 +161,6 @@ def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
     return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))
 
 
-def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool:
-    """Return True if the container counts as started. `unit`: the container on the runtime.
-
-    It must be alive, and its postStart hook and startup probe, if any, must have succeeded. If it is a sidecar, the next
-    init container may then start.
-    """
-    return facts.is_started(container, unit)
-
-
 def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> Iterator[Due]:
     """Yield the containers to start, now or after a back-off, in the pod's current sandbox.
 
@@ -228,7 +212,7 @@ def _init_step(
     here = unit is not None and unit.sandbox_id == sandbox_id and not is_outdated(desired, facts, unit)
     if is_sidecar(container):
         due = _due(desired, facts, now, container, sandbox_id)
-        started = here and unit is not None and is_started(facts, container, unit)
+        started = here and unit is not None and facts.is_started(container, unit)
         return due, initialized or started
     if initialized:
         return None, True

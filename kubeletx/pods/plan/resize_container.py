@@ -23,7 +23,7 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, PodCondition, ResourceRequirements
 
-from ..model.actions import ReadOverrides, ResizeContainer, StopUnit
+from ..model.actions import ReadOverrides, ResizeContainer
 from ..model.draft import Draft
 from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
@@ -118,15 +118,7 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
     known = facts.overrides.granted.get(container.name)
     if known is not None and known.unit_id == unit.id and known.restart:
         text = f"Container {container.name} gets other resources, will be restarted"
-        draft.end(
-            StopUnit(
-                name=container.name,
-                unit_id=unit.id,
-                grace_seconds=facts.grace_seconds,
-                reason="Resized",
-                message=text,
-            )
-        )
+        draft.stop(unit, facts, "Resized", text)
         return
     if has is None or is_same(has, container.resources):
         return

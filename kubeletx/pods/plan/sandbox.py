@@ -6,7 +6,7 @@ import enum
 
 from kubeletx.api import SandboxState, SandboxSummary, UnitState
 
-from ..model.actions import StopSandbox, StopUnit
+from ..model.actions import StopSandbox
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts
 
@@ -62,16 +62,8 @@ def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
         may_live = unit.state.is_alive or unit.state is UnitState.UNKNOWN
         if may_live and unit.sandbox_id != usable_id:
             is_stopping = True
-            draft.end(
-                StopUnit(
-                    name=unit.name,
-                    unit_id=unit.id,
-                    grace_seconds=facts.grace_seconds,
-                    reason="SandboxChanged",
-                    message="Pod sandbox changed, it will be killed and re-created",
-                    run_pre_stop=False,
-                )
-            )
+            text = "Pod sandbox changed, it will be killed and re-created"
+            draft.stop(unit, facts, "SandboxChanged", text, run_pre_stop=False)
     for sandbox in snapshot.sandboxes:
         if sandbox.state is SandboxState.READY and sandbox.id != usable_id:
             is_stopping = True

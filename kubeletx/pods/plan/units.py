@@ -7,7 +7,7 @@ from kubeletx.api.names import CONTAINER_HASH, RUNTIME_UNSUPPORTED
 from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.types.core import Container, Probe
 
-from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit, StopUnit
+from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, HookState, Now, PodFacts
 from ..model.restart_policy import RESTART_ALL, SPEC_CHANGED
@@ -89,8 +89,8 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
 def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     """Plan to stop living units of an earlier generation (see `plan.restart_all`). Return True if there are any."""
     alive = [(c, unit) for c, unit in outdated_units(desired, facts) if unit.state.is_alive]
-    for container, unit in alive:
-        _kill(container, unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
+    for _, unit in alive:
+        _kill(unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
     return bool(alive)
 
 
@@ -139,57 +139,46 @@ def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft
     liveness probe failed.
     """
     if unit.state is UnitState.UNKNOWN:
-        _kill_unknown(container, unit, facts, draft)
+        _kill_unknown(unit, facts, draft)
         return
     if not unit.state.is_alive:
         return
     written = unit.annotations.get(CONTAINER_HASH)
     if written is not None and written != container_hash(container):
-        _kill(container, unit, facts, draft, SPEC_CHANGED, "definition changed, will be restarted")
+        _kill(unit, facts, draft, SPEC_CHANGED, "definition changed, will be restarted")
         return
     known = facts.unit(container.name)
     if known.hook_unit == unit.id:
         if known.hook is HookState.PENDING:
             draft.do(RunPostStart(name=container.name, unit_id=unit.id))
         elif known.hook is HookState.FAILED:
-            _kill(container, unit, facts, draft, "FailedPostStartHook", "failed its postStart hook")
+            _kill(unit, facts, draft, "FailedPostStartHook", "failed its postStart hook")
             return
     if unit.state is not UnitState.RUNNING or known.probes is None or known.probes.unit_id != unit.id:
         return
     if known.probes.startup is False:
-        _kill_probed(container, container.startup_probe, unit, facts, draft, "startup")
+        _kill_probed(container.startup_probe, unit, facts, draft, "startup")
     elif known.probes.liveness is False:
-        _kill_probed(container, container.liveness_probe, unit, facts, draft, "liveness")
+        _kill_probed(container.liveness_probe, unit, facts, draft, "liveness")
 
 
 def _tend_init(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
     if unit.state is UnitState.UNKNOWN:
-        _kill_unknown(container, unit, facts, draft)
+        _kill_unknown(unit, facts, draft)
     elif not workload_of(facts).resizes_itself:
         plan_resize(container, unit, facts, draft)
 
 
-def _kill_unknown(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
-    _kill(container, unit, facts, draft, "Unknown", "is in unknown state, try killing it before starting")
+def _kill_unknown(unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
+    _kill(unit, facts, draft, "Unknown", "is in unknown state, try killing it before starting")
 
 
-def _kill_probed(
-    container: Container, probe: Probe | None, unit: UnitSummary, facts: PodFacts, draft: Draft, what: str
-) -> None:
+def _kill_probed(probe: Probe | None, unit: UnitSummary, facts: PodFacts, draft: Draft, what: str) -> None:
     grace = probe.termination_grace_period_seconds if probe is not None else None
-    _kill(
-        container,
-        unit,
-        facts,
-        draft,
-        "Unhealthy",
-        f"failed {what} probe, will be restarted",
-        grace_seconds=grace,
-    )
+    _kill(unit, facts, draft, "Unhealthy", f"failed {what} probe, will be restarted", grace_seconds=grace)
 
 
 def _kill(
-    container: Container,
     unit: UnitSummary,
     facts: PodFacts,
     draft: Draft,
@@ -197,15 +186,8 @@ def _kill(
     text: str,
     grace_seconds: int | None = None,
 ) -> None:
-    draft.end(
-        StopUnit(
-            name=container.name,
-            unit_id=unit.id,
-            grace_seconds=facts.grace_seconds if grace_seconds is None else grace_seconds,
-            reason=reason,
-            message=f"Container {container.name} {text}",
-        )
-    )
+    own = {} if grace_seconds is None else {"grace_seconds": grace_seconds}
+    draft.stop(unit, facts, reason, f"Container {unit.name} {text}", **own)
 
 
 def _tidy(facts: PodFacts, draft: Draft) -> None:

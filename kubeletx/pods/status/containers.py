@@ -37,7 +37,6 @@ from ..model.frame import Frame, at_ns, bare_id, is_of_unit, previous_of
 from ..model.restart_policy import LOST_EXIT_CODE
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..model.runs import is_of_boot
-from ..plan.progress import is_started
 from ..plan.resize_container import in_effect, with_granted
 from ..plan.restart_all import end_by_restart, generation_of, is_outdated
 from .end import STATUS_UNKNOWN
@@ -309,7 +308,7 @@ def _is_started(
     """
     if state.running is None:
         return False
-    if is_started(frame.facts, container, unit):
+    if frame.facts.is_started(container, unit):
         return True
     probes = frame.facts.unit(container.name).probes
     answered = probes is not None and probes.unit_id == unit.id and probes.startup is not None

@@ -19,7 +19,6 @@ from kubeletx.kube.text.numbers import whole_number
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
 from kubeletx.kube.types.core import Nic, Pod, ResourceRequirements
 
-from ...model.actions import StopUnit
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.sizes import RESIZED
@@ -179,15 +178,8 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     if wanted == asked or not wanted:
         return
     if _needs_restart(desired, facts, asked, wanted):
-        draft.end(
-            StopUnit(
-                name=unit.name,
-                unit_id=unit.id,
-                grace_seconds=facts.grace_seconds,
-                reason="Resized",
-                message=f"Machine {unit.name} gets another size, will be restarted",
-            )
-        )
+        text = f"Machine {unit.name} gets another size, will be restarted"
+        draft.stop(unit, facts, "Resized", text)
     elif not machine_of_facts(facts).can_resize:
         draft.refuse(
             Event.RESIZE_UNSUPPORTED, f"runtime {facts.runtime} cannot resize {unit.name} while it runs"
