@@ -62,7 +62,7 @@ def test_durations_have_gos_form_and_an_unknown_size_is_left_out(size: int, text
 
 async def test_what_a_hook_printed_is_in_no_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = FakeExecFinder(result(3, b"password=hunter2"))
-    monkeypatch.setattr(RuntimeExecFinder, "find", lambda _self: finder)
+    monkeypatch.setattr(RuntimeExecFinder, "find", lambda _self: finder.exec_sync)
     shell = LifecycleHandler(exec=ExecAction(command=("sh", "-c", "false")))
     async with node.running() as manager:
         manager.update("file", with_container(lifecycle=Lifecycle(post_start=shell)))
