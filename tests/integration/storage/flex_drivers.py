@@ -12,7 +12,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from kubeletx_flexvolume.host.journal import read_entries
+from kubeletx_flexvolume.host.journal import entry_files
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import VolumeRequest
@@ -132,7 +132,10 @@ class StorageNode:
         return [one.target for one in mounts_below(read_mounts(), self.directory)]
 
     def journal(self) -> list[str]:
-        return [one.volume for one in read_entries(self.host.state_directory / "volumes").values()]
+        return [
+            entry.volume
+            for entry in entry_files(self.host.state_directory / "volumes").load().values.values()
+        ]
 
     def left(self) -> list[str]:
         """Return everything that a released volume must not leave."""

@@ -36,7 +36,7 @@ from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.device import MAKE_OPTIONS
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.driver.install import DEFAULT_PLUGIN_DIRECTORY, KNOWN_PLUGIN_DIRECTORIES
-from kubeletx_flexvolume.host import call_slots
+from kubeletx_flexvolume.host import driver
 from kubeletx_flexvolume.plugin import PANEL
 from kubeletx_flexvolume.values import DRIVER, AccessMode
 
@@ -248,7 +248,7 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"at most {server.MAX_CONNECTIONS} connections, {server.REQUEST_SECONDS:g} s" in security
     assert f"{program.MAX_REQUEST // 1024} KiB" in security
     others = part("Third-party drivers")
-    assert f"| {call_slots.MOST_CALLS}, of one driver {call_slots.MOST_OF_ONE_DRIVER} |" in others
+    assert f"| {driver.MOST_CALLS}, of one driver {driver.MOST_OF_ONE_DRIVER} |" in others
     assert f"{FlexSettings().timeout_seconds:g} s together (`timeoutSeconds`)" in others
     assert f"panel {PANEL}" in others.replace("\n", " ")
     assert (loops.LIST_SECONDS, loops.CHECK_SECONDS) == (600, 60)

@@ -46,6 +46,6 @@ def make_driver(settings: Any, host: VolumeHost) -> VolumeDriver:
 
 def make_panel(_: Any, host: PluginHost) -> Panel:
     """Make the panel, without I/O."""
-    from .host.panel import FlexDriverPanel
+    from .host.status import FlexDriverPanel
 
     return FlexDriverPanel(host, NAME)

@@ -6,6 +6,7 @@ table of mounts; so no root is needed. A `FakeNode` is what the host's own mount
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from kubeletx_flexvolume.config import FlexSettings
-from kubeletx_flexvolume.host.journal import read_entries
+from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
 from kubeletx_flexvolume.host.processes import ProcessResult
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 from kubeletx_flexvolume.mount_table import MountEntry
 
-from kubeletx.api import VolumeRequest
+from kubeletx.api import Unavailable, VolumeRequest
+from kubeletx.linux.json_files import JsonFiles
 from kubeletx.testing import FakeVolumeHost
 from kubeletx.testing.specs import volume_request
 
@@ -97,6 +99,27 @@ class FakeNode:
         self.file.write_text("".join(f"{line}\n" for line in lines))
 
 
+class FaultyFiles(JsonFiles[FlexEntry]):
+    """Files of the journal on a disk that is full, or that does not return one of them."""
+
+    is_full = False
+    unreadable = ""
+    """Name of the file that cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, FlexEntry, version=VERSION, name=lambda entry: entry.key)
+
+    def put(self, value: FlexEntry) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().put(value)
+
+    def read(self, name: str) -> FlexEntry | None:
+        if name == self.unreadable:
+            raise Unavailable(f"{self.path(name)} cannot be read: Input/output error")
+        return super().read(name)
+
+
 class FlexNode:
     """One node with a `FlexVolumes` and its directories."""
 
@@ -106,6 +129,7 @@ class FlexNode:
         self.host = FakeVolumeHost(directory / "state")
         self.host.state_directory.mkdir()
         self.node = FakeNode(directory)
+        self.entries = FaultyFiles(self.host.state_directory / "volumes")
         self.settings = FlexSettings(**settings)
         self.opened: list[FlexVolumes] = []
 
@@ -115,7 +139,9 @@ class FlexNode:
 
     def make(self) -> FlexVolumes:
         """Return a new volume driver, which is not open."""
-        return FlexVolumes(self.settings, self.host, run=self.node, table=self.node.table)
+        return FlexVolumes(
+            self.settings, self.host, run=self.node, table=self.node.table, entries=self.entries
+        )
 
     async def open(self) -> FlexVolumes:
         """Return a new open volume driver, as after a restart of the agent."""
@@ -213,7 +239,7 @@ esac
 
     def journal(self) -> list[str]:
         """Return the volumes that the journal has entries of."""
-        return [one.volume for one in read_entries(self.host.state_directory / "volumes").values()]
+        return [entry.volume for entry in self.entries.load().values.values()]
 
     def journal_text(self) -> str:
         return "\n".join(

@@ -7,14 +7,14 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.host import discovery, journal
-from kubeletx_flexvolume.host import processes as processes_module
+from kubeletx_flexvolume.host import discovery
 from kubeletx_flexvolume.host.discovery import PAUSE_SECONDS
 from kubeletx_flexvolume.host.processes import Processes
 from kubeletx_flexvolume.host.status import FILE_NAME
@@ -50,7 +50,7 @@ async def test_a_damaged_entry_is_set_aside_and_its_volume_released_by_the_mount
     await after.release(flex.request())
     assert flex.node.mounted == []
     assert flex.commands()[-1] == "detach"
-    assert path.with_suffix(".damaged").exists()
+    assert path.with_name(f"{path.name}.damaged").exists()
 
 
 async def test_an_entry_under_the_name_of_another_is_set_aside(flex: FlexNode) -> None:
@@ -60,7 +60,7 @@ async def test_an_entry_under_the_name_of_another_is_set_aside(flex: FlexNode) -
     other.write_bytes(path.read_bytes())
     await (await flex.open()).release(flex.request())
     assert flex.journal() == []
-    assert other.with_suffix(".damaged").exists()
+    assert other.with_name(f"{other.name}.damaged").exists()
 
 
 async def test_an_entry_that_is_a_directory_affects_no_volume(flex: FlexNode) -> None:
@@ -82,7 +82,7 @@ async def test_an_entry_of_a_newer_version_is_kept_and_blocks_only_its_volume(
     path.write_text(text)
     after = await flex.open()
     for call in (after.prepare, after.release):
-        with pytest.raises(Unavailable, match=r"has version 2.*knows version 1.*install the newer"):
+        with pytest.raises(Unavailable, match=r"has version 2.*reads versions up to 1; install the newer"):
             await call(flex.request())
     other = flex.request("other")
     await after.prepare(other)
@@ -90,24 +90,16 @@ async def test_an_entry_of_a_newer_version_is_kept_and_blocks_only_its_volume(
     assert path.read_text() == text
 
 
-async def test_an_entry_that_cannot_be_read_is_read_again_when_it_is_needed(
-    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_entry_that_cannot_be_read_is_read_again_when_it_is_needed(flex: FlexNode) -> None:
     flex.install_plain()
     path = await prepared(flex)
-    read = Path.read_bytes
-
-    def fails(one: Path) -> bytes:
-        if one == path:
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        return read(one)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", fails)
-        after = await flex.open()
-        with pytest.raises(Unavailable, match=r"json cannot be read: Input/output error"):
-            await after.release(flex.request())
-        await after.prepare(flex.request("other"))
+    flex.entries.unreadable = path.stem
+    after = await flex.open()
+    with pytest.raises(Unavailable, match=r"json cannot be read: Input/output error") as error:
+        await after.release(flex.request())
+    assert error.value.reason == "FailedKillPod"
+    await after.prepare(flex.request("other"))
+    flex.entries.unreadable = ""
     await after.release(flex.request())
     assert flex.commands() == ["mount", "mount", "unmount"]
 
@@ -115,72 +107,48 @@ async def test_an_entry_that_cannot_be_read_is_read_again_when_it_is_needed(
 # --- a full disk ---
 
 
-@pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Function that fills the disk of the state directory, or empties it again."""
-    is_full = [False]
-    write, record = journal.write_file, processes_module.write_record
-
-    def writing(function: Callable[..., None], *args: Any) -> None:
-        if is_full[0]:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        function(*args)
-
-    monkeypatch.setattr(journal, "write_file", lambda *args: writing(write, *args))
-    monkeypatch.setattr(processes_module, "write_record", lambda *args: writing(record, *args))
-    return lambda wanted: is_full.__setitem__(0, wanted)
-
-
-async def test_no_volume_is_mounted_that_cannot_be_recorded(
-    flex: FlexNode, full: Callable[[bool], None]
-) -> None:
+async def test_no_volume_is_mounted_that_cannot_be_recorded(flex: FlexNode) -> None:
     flex.install_plain()
     volumes = await flex.open()
-    full(True)
+    flex.entries.is_full = True
     with pytest.raises(Unavailable, match=r"volumes/\w+\.json cannot be written: No space left.*free space"):
         await volumes.prepare(flex.request())
     assert flex.commands() == []
-    full(False)
+    flex.entries.is_full = False
     await volumes.prepare(flex.request())
     await volumes.release(flex.request())
 
 
 @pytest.mark.parametrize("attach", [False, True])
-async def test_a_volume_is_released_though_the_disk_is_full(
-    flex: FlexNode, full: Callable[[bool], None], attach: bool
-) -> None:
+async def test_a_volume_is_released_though_the_disk_is_full(flex: FlexNode, attach: bool) -> None:
     (flex.install_attaching if attach else flex.install_plain)()
     await prepared(flex)
     after = await flex.open()
-    full(True)
+    flex.entries.is_full = True
     await after.release(flex.request())
     assert (flex.node.mounted, flex.journal()) == ([], [])
 
 
-async def test_with_a_full_disk_a_device_is_kept_until_the_other_pod_ends(
-    flex: FlexNode, full: Callable[[bool], None]
-) -> None:
+async def test_with_a_full_disk_a_device_is_kept_until_the_other_pod_ends(flex: FlexNode) -> None:
     flex.install_attaching()
     volumes = await flex.open()
     one, other = (flex.request(pod=pod, persistent_volume="pv-1") for pod in ("one", "other"))
     await volumes.prepare(one)
     await volumes.prepare(other)
-    full(True)
+    flex.entries.is_full = True
     with pytest.raises(Unavailable, match="free space"):  # else a restarted agent would wait for this pod
         await volumes.release(one)
-    full(False)
+    flex.entries.is_full = False
     await volumes.release(one)
     assert flex.node.mounted == [str(flex.global_directory("pv-1")), other.target]
     await (await flex.open()).release(other)
     assert (flex.node.mounted, flex.journal()) == ([], [])
 
 
-async def test_a_program_runs_without_a_record_if_the_disk_is_full(
-    tmp_path: Path, full: Callable[[bool], None]
-) -> None:
+async def test_a_program_runs_without_a_record_that_cannot_be_written(tmp_path: Path) -> None:
     processes = Processes(tmp_path / "running")
     await processes.open()
-    full(True)
+    (tmp_path / "running").rmdir()
     with capture_logs() as logs:
         for _ in range(2):
             found = await processes.run(
@@ -192,14 +160,14 @@ async def test_a_program_runs_without_a_record_if_the_disk_is_full(
 
 async def test_the_status_of_drivers_is_written_again_when_it_can_be(flex: FlexNode) -> None:
     path = flex.host.state_directory / FILE_NAME
-    (path.parent / f".{FILE_NAME}.new").mkdir()
+    (path.parent / f".{FILE_NAME}.new/full").mkdir(parents=True)
     flex.install_plain()
     with capture_logs() as logs:
         volumes = await flex.open()
         await until(lambda: any("Failed to write the status" in one["event"] for one in logs))
         await volumes.prepare(flex.request())
     assert len([one for one in logs if "Failed to write the status" in one["event"]]) == 1
-    (path.parent / f".{FILE_NAME}.new").rmdir()
+    shutil.rmtree(path.parent / f".{FILE_NAME}.new")
     await volumes.prepare(flex.request("second"))
     await until(path.exists)
 
@@ -311,3 +279,34 @@ async def test_the_error_of_too_many_options_names_the_driver(flex: FlexNode) ->
     with pytest.raises(InvalidPod, match=r"volume data: flexVolume: options and secrets") as error:
         await volumes.prepare(flex.request(options={"a": "x" * 200_000}))
     assert error.value.field == "flexVolume"
+
+
+async def test_a_volume_is_released_with_the_entry_of_an_earlier_version(flex: FlexNode) -> None:
+    """The file is that of the first version, with a device that another pod has used before."""
+    flex.install_attaching()
+    request = flex.request(persistent_volume="pv-1")
+    directory = flex.global_directory("pv-1")
+    use = {"target": request.target, "pod_uid": "uid-web", "pod": "default/web", "read_only": False}
+    entry = {
+        "driver": "example.com/ramdisk",
+        "volume": "pv-1",
+        "attach": True,
+        "global_directory": str(directory),
+        "device": "/dev/fake0",
+        "node": "node-1",
+        "fingerprint": "0" * 64,
+        "read_only": False,
+        "is_formatting": False,
+        "stage": "mounted",
+        "uses": {request.target: {**use, "state": "mounted", "is_mount": True}},
+        "version": 1,
+    }
+    path = flex.host.state_directory / "volumes" / "9e440f9a5d5bef76efc565d8d8aeccda3f20e26d.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(entry))
+    for mounted in (str(directory), request.target):
+        Path(mounted).mkdir(parents=True, exist_ok=True)
+        flex.node.mount(mounted)
+    await (await flex.open()).release(request)
+    assert flex.calls()[-1] == ["detach", "pv-1", "node-1"]
+    assert (flex.node.mounted, flex.journal()) == ([], [])

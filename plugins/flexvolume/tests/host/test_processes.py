@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kubeletx_flexvolume.device import Device
 from kubeletx_flexvolume.host import processes as module
-from kubeletx_flexvolume.host.call_slots import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
+from kubeletx_flexvolume.host.driver import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
 from kubeletx_flexvolume.host.node import Node, same_volume
 from kubeletx_flexvolume.host.processes import Processes, ProcessResult
 from kubeletx_flexvolume.host.running import group_lives

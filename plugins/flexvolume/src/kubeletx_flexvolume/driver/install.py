@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from kubeletx.linux.files import UNFINISHED, replace_file
+
 from . import program
 
 log = structlog.get_logger(__name__)
@@ -32,7 +34,8 @@ FIRST_TOUCH_SECONDS: Final = 120.0
 LAST_TOUCH_SECONDS: Final = 1920.0
 _DRIVER_DIRECTORY: Final = "kubeletx.io~storage"
 _EXECUTABLE: Final = "storage"
-_NEW: Final = ".kubeletx.tmp"
+_UNFINISHED: Final = f".{_EXECUTABLE}{UNFINISHED}"
+"""What an interrupted installation leaves."""
 
 
 class InstallPlace(msgspec.Struct, frozen=True):
@@ -89,15 +92,7 @@ def install(place: InstallPlace, content: bytes) -> bool:
     if is_installed(place, content):
         return False
     place.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    new = place.directory / _NEW
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fchmod(descriptor, 0o755)
-        os.fsync(descriptor)
-    new.replace(place.executable)
+    replace_file(place.executable, content, mode=0o755)
     return True
 
 
@@ -112,7 +107,7 @@ def uninstall(place: InstallPlace) -> bool:
     Files of others are left in place. Call it only while no agent serves the directory.
     """
     was_there = place.executable.exists()
-    for path in (place.executable, place.directory / _NEW, place.directory / program.SOCKET):
+    for path in (place.executable, place.directory / _UNFINISHED, place.directory / program.SOCKET):
         path.unlink(missing_ok=True)
     for directory in (place.socket_directory, place.directory):
         try:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import structlog
@@ -18,10 +20,10 @@ from kubeletx.api.names import Event
 from kubeletx.linux.redaction import Redactor
 
 from ..errors import BadAnswer, CallUnclear, DriverFailed, start_error
-from .call_slots import CallSlots
 from .discovery import FoundDriver
 from .processes import Processes
 from .reply import BadReply, DriverCapabilities, DriverReply, ReplyStatus, quoted, read_reply
+from .status import FlexDriverStatus
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +52,27 @@ class DriverState(enum.Enum):
 
 
 _NOT_REMEMBERED: Final = Command.INIT
+MOST_CALLS: Final = 8
+MOST_OF_ONE_DRIVER: Final = 6
+
+
+class CallSlots:
+    """Limits how many calls of all drivers, and of one driver, run at the same time; further calls wait in their order.
+
+    A driver that hangs leaves room for the others.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(MOST_CALLS)
+        self._by_driver: dict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MOST_OF_ONE_DRIVER)
+        )
+
+    @asynccontextmanager
+    async def slot(self, driver: str) -> AsyncIterator[None]:
+        """Wait for a slot and hold it. `driver`: name of the called driver."""
+        async with self._by_driver[driver], self._all:
+            yield
 
 
 class FlexDriver:
@@ -70,6 +93,19 @@ class FlexDriver:
         self._environment = environment
         self._unsupported: set[Command] = set()
         self._is_talkative = False
+
+    @property
+    def status(self) -> FlexDriverStatus:
+        """Status for users."""
+        return FlexDriverStatus(
+            name=self.name,
+            path=self.found.path,
+            state=self.state.value,
+            capabilities=self.capabilities.words,
+            calls=self.calls,
+            failures=self.failures,
+            last_error=self.last_error,
+        )
 
     @property
     def name(self) -> str:

@@ -27,9 +27,8 @@ from kubeletx.api.names import Event
 
 from ..config import FlexSettings
 from ..errors import DriverMissing
-from .call_slots import CallSlots
 from .discovery import Discovery, FoundDriver
-from .driver import Command, DriverState, FlexDriver
+from .driver import CallSlots, Command, DriverState, FlexDriver
 from .processes import Processes
 from .threads import Threads
 

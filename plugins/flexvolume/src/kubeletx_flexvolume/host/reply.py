@@ -45,12 +45,13 @@ _FIELDS: Final = {
 }
 _CAPABILITIES: Final = {
     "attach": "attach",
-    "selinuxrelabel": "selinux_relabel",
-    "supportsmetrics": "supports_metrics",
-    "fsgroup": "fs_group",
-    "requiresfsresize": "requires_fs_resize",
-    "blockvolumes": "block_volumes",
+    "fsGroup": "fs_group",
+    "selinuxRelabel": "selinux_relabel",
+    "supportsMetrics": "supports_metrics",
+    "requiresFSResize": "requires_fs_resize",
+    "blockVolumes": "block_volumes",
 }
+_FOLDED_CAPABILITIES: Final = {word.lower(): field for word, field in _CAPABILITIES.items()}
 
 
 class ReplyStatus(enum.Enum):
@@ -74,6 +75,11 @@ class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     fs_group: bool = True
     requires_fs_resize: bool = True
     block_volumes: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Names of the capabilities that the driver has, as the protocol spells them."""
+        return tuple(word for word, field in _CAPABILITIES.items() if getattr(self, field))
 
 
 class DriverReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,9 +213,9 @@ def _capabilities(value: object, before: DriverCapabilities) -> DriverCapabiliti
     if not isinstance(value, _Pairs):
         raise BadReply("field capabilities of its JSON is no object")
     changed = {
-        _CAPABILITIES[_folded(key)]: _typed("capabilities", one, bool)
-        for key, one in value
-        if _folded(key) in _CAPABILITIES and one is not None
+        _FOLDED_CAPABILITIES[_folded(key)]: _typed("capabilities", has, bool)
+        for key, has in value
+        if _folded(key) in _FOLDED_CAPABILITIES and has is not None
     }
     return msgspec.structs.replace(before, **changed)
 

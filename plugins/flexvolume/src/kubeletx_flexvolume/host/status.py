@@ -1,4 +1,4 @@
-"""The status of all drivers, as a file that the panel reads: ``<state directory>/drivers.json``.
+"""The status of all drivers, as a file that the panel ``flexvolume-drivers`` reads: ``<state directory>/drivers.json``.
 
 The driver of volumes and the panel are two registrations, which may run in two processes. The file only informs users:
 it may be missing, or a moment old.
@@ -7,23 +7,22 @@ it may be missing, or a moment old.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import KubeletxError, PluginHost, Table
+from kubeletx.linux.files import replace_unflushed
 
-from .driver import FlexDriver
-from .reply import DriverCapabilities
 from .threads import Threads
 
 log = structlog.get_logger(__name__)
 
 FILE_NAME: Final = "drivers.json"
+_COLUMNS: Final = ("DRIVER", "STATE", "CAPABILITIES", "CALLS", "FAILED", "LAST ERROR")
 
 
 class FlexDriverStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,63 +44,48 @@ class StatusFile:
         self._path = path
         self._threads = threads
         self._changed = asyncio.Event()
-        self._is_failing = False
 
     def mark(self) -> None:
         """Note that the status has changed; it is written soon."""
         self._changed.set()
 
-    async def run(self, drivers: Iterable[FlexDriver]) -> None:
-        """Write the file after every change, until cancelled."""
+    async def run(self, look: Callable[[], list[FlexDriverStatus]]) -> None:
+        """Write the file after every change, until cancelled. `look`: returns the present status."""
+        is_failing = False
         while True:
             await self._changed.wait()
             self._changed.clear()
-            data = msgspec.json.encode([status_of(one) for one in drivers])
             try:
-                await self._threads.run(_replace, self._path, data)
-                self._is_failing = False
+                await self._threads.run(replace_unflushed, self._path, msgspec.json.encode(look()))
+                is_failing = False
             except (OSError, KubeletxError) as error:  # it is written again after the next change
-                if not self._is_failing:
+                if not is_failing:
                     log.warning("Failed to write the status of drivers", path=str(self._path), err=str(error))
-                self._is_failing = True
+                is_failing = True
 
 
-def status_of(driver: FlexDriver) -> FlexDriverStatus:
-    """Return the status of one driver."""
-    return FlexDriverStatus(
-        name=driver.name,
-        path=driver.found.path,
-        state=driver.state.value,
-        capabilities=capability_words(driver.capabilities),
-        calls=driver.calls,
-        failures=driver.failures,
-        last_error=driver.last_error,
-    )
+class FlexDriverPanel:
+    """Shows the drivers, their state and the last error of each. Implements `kubeletx.api.Panel`."""
+
+    def __init__(self, host: PluginHost, registration: str) -> None:
+        """`registration`: name of the volume driver's registration, whose state directory is next to the panel's."""
+        self._host = host
+        self._path = host.state_directory.parent / registration / FILE_NAME
+
+    async def show(self) -> Table:
+        drivers = await self._host.blocking(_read, self._path)
+        return Table(columns=_COLUMNS, rows=tuple(_row(driver) for driver in drivers))
 
 
-def capability_words(capabilities: DriverCapabilities) -> tuple[str, ...]:
-    """Return the names of the capabilities that a driver has, as the protocol spells them."""
-    words = {
-        "attach": capabilities.attach,
-        "fsGroup": capabilities.fs_group,
-        "selinuxRelabel": capabilities.selinux_relabel,
-        "supportsMetrics": capabilities.supports_metrics,
-        "requiresFSResize": capabilities.requires_fs_resize,
-    }
-    return tuple(word for word, has in words.items() if has)
-
-
-def read_status(path: Path) -> tuple[FlexDriverStatus, ...]:
-    """Return the status that was written last; empty if there is none, or the file is damaged. Blocks."""
+def _read(path: Path) -> tuple[FlexDriverStatus, ...]:
+    """Return the status that was written last; empty if there is none, or the file is damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=tuple[FlexDriverStatus, ...])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return ()
 
 
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    temporary.replace(path)
+def _row(driver: FlexDriverStatus) -> tuple[str, ...]:
+    capabilities = " ".join(driver.capabilities) or "none"
+    numbers = str(driver.calls), str(driver.failures)
+    return (driver.name, driver.state, capabilities, *numbers, driver.last_error)

@@ -20,14 +20,16 @@ from kubeletx.api import (
     VolumeStats,
 )
 from kubeletx.api.names import Event
+from kubeletx.linux.json_files import JsonFiles
 
 from ..config import FlexSettings
 from ..errors import file_error, volume_error
 from ..mount_table import MountEntry
 from .devices import VolumeDevices
 from .drivers import FlexDrivers, base_environment
+from .entries import FlexEntry
 from .expanding import Expander
-from .journal import FlexJournal
+from .journal import FlexJournal, entry_files
 from .node import Node, RunProgram, measure, own_table
 from .options import check_request, has_valid_names
 from .processes import Processes
@@ -62,12 +64,17 @@ class FlexVolumes:
         *,
         run: RunProgram | None = None,
         table: Callable[[], tuple[MountEntry, ...]] = own_table,
+        entries: JsonFiles[FlexEntry] | None = None,
     ) -> None:
-        """`settings` None: the defaults. `run` None: the programs of the node are run. `table`: reads the mounts."""
+        """`settings` None: the defaults. `run` None: the programs of the node are run. `table`: reads the mounts.
+
+        `entries`: files of the journal; None: those in the state directory.
+        """
         self._settings = settings or FlexSettings()
         self._host = host
         self._run = run
         self._table = table
+        self._entries = entries or entry_files(host.state_directory / "volumes")
         self._parts: _Parts | None = None
 
     async def open(self) -> None:
@@ -80,7 +87,7 @@ class FlexVolumes:
         processes = Processes(state / "running")
         run = self._run or partial(processes.run, environment={**base_environment(), "LC_ALL": "C"})
         node = Node(run, files, self._table)
-        journal = FlexJournal(state / "volumes", files)
+        journal = FlexJournal(self._entries, files)
         status = StatusFile(state / FILE_NAME, files)
         drivers = FlexDrivers(
             host.volume_plugin_directory,
@@ -105,7 +112,9 @@ class FlexVolumes:
             raise file_error("cannot use the plugin's state directory", error) from error
         await journal.load()
         await drivers.open()
-        writing = asyncio.create_task(status.run(drivers), name="flexvolume status")
+        writing = asyncio.create_task(
+            status.run(lambda: [driver.status for driver in drivers]), name="flexvolume status"
+        )
         expander = Expander(node, volumes)
         self._parts = _Parts(drivers, journal, node, steps, expander, status, volumes, writing)
 
