@@ -15,11 +15,10 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from kubeletx.api import KubeletxError, Unavailable
+from kubeletx.api import KubeletxError, SystemClock, Unavailable
 from kubeletx.kube.tls_buffers import begin_small
 from kubeletx.plugins.foreign import load_agent_plugins
 from kubeletx.plugins.loading import Plugins, log_plugins
-from kubeletx.runtimes.host.clock import SystemClock
 
 from .assembly import assemble
 from .config.tree import AgentConfig

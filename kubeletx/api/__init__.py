@@ -174,6 +174,7 @@ if TYPE_CHECKING:
         RecordsSynced,
     )
     from .subprocesses import SubprocessSession, run_session
+    from .waiting import SystemClock, first_of, sleep_or, within
 
 __all__ = [
     "CAPABILITIES",
@@ -318,6 +319,7 @@ __all__ = [
     "SupportsSnapshots",
     "SupportsStandby",
     "SupportsStats",
+    "SystemClock",
     "Table",
     "Text",
     "TimedOut",
@@ -343,6 +345,7 @@ __all__ = [
     "WhenFull",
     "every_feature_but",
     "find_image_reference",
+    "first_of",
     "hookimpl",
     "hookspec",
     "is_same_image",
@@ -350,13 +353,15 @@ __all__ = [
     "names",
     "parse_image_reference",
     "run_session",
+    "sleep_or",
     "stop_with_grace",
+    "within",
     "without_credentials",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Import the modules `records` and `subprocesses` when a name of them is first used: most processes use none."""
+    """Import a module that many processes do not need, such as `records`, when a name of it is first used."""
     if name.startswith("Record") and name in __all__:
         from . import records
 
@@ -365,4 +370,8 @@ def __getattr__(name: str) -> object:
         from . import subprocesses
 
         return getattr(subprocesses, name)
+    if name in ("SystemClock", "first_of", "sleep_or", "within"):
+        from . import waiting
+
+        return getattr(waiting, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

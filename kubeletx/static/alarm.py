@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.api import Clock
+from kubeletx.api import (
+    Clock,
+    sleep_or,
+)
 
 
 class Alarm:
@@ -23,14 +26,6 @@ class Alarm:
 
         Returns True at once if `ring` was called since the last wait.
         """
-        timer = asyncio.create_task(self._clock.sleep(seconds), name="alarm-timer")
-        ring = asyncio.create_task(self._rung.wait(), name="alarm-ring")
-        try:
-            await asyncio.wait((timer, ring), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            ring.cancel()
-            await asyncio.gather(timer, ring, return_exceptions=True)
-        was_rung = self._rung.is_set()
+        was_rung = await sleep_or(self._clock, seconds, self._rung)
         self._rung.clear()
         return was_rung

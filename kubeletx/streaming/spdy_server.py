@@ -16,7 +16,13 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from kubeletx.api import KubeletxError, Session, StreamRequest, Unavailable
+from kubeletx.api import (
+    KubeletxError,
+    Session,
+    StreamRequest,
+    Unavailable,
+    first_of,
+)
 
 from .channels import decode_resize
 from .spdy import ByteReader, ByteWriter, ResetStatus, SpdyConnection, SpdyError, SpdyStream
@@ -178,13 +184,8 @@ async def _streams_of(
 
 async def _next(arrived: asyncio.Queue[SpdyStream], running: asyncio.Task[None]) -> SpdyStream | None:
     """Wait for the next stream that the client opens, and return it; None if the client's connection has ended."""
-    getting = asyncio.create_task(arrived.get(), name="spdy-next-stream")
-    try:
-        await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
-        return getting.result() if getting.done() else None
-    finally:
-        getting.cancel()
-        await asyncio.gather(getting, return_exceptions=True)
+    stream, _ = await first_of("spdy-next-stream", arrived.get(), running)
+    return stream.result() if stream is not None else None
 
 
 async def _serve(
@@ -200,16 +201,15 @@ async def _serve(
         await _report(error, protocol, failure)
         return
     try:
-        output = asyncio.create_task(_output(session, streams, protocol), name="spdy-output")
         inputs = [asyncio.create_task(_input(session, streams), name="spdy-input")]
         if "resize" in streams:
             inputs.append(asyncio.create_task(_resize(session, streams["resize"]), name="spdy-resize"))
         try:
-            await asyncio.wait([output, running], return_when=asyncio.FIRST_COMPLETED)
+            await first_of("spdy-output", _output(session, streams, protocol), running)
         finally:
-            for task in (*inputs, output):
+            for task in inputs:
                 task.cancel()
-            await asyncio.gather(*inputs, output, return_exceptions=True)
+            await asyncio.gather(*inputs, return_exceptions=True)
     finally:
         await session.close()
 

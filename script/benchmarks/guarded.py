@@ -18,11 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from kubeletx.api import EventKind, PodUid, RuntimeEvent, UnitId
+from kubeletx.api import EventKind, PodUid, RuntimeEvent, SystemClock, UnitId
 from kubeletx.runtimes.handles.calls import CallClass, CallGate
 from kubeletx.runtimes.handles.checked import wrong_event
 from kubeletx.runtimes.handles.limits import Limits
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeBackend, FakeRuntime, sandbox_spec, unit_spec
 from kubeletx_testing.lab import PrivateAgent
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from timeit import default_timer
 from typing import Any
 
-from kubeletx.api import Endpoint, Host, Runtime, UnitId
-from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx.api import Endpoint, Host, Runtime, SystemClock, UnitId
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeHost, FakeRuntime, endpoint, sandbox_spec, unit_spec
 

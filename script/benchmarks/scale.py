@@ -38,9 +38,9 @@ from kubeletx.agent.config.tree import (
 )
 from kubeletx.agent.host.logging import set_up_logging
 from kubeletx.agent.lifecycle import Assembly
+from kubeletx.api import SystemClock
 from kubeletx.kube.types.core import Pod
 from kubeletx.plugins import loading
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.static.manifest import ManifestReader
 from kubeletx_testing.lab import pod_manifest
 

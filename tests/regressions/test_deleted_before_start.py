@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import UnitState
+from kubeletx.api import SystemClock, UnitState
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.status.reporter import StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Container, ContainerState, ContainerStateTerminated, Pod, PodStatus
 from kubeletx.pods.model.facts import Deletion, DesiredPod
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from kubeletx.api import PodUid, RuntimeName
+from kubeletx.api import PodUid, RuntimeName, SystemClock
 from kubeletx.api.names import CONFIG_HASH, CONFIG_MIRROR
 from kubeletx.apiserver.field_managers import ManagedFieldsEntry, last_writer, paths_of
 from kubeletx.apiserver.foreign_writes import BURST, CAP_SECONDS, FORGET_SECONDS, ForeignWrites
@@ -26,7 +26,6 @@ from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.kube.types.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.apiserver.client import STRATEGIC

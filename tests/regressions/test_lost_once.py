@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import KubeletxError, SystemClock
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.connections import Reach
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Node
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
 from kubeletx_testing.names_sink import NamesSink
 from kubeletx_testing.waiting import let_others_work, until

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from kubeletx.api import first_of
 from kubeletx.api.names import AGENT_IDENTITY
 from kubeletx.kube.types.lease import Lease
 
@@ -152,14 +153,12 @@ class Reporting:
         while True:
             await self._allowed.wait()
             work = asyncio.create_task(run(), name="reporting")
-            refusal = asyncio.create_task(self._refused.wait(), name="reporting-refusal")
             try:
-                await asyncio.wait((work, refusal), return_when=asyncio.FIRST_COMPLETED)
+                await first_of("reporting-refusal", work, self._refused.wait())
                 if work.done():
                     return await work
             finally:
-                for one in (work, refusal):
-                    one.cancel()
-                await asyncio.gather(work, refusal, return_exceptions=True)
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
             if not work.cancelled():
                 await work  # an error while it ended

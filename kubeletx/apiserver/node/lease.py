@@ -31,6 +31,7 @@ from kubeletx.api import (
     ObjectRef,
     PermissionDenied,
     TimedOut,
+    first_of,
 )
 from kubeletx.api.names import AGENT_IDENTITY, Event
 from kubeletx.kube.client import KubeClient
@@ -127,16 +128,7 @@ class NodeLease:
             await self._pause(seconds)
 
     async def _pause(self, seconds: float) -> None:
-        waits = [
-            asyncio.create_task(self._client.pause(seconds), name="node-lease-pause"),
-            asyncio.create_task(self._hurry.wait(), name="node-lease-hurry"),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        await first_of("node-lease-pause", self._client.pause(seconds), self._hurry.wait())
         self._hurry.clear()
 
     async def _renew_within(self, seconds: float) -> None:

@@ -21,7 +21,12 @@ from pathlib import Path
 
 import aiohttp
 
-from kubeletx.api import Channel, KubeletxError, Session
+from kubeletx.api import (
+    Channel,
+    KubeletxError,
+    Session,
+    first_of,
+)
 from kubeletx.streaming.websocket import WebSocketSession, connect_session
 
 from .client import no_permission, not_running
@@ -93,8 +98,7 @@ async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = 
     """
     loop = asyncio.get_running_loop()
     left = asyncio.Event()
-    output = asyncio.create_task(_show(session), name="output")
-    helpers: list[asyncio.Task[object]] = [asyncio.create_task(left.wait(), name="leave")]
+    helpers: list[asyncio.Task[object]] = []
     if stdin:
         helpers.append(asyncio.create_task(_feed(session, leave, left), name="stdin"))
     if terminal:
@@ -103,17 +107,18 @@ async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = 
         loop.add_signal_handler(signal.SIGWINCH, resized.set)
         helpers.append(asyncio.create_task(_follow_size(session, resized), name="terminal-size"))
     try:
-        await asyncio.wait((output, helpers[0]), return_when=asyncio.FIRST_COMPLETED)
-        if output.done():
-            return await output
+        output, _ = await first_of("output", _show(session), left.wait())
+        if output is not None:
+            exit_code: int = output.result()
+            return exit_code
         _write(1, b"\r\n")
         return 0
     finally:
         if terminal:
             loop.remove_signal_handler(signal.SIGWINCH)
-        for task in (output, *helpers):
+        for task in helpers:
             task.cancel()
-        await asyncio.gather(output, *helpers, return_exceptions=True)
+        await asyncio.gather(*helpers, return_exceptions=True)
 
 
 async def _show(session: Session) -> int:

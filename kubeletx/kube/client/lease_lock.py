@@ -26,7 +26,6 @@ The node's heartbeat is another use of Leases: apiserver/lease.py. Source: clien
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import socket
@@ -47,6 +46,7 @@ from kubeletx.api import (
     KubeletxError,
     NotFound,
     TimedOut,
+    first_of,
 )
 
 from ..types.lease import Lease, LeaseSpec, micro_time, micro_time_after
@@ -176,17 +176,14 @@ class LeaseLock:
         raised.
         """
         await self.acquire()
-        keeper = asyncio.create_task(self._keep(), name=f"keep {self._what}")
-        worker = asyncio.create_task(work(), name=f"work under {self._what}")
         try:
-            await asyncio.wait({keeper, worker}, return_when=asyncio.FIRST_COMPLETED)
-            if not worker.done():
-                await _end(worker)
+            worker, keeper = await first_of(f"work under {self._what}", work(), self._keep())
+            if worker is None and keeper is not None:
                 keeper.result()
-            return worker.result()
+            assert worker is not None  # `_keep` ends with an error only
+            result: T = worker.result()
+            return result
         finally:
-            await _end(worker)
-            await _end(keeper)
             await self.release()
 
     async def acquire(self) -> None:
@@ -364,22 +361,8 @@ class LeaseLock:
 
         After TimedOut, the server may still carry out the request.
         """
-        task = asyncio.create_task(work, name=f"ask for {self._what}")
-        alarm = asyncio.create_task(self._clock.sleep(seconds), name=f"deadline of {self._what}")
-        try:
-            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
+        done, _ = await first_of(f"ask for {self._what}", work, self._clock.sleep(seconds))
+        if done is None:
             raise TimedOut(f"{self._what}: no answer within {seconds:g} s")
-        finally:
-            await _end(alarm)
-            await _end(task)
-
-
-async def _end(task: asyncio.Future[Any]) -> None:
-    """Cancel the task if it still runs, and wait until it has ended."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()  # asyncio logs exceptions that no code has looked at
+        result: T = done.result()
+        return result

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unavailable
+from kubeletx.api import (
+    Clock,
+    InvalidConfig,
+    PermissionDenied,
+    TimedOut,
+    Unavailable,
+    first_of,
+)
 
 from ..text.objects import decode_object
 from ..tls_buffers import shrink
@@ -118,17 +125,7 @@ class KubeClient:
 
     async def pause(self, seconds: float) -> None:
         """Wait for `seconds` before a retry. Returns early if an outage of the server ends meanwhile."""
-        back = self._connections.back
-        waits = [
-            asyncio.create_task(self._clock.sleep(seconds), name="api-pause"),
-            asyncio.create_task(back.wait(), name="api-back"),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        await first_of("api-pause", self._clock.sleep(seconds), self._connections.back.wait())
 
     async def get(self, path: str, type_: type[T], *, params: Mapping[str, str] | None = None) -> T:
         """Read one object or list. Raises NotFound, PermissionDenied, Unavailable, TimedOut, Internal."""

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kubeletx.api import ClusterObjects, Records, Unavailable
-from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx.api import ClusterObjects, Records, SystemClock, Unavailable
 from kubeletx.runtimes.isolation.child import ChildEvents, extend_path
 from kubeletx.runtimes.isolation.peer import Peer
 from kubeletx.runtimes.isolation.remote import Served, remote_class

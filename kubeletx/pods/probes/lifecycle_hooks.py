@@ -11,14 +11,13 @@ killed; preStop: the stop goes on). A failed hook is not repeated, since it may 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, InvalidPod, KubeletxError, UnitId
+from kubeletx.api import Clock, InvalidPod, KubeletxError, UnitId, first_of
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container, HTTPGetAction, LifecycleHandler
 from kubeletx.runtimes.registry import RuntimeRegistry
@@ -90,20 +89,15 @@ async def run_hook(
     began = clock.monotonic()
     limit = UNLIMITED_SECONDS if timeout_seconds is None else timeout_seconds
     name = f"hook {target.container.name} {target.unit_id}"
-    work = asyncio.create_task(_run(handler, target, finder, clock, limit, on_fallback), name=name)
-    timer = asyncio.create_task(clock.sleep(limit), name=f"{name} deadline")
-    try:
-        await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
-        elapsed = clock.monotonic() - began
-        if not work.done():
-            return HookOutcome(
-                ok=False, message=f"ran longer than {limit:g}s", timed_out=True, elapsed_seconds=elapsed
-            )
-        return replace(work.result(), elapsed_seconds=elapsed)
-    finally:
-        for task in (work, timer):
-            task.cancel()
-        await asyncio.gather(work, timer, return_exceptions=True)
+    work = _run(handler, target, finder, clock, limit, on_fallback)
+    ended, _ = await first_of(name, work, clock.sleep(limit))
+    elapsed = clock.monotonic() - began
+    if ended is None:
+        return HookOutcome(
+            ok=False, message=f"ran longer than {limit:g}s", timed_out=True, elapsed_seconds=elapsed
+        )
+    outcome: HookOutcome = ended.result()
+    return replace(outcome, elapsed_seconds=elapsed)
 
 
 async def _run(

@@ -27,10 +27,10 @@ from kubeletx.api import (
     Traits,
     Unavailable,
     names,
+    sleep_or,
 )
 from kubeletx.api.backoff import Backoff
 
-from ..host.waiting import sleep_or
 from ..plugins.failures import package_of
 from ..plugins.required_methods import capability_problem
 from .calls import CallClass, CallGate

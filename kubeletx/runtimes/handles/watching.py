@@ -22,10 +22,18 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from kubeletx.api import Clock, EventKind, KubeletxError, RuntimeEvent, SupportsEvents, Unsupported
+from kubeletx.api import (
+    Clock,
+    EventKind,
+    KubeletxError,
+    RuntimeEvent,
+    SupportsEvents,
+    Unsupported,
+    first_of,
+    sleep_or,
+)
 from kubeletx.api.backoff import Backoff
 
-from ..host.waiting import sleep_or
 from .burst_limit import BurstLimit
 from .checked import wrong_event
 from .connection import Connection
@@ -185,15 +193,12 @@ class Watch:
             plugin_call(self._name, "events", lambda: self._drain(source, trouble)),
             name=f"runtime-{self._name}-stream",
         )
-        reopened = asyncio.create_task(_wait(self._reopened), name=f"runtime-{self._name}-reopened")
         try:
-            await asyncio.wait((drain, reopened), return_when=asyncio.FIRST_COMPLETED)
+            await first_of(f"runtime-{self._name}-reopened", drain, self._reopened.wait())
             return drain.result() if drain.done() else None
         finally:
             self.streaming = False
             self.want_list()
-            reopened.cancel()
-            await asyncio.gather(reopened, return_exceptions=True)
             await self._connection.gate.abandoned.end("events", drain)
 
     async def _drain(self, source: SupportsEvents, trouble: _Trouble) -> Exception:
@@ -284,10 +289,6 @@ class _Trouble:
         """Record a success; return True if it should be logged, because a failure before it was logged."""
         reported, self._reported, self._since = self._reported, False, None
         return reported
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def _close(stream: GuardedStream[RuntimeEvent] | None) -> None:

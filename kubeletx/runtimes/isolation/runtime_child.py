@@ -18,9 +18,9 @@ from kubeletx.api import (
     Internal,
     PodNetwork,
     Runtime,
+    SystemClock,
 )
 
-from ..host.clock import SystemClock
 from ..plugins.failures import failure_text, package_of
 from ..plugins.required_methods import capability_problem
 from .child import ChildEvents, extend_path

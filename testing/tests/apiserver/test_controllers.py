@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeletx.api import SystemClock
 from kubeletx.kube.client import BudgetExceeded, KubeClient, TooManyRequests, load_kubeconfig
 from kubeletx.kube.client.evictions import evict_pod
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
 
 JOB = {

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from kubeletx.api import SystemClock
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, ApiServerDouble, Settings, StatusError
 from kubeletx_testing.apiserver.client import Of
 from kubeletx_testing.lab.kube_apiserver import KubeApiServer, missing_binaries

@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
-from kubeletx.api import Conflict, NotFound
+from kubeletx.api import Conflict, NotFound, SystemClock
 from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import CONFIG_MAPS, NODES, PODS
 from kubeletx.kube.client.statuses import patch_status
 from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.kube.types.node import Node
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient
 from kubeletx_testing.names_sink import NamesSink
 from kubeletx_testing.waiting import until

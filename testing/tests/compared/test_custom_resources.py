@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from kubeletx.api import Conflict
+from kubeletx.api import Conflict, SystemClock
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client import Resource as ClientResource
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.client.statuses import patch_status
 from kubeletx.kube.types.custom import CustomObject, CustomObjectList
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from kubeletx_testing.apiserver.client import JSON_PATCH, STRATEGIC
 from kubeletx_testing.apiserver.resources import Resource

@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
+from kubeletx.api import SystemClock
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.lease_lock import LeaseLock, LockLost, LockTimes
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient
 from kubeletx_testing.waiting import let_others_work
 from testing.tests.compared.api_cluster import GUARD_SECONDS

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kubeletx.api import SystemClock
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from kubeletx_testing.names_sink import NamesSink
 from testing.tests.compared.api_cluster import GUARD_SECONDS, pod, refusal, version_now

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from kubeletx.api import Conflict, Records
+from kubeletx.api import Conflict, Records, SystemClock
 from kubeletx.kube.client import KubeClient, Resource
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.client.resources import CUSTOM_RESOURCE_DEFINITIONS
 from kubeletx.kube.records import CustomResourceRecords, definition
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.contract import RecordsContract
 from kubeletx_testing.apiserver import ApiClient
 from kubeletx_testing.apiserver.resources import Resource as ServedResource

@@ -15,8 +15,8 @@ from kubeletx_quark.cgroups import find_hierarchy
 from kubeletx_quark.freezer import Freezer, FreezerState
 from kubeletx_quark.reclaim import reclaim
 
+from kubeletx.api import SystemClock
 from kubeletx.kube.types.core import Pod
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.lab import PrivateAgent, PrivateContainerd, get_tool, pod_manifest, put_manifest
 from kubeletx_testing.lab.cgroups import list_container_cgroups, list_container_processes
 from tests.integration.support.swap_devices import zram

@@ -10,12 +10,20 @@ from pathlib import Path
 import msgspec
 from kubeletx_containerd.plugin import make_runtime
 
-from kubeletx.api import ImageSpec, ImageStatus, Mount, RuntimeName, SupportsExec, SupportsImages, names
+from kubeletx.api import (
+    ImageSpec,
+    ImageStatus,
+    Mount,
+    RuntimeName,
+    SupportsExec,
+    SupportsImages,
+    SystemClock,
+    names,
+)
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods import NodeContext
 from kubeletx.pods.specs import UnitExtras, UnitInputs, compose_unit, gather_extras
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec
 from kubeletx.volumes import PreparedVolumes, VolumePreparer
 from kubeletx_testing.lab import PrivateContainerd, image_ref

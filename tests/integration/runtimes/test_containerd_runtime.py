@@ -30,6 +30,7 @@ from kubeletx.api import (
     SupportsExec,
     SupportsImages,
     SupportsResize,
+    SystemClock,
     TimedOut,
     Unavailable,
     UnitId,
@@ -39,7 +40,6 @@ from kubeletx.api import (
 )
 from kubeletx.cri import ContainerdRuntime, CriStatusError
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx_testing.lab import Lab, PrivateContainerd, image_ref, make_image
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from kubeletx_quark.plugin import make_runtime
 
-from kubeletx.api import Runtime, UnitSpec
-from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx.api import Runtime, SystemClock, UnitSpec
 from kubeletx.testing import FakeHost, endpoint, unit_spec
 from kubeletx.testing.contract import RuntimeContract
 from kubeletx.testing.contract.base import RUN

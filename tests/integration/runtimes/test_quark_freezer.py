@@ -12,8 +12,7 @@ import pytest
 from kubeletx_quark.cgroups import container_cgroup, container_cgroups, find_hierarchy
 from kubeletx_quark.freezer import Freezer, FreezerState
 
-from kubeletx.api import Conflict, NotFound
-from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx.api import Conflict, NotFound, SystemClock
 from kubeletx_testing.waiting import block_until
 from tests.integration.support.silent_files import SilentFileSystem
 

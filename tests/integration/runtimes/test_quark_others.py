@@ -12,9 +12,8 @@ import pytest_asyncio
 from kubeletx_quark.freezer import Freezer, FreezerState
 from kubeletx_quark.plugin import make_runtime
 
-from kubeletx.api import Conflict, UnitState, names
+from kubeletx.api import Conflict, SystemClock, UnitState, names
 from kubeletx.cri import ContainerdTasks, CriClient, TaskState
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeHost, endpoint
 from kubeletx_testing.lab import PrivateContainerd
 from kubeletx_testing.lab.cgroups import list_container_processes

@@ -14,11 +14,11 @@ from kubeletx_quark.plugin import make_runtime
 from kubeletx.api import (
     Conflict,
     NotFound,
+    SystemClock,
     UnitId,
     UnitState,
 )
 from kubeletx.cri import ContainerdTasks, CriClient, TaskState
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeHost, endpoint
 from kubeletx_testing.lab import PrivateContainerd
 from kubeletx_testing.waiting import until

@@ -24,6 +24,7 @@ from kubeletx.api import (
     RuntimeName,
     SandboxId,
     SupportsImages,
+    SystemClock,
     Unavailable,
     UnitId,
     UnitState,
@@ -31,7 +32,6 @@ from kubeletx.api import (
 )
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.limits import Limits
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeEventSink, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx_testing.lab import PrivateContainerd, image_ref

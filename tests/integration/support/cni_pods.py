@@ -11,9 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubeletx.api import PodUid
+from kubeletx.api import PodUid, SystemClock
 from kubeletx.runtimes.cni import CniPodNetwork
-from kubeletx.runtimes.host.clock import SystemClock
 
 CONFIG = {
     "name": "kxtest",

@@ -19,12 +19,12 @@ from kubeletx.api import (
     SandboxId,
     SupportsImages,
     SupportsStandby,
+    SystemClock,
     UnitId,
     UnitState,
     names,
 )
 from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx_testing.lab import PrivateContainerd, image_ref
 

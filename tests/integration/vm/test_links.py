@@ -29,10 +29,10 @@ from kubeletx.api import (
     PodUid,
     PortMapping,
     SandboxSpec,
+    SystemClock,
     Unavailable,
 )
 from kubeletx.runtimes.cni import CniPodNetwork
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.host import FakeHost
 from kubeletx_testing.lab import Lab, free_port
 from kubeletx_testing.lab.tools import get_tool

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kubeletx.api import SystemClock
 from kubeletx.apiserver.events import MOST_SECONDS, QUIET_SECONDS, WAITING, EventReporter
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.apiserver.faults import Rule

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeletx.api import SystemClock
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.client.resources import CONFIG_MAPS
 from kubeletx.kube.tls_buffers import READ_BYTES, begin_small, shrink
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, CertificateAuthority
 from kubeletx_testing.waiting import until
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
+from kubeletx.api import Internal, KubeletxError, SystemClock, TimedOut, Unavailable
 from kubeletx.plugins.callbacks import CallbackCounts, Callbacks
 from kubeletx.plugins.registrations import Hook, Registration
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.waiting import until
 

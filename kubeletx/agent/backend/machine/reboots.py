@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from kubeletx.api import Clock, Conflict, PodUid
+from kubeletx.api import (
+    Clock,
+    Conflict,
+    PodUid,
+    first_of,
+)
 from kubeletx.pods import PodWorker
 
 
@@ -38,17 +42,11 @@ class DelayedReboots:
         """
         cancelled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[worker.uid] = cancelled
-        others: list[asyncio.Task[Any]] = [
-            asyncio.create_task(self._clock.sleep(seconds), name=f"reboot-{worker.uid}-delay"),
-            asyncio.create_task(worker.ending.wait(), name=f"reboot-{worker.uid}-pod"),
-        ]
         try:
-            await asyncio.wait([cancelled, *others], return_when=asyncio.FIRST_COMPLETED)
+            name = f"reboot-{worker.uid}-delay"
+            await first_of(name, cancelled, self._clock.sleep(seconds), worker.ending.wait())
         finally:
             self._waiting.pop(worker.uid, None)
-            for one in others:
-                one.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
         if worker.ending.is_set():
             raise Conflict(f"pod {worker.desired.ref} was deleted before its machine was to reboot")
         if cancelled.done():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.api import InvalidConfig, PermissionDenied, TimedOut
+from kubeletx.api import InvalidConfig, PermissionDenied, SystemClock, TimedOut
 from kubeletx.apiserver.certificates import request as certificate_request
 from kubeletx.apiserver.certificates.bootstrap import KEY_FILE, Bootstrap, joined, kubeconfig_text
 from kubeletx.apiserver.certificates.files import CLIENT, SERVER, CertificateFiles
@@ -23,7 +23,6 @@ from kubeletx.kube.client import ClusterAccess, KubeClient, load_kubeconfig
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.certificates import CLIENT_SIGNER, SERVING_SIGNER
 from kubeletx.kube.types.node import Node, NodeList
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import let_others_work, until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, ObjectRef, PodUid, names
+from kubeletx.api import InvalidPod, ObjectRef, PodUid, SystemClock, names
 from kubeletx.apiserver.mirrors.mirrors import Mirrors
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.status.reporter import StatusReporter
@@ -18,7 +18,6 @@ from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
 from kubeletx.kube.types.node import Node
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.apiserver.api_connections import connections

@@ -12,14 +12,13 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from kubeletx.api import Conflict, NotFound
+from kubeletx.api import Conflict, NotFound, SystemClock
 from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
 from kubeletx.apiserver.node.lease import NodeLease
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig, requests
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.node import ContainerImage, Node, NodeAddress, NodeCondition, NodeStatus, Taint
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble, Line, write_kubeconfig
 from kubeletx_testing.apiserver.client import STRATEGIC

@@ -9,12 +9,12 @@ from typing import Any
 import psutil
 import pytest
 
+from kubeletx.api import SystemClock
 from kubeletx.apiserver.node.taints import TypeTaints, merged
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.node import Node, NodeSpec, Taint
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import until
 

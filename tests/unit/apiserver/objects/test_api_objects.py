@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import ClusterVolume, ObjectUser, PodUid, TokenParameters, Unavailable
+from kubeletx.api import ClusterVolume, ObjectUser, PodUid, SystemClock, TokenParameters, Unavailable
 from kubeletx.apiserver.objects import followed as objects_followed
 from kubeletx.apiserver.objects import volumes as objects_volumes
 from kubeletx.apiserver.objects.api_objects import ApiObjects
@@ -19,7 +19,6 @@ from kubeletx.apiserver.objects.services import ServiceSink
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Service, ServiceSpec
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.apiserver.api_connections import connections

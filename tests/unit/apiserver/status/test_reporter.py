@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, PodUid, RuntimeName
+from kubeletx.api import InvalidPod, PodUid, RuntimeName, SystemClock
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.status.reporter import QUIET_SECONDS, StatusReporter
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
@@ -27,7 +27,6 @@ from kubeletx.kube.types.core import (
     VirtualMachineStatus,
 )
 from kubeletx.pods.model.facts import Deletion, DesiredPod, PodFacts
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
 from kubeletx_testing.waiting import until

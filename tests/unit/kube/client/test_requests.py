@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from kubeletx.api import Unavailable
+from kubeletx.api import SystemClock, Unavailable
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.types.core import PodList
-from kubeletx.runtimes.host.clock import SystemClock
 from tests.unit.kube.client.scripted_server import Script, pod_list, serve
 
 

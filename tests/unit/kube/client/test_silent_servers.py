@@ -14,13 +14,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kubeletx.api import TimedOut, Unavailable
+from kubeletx.api import SystemClock, TimedOut, Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient, Reflector, errors, reflector, requests
 from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import TooManyRequests
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
-from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.clock import FakeClock
 from kubeletx_testing.names_sink import NamesSink
 from kubeletx_testing.waiting import until
