@@ -16,8 +16,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,14 @@ class Points:
         for method in ("take", "note", "release"):
             self._wrap(RecordBook, method, lambda _, method=method: f"record {method}")
         self._wrap(Commands, "run", lambda args: f"program {args[0][0].rpartition('/')[2]}")
-        spawn = os.posix_spawn
+        start = subprocess.Popen
 
-        def spawned(path: str, *args: Any, **options: Any) -> int:
-            pid = spawn(path, *args, **options)
-            self.reach(f"during program {path.rpartition('/')[2]}")
-            return pid
+        def started(command: Sequence[str], **options: Any) -> Any:
+            process = start(command, **options)
+            self.reach(f"during program {command[0].rpartition('/')[2]}")
+            return process
 
-        os.posix_spawn = spawned
+        subprocess.Popen = started  # type: ignore[assignment,misc]
 
     def _wrap(self, owner: type, method: str, name: Callable[[tuple[Any, ...]], str]) -> None:
         function = getattr(owner, method)

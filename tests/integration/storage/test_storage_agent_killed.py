@@ -12,7 +12,7 @@ import pytest
 from tests.integration.storage.storage_agent import loop_files, storage_daemons
 
 ROOT = Path(__file__).resolve().parents[3]
-JOURNAL = ("journal write", "journal remove")
+JOURNAL = ("journal put", "journal remove")
 RECORDS = ("record take", "record note", "record release")
 LOOP = ("program losetup", "program blkid", "program mount", "program umount")
 BLANK = ("program wipefs", "program mkfs.ext4")

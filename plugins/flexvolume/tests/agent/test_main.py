@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from kubeletx_flexvolume.agent.main import main
-from kubeletx_flexvolume.agent.notify import notify
 from kubeletx_flexvolume.agent.sockets import open_socket
 from kubeletx_flexvolume.agent.wire import framed, reply
 from kubeletx_flexvolume.driver.install import InstallPlace, driver_content, install
@@ -96,14 +95,3 @@ def test_status_starts_without_the_agents_modules() -> None:
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
-
-
-def test_the_service_manager_is_notified(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-        one.bind(str(tmp_path / "notify"))
-        notify("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "notify")})
-        assert one.recv(100) == b"READY=1"
-    notify("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    notify("READY=1", {})

@@ -17,7 +17,7 @@ from kubeletx_flexvolume.agent.plan import (
     is_covered,
     next_step,
 )
-from kubeletx_flexvolume.agent.progress import REMOVALS, StepResult, begun, failed, recovered, succeeded
+from kubeletx_flexvolume.agent.progress import REMOVALS, StepOutcome, begun, failed, recovered, succeeded
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.values import Holder
 
@@ -77,7 +77,7 @@ class Model:
             self.disk = announce(self.memory, step)
             assert is_covered(self.disk, step)
         self.memory = begun(self.memory, step)
-        result: StepResult = None
+        result = StepOutcome()
         if outcome in (Outcome.DONE, Outcome.FAILED_AFTER, Outcome.CRASH_AFTER):
             result = self._effect(step)
         if outcome in (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER):
@@ -136,21 +136,21 @@ class Model:
     def _holder(self, number: int, read_only: bool = False) -> Holder:
         return holder(f"u{number}", boot=f"boot-{self.boot}", read_only=read_only)
 
-    def _effect(self, step: Step) -> StepResult:
+    def _effect(self, step: Step) -> StepOutcome:
         use = self.memory.find(step.key) if step.key is not None else None
         match step.kind:
             case StepKind.TAKE if use is not None:
                 self.entries.add(use.key)
-                return use.holder
+                return StepOutcome(holder=use.holder)
             case StepKind.ATTACH:
                 self.attached = True
-                return SOURCE
+                return StepOutcome(source=SOURCE)
             case StepKind.LOOK:
                 assert self.attached
                 self.looked = True
                 if self.content == "half":
                     self.content = "repaired by hand"
-                return self.content != "blank"
+                return StepOutcome(is_ready=self.content != "blank")
             case StepKind.FORMAT:
                 assert self.looked, "formatted without a look"
                 assert self.content == "blank", "formatted what was not blank"
@@ -162,7 +162,7 @@ class Model:
             case StepKind.MOUNT:
                 self.mounted = True
                 self.content = "data"
-                return not all(one.holder.read_only for one in self.memory.staying)
+                return StepOutcome(is_writable=not all(one.holder.read_only for one in self.memory.staying))
             case StepKind.BIND if use is not None:
                 assert self.mounted
                 self.bound.add(use.holder.mount_dir)
@@ -176,7 +176,7 @@ class Model:
                 self.attached, self.looked = False, False
             case StepKind.RELEASE if use is not None:
                 self.entries.discard(use.key)
-        return None
+        return StepOutcome()
 
 
 wishes = st.one_of(
@@ -327,6 +327,6 @@ def test_holders_are_those_whose_entries_must_stay(second: Mark, expected: list[
     assert [one.pod_uid for one in entered_holders(made)] == expected
 
 
-def test_a_result_of_the_wrong_kind_is_a_bug() -> None:
-    with pytest.raises(TypeError, match="step ATTACH cannot have the result NoneType"):
-        succeeded(journal(), Step(StepKind.ATTACH), None)
+def test_an_attachment_without_a_source_is_a_bug() -> None:
+    with pytest.raises(TypeError, match="step ATTACH cannot have the outcome"):
+        succeeded(journal(), Step(StepKind.ATTACH), StepOutcome())

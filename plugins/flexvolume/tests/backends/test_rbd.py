@@ -52,10 +52,10 @@ async def test_the_recorded_command_of_map(
 async def test_user_monitors_and_key_are_given_and_the_key_only_through_a_file(
     backend: RbdBackend, programs: FakePrograms
 ) -> None:
-    programs.answer("rbd.map", "/dev/rbd0\n", then="cat /proc/self/fd/4 > key")
+    programs.answer("rbd.map", "/dev/rbd0\n", then="cat /proc/self/fd/0 > key")
     await backend.attach(CLUSTER, read_only=False, secrets={"key": b"hunter2", "other": b"x"})
     assert programs.calls == [
-        "rbd map --id node -m 10.0.0.1:6789,[2001:db8::1] --keyfile /proc/self/fd/4 fast/data"
+        "rbd map --id node -m 10.0.0.1:6789,[2001:db8::1] --keyfile /proc/self/fd/0 fast/data"
     ]
     assert (programs.directory / "key").read_text() == "hunter2"
 
@@ -79,9 +79,9 @@ async def test_the_recorded_commands_of_a_new_image(backend: RbdBackend, program
     one = volume("rbd", pool="fast", size_bytes=10 * MIB + 1)
     assert await backend.attach(one, read_only=False, secrets={"key": b"k"}) == DEVICE
     assert programs.calls == [
-        "rbd info --id admin --keyfile /proc/self/fd/4 fast/data",
-        "rbd create --id admin --keyfile /proc/self/fd/4 --size 11M fast/data",
-        "rbd map --id admin --keyfile /proc/self/fd/4 fast/data",
+        "rbd info --id admin --keyfile /proc/self/fd/0 fast/data",
+        "rbd create --id admin --keyfile /proc/self/fd/0 --size 11M fast/data",
+        "rbd map --id admin --keyfile /proc/self/fd/0 fast/data",
     ]
     programs.forget()
     programs.answer("rbd.info", "rbd image 'data'")

@@ -22,6 +22,7 @@ import structlog
 
 from kubeletx.api import BoundedThreadPool, Clock, WhenFull
 from kubeletx.linux.files import private_directory
+from kubeletx.linux.notify import notify
 
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
@@ -39,7 +40,6 @@ from .config import AgentConfig, is_network_file_system
 from .handshakes import Handshakes
 from .installer import DriverInstaller
 from .namespace import MountNamespace, NamespacePrograms
-from .notify import notify
 from .operations import AgentFacts, Operations
 from .server import AgentServer
 from .steps import StepRunner

@@ -15,11 +15,19 @@ from ..values import Holder, HolderKey, HolderStatus
 from .journal import Content, Mark, VolumeJournal
 from .plan import Step, StepKind
 
-StepResult = Holder | AttachedSource | bool | None
-"""Result of a step.
 
-The stored entry (TAKE), the attached volume (ATTACH), True if it is usable (LOOK), True if it is writable (MOUNT).
-"""
+class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step has found or made. Steps that are not named leave the defaults.
+
+    `holder`: the stored entry (TAKE). `source`: the attached volume (ATTACH). `is_ready`: the device has a file system
+    (LOOK). `is_writable`: of the new mount (MOUNT).
+    """
+
+    holder: Holder | None = None
+    source: AttachedSource | None = None
+    is_ready: bool = False
+    is_writable: bool = False
+
 
 REMOVALS = frozenset(
     (StepKind.UNBIND, StepKind.FINISH_FORMAT, StepKind.UNMOUNT, StepKind.DETACH, StepKind.RELEASE)
@@ -44,37 +52,37 @@ def begun(journal: VolumeJournal, step: Step) -> VolumeJournal:
             return journal
 
 
-def succeeded(journal: VolumeJournal, step: Step, result: StepResult) -> VolumeJournal:
+def succeeded(journal: VolumeJournal, step: Step, outcome: StepOutcome) -> VolumeJournal:
     """Return the journal after the step has succeeded."""
-    match step.kind, result:
-        case StepKind.TAKE, Holder():
-            return _with_use(journal, step.key, taken=Mark.YES, holder=result)
-        case StepKind.ATTACH, AttachedSource():
-            return _replace(journal, attached=Mark.YES, source=result)
-        case StepKind.LOOK, bool():
-            return _replace(journal, content=Content.READY if result else Content.BLANK)
-        case StepKind.FORMAT, _:
+    match step.kind:
+        case StepKind.TAKE if outcome.holder is not None:
+            return _with_use(journal, step.key, taken=Mark.YES, holder=outcome.holder)
+        case StepKind.ATTACH if outcome.source is not None:
+            return _replace(journal, attached=Mark.YES, source=outcome.source)
+        case StepKind.LOOK:
+            return _replace(journal, content=Content.READY if outcome.is_ready else Content.BLANK)
+        case StepKind.FORMAT:
             return _replace(journal, content=Content.READY)
-        case StepKind.MOUNT, bool():
-            return _replace(journal, mounted=Mark.YES, is_writable=result)
-        case StepKind.WRITABLE, _:
+        case StepKind.MOUNT:
+            return _replace(journal, mounted=Mark.YES, is_writable=outcome.is_writable)
+        case StepKind.WRITABLE:
             return _replace(journal, is_writable=True)
-        case StepKind.BIND, _:
+        case StepKind.BIND:
             return _with_use(journal, step.key, bound=Mark.YES)
-        case StepKind.CONFIRM, _:
+        case StepKind.CONFIRM:
             return _confirmed(journal, step.key)
-        case StepKind.UNBIND, _:
+        case StepKind.UNBIND:
             return _with_use(journal, step.key, bound=Mark.NO)
-        case StepKind.FINISH_FORMAT, _:
+        case StepKind.FINISH_FORMAT:
             return _replace(journal, content=Content.UNKNOWN)
-        case StepKind.UNMOUNT, _:
+        case StepKind.UNMOUNT:
             return _replace(journal, mounted=Mark.NO, is_writable=False)
-        case StepKind.DETACH, _:
+        case StepKind.DETACH:
             return _replace(journal, attached=Mark.NO, source=None, content=Content.UNKNOWN)
-        case StepKind.RELEASE, _ if step.key is not None:
+        case StepKind.RELEASE if step.key is not None:
             return journal.without(step.key)
         case _:
-            raise TypeError(f"step {step.kind.name} cannot have the result {type(result).__name__}")
+            raise TypeError(f"step {step.kind.name} cannot have the outcome {outcome}")
 
 
 def failed(journal: VolumeJournal, step: Step, *, is_refused: bool = False) -> VolumeJournal:

@@ -20,7 +20,7 @@ from ..values import AccessMode, Holder, HolderStatus, MountRequest, StorageVolu
 from .journal import Use, VolumeJournal
 from .namespace import MountNamespace
 from .plan import Step, StepKind
-from .progress import StepResult
+from .progress import StepOutcome
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ class StepRunner:
         self._sets_group = sets_group
         self._users = users
         self._makers: Mapping[
-            StepKind, Callable[[VolumeJournal, Use, MountRequest], Awaitable[StepResult]]
+            StepKind, Callable[[VolumeJournal, Use, MountRequest], Awaitable[StepOutcome | None]]
         ] = {
             StepKind.TAKE: self._take,
             StepKind.ATTACH: self._attach,
@@ -77,7 +77,7 @@ class StepRunner:
             StepKind.RELEASE: self._release,
         }
 
-    async def run(self, step: Step, journal: VolumeJournal, request: MountRequest | None) -> StepResult:
+    async def run(self, step: Step, journal: VolumeJournal, request: MountRequest | None) -> StepOutcome:
         """Execute the step and return its result. Raises KubeletxErrors.
 
         `request`: the request of the step's use; None for a removal.
@@ -85,19 +85,19 @@ class StepRunner:
         use = None if step.key is None else journal.find(step.key)
         if step.kind in self._removers:
             await self._removers[step.kind](journal, use)
-            return None
+            return StepOutcome()
         if use is None or request is None:
             raise Internal(f"volume {journal.volume.name}: no request for step {step.kind.name}")
-        return await self._makers[step.kind](journal, use, request)
+        return await self._makers[step.kind](journal, use, request) or StepOutcome()
 
-    async def _take(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+    async def _take(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepOutcome:
         async with _limited(journal.volume):
             stored = await self._book.take(journal.volume, use.holder)
         if stored.reason:
             log.warning("Broke the lock of another holder", volume=journal.volume.name, reason=stored.reason)
-        return stored
+        return StepOutcome(holder=stored)
 
-    async def _attach(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
+    async def _attach(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepOutcome:
         volume = journal.volume
         is_read_only = set(volume.access_modes) == {AccessMode.READ_ONLY_MANY}
         source = await self._backends.get(volume.backend).attach(
@@ -111,43 +111,43 @@ class StepRunner:
                 fix="use volumeMode Filesystem, or a backend with devices",
             )
         await self._note(volume, use.holder, source.source, HolderStatus.ATTACHING)
-        return source
+        return StepOutcome(source=source)
 
-    async def _look(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+    async def _look(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepOutcome:
         read_only = all(one.holder.read_only for one in journal.staying)
         device = self._device(journal.volume.name, _source(journal).source)
-        return bool(await device.look(journal.volume.fs_type, read_only=read_only))
+        found = await device.look(journal.volume.fs_type, read_only=read_only)
+        return StepOutcome(is_ready=bool(found))
 
-    async def _format(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+    async def _format(self, journal: VolumeJournal, use: Use, _: MountRequest) -> None:
         device = self._device(journal.volume.name, _source(journal).source)
         await device.make(journal.volume.fs_type)
-        return None
 
-    async def _mount(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+    async def _mount(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepOutcome:
         volume, source, directory = journal.volume, _source(journal), journal.global_dir
         mounts = self._mounts(volume.name)
         await self._blocking(self._namespace.make_directory, journal.kubelet_root, directory)
         if source.type is SourceType.DIRECTORY:
-            return await mounts.mount_directory(source.source, directory)
-        return await mounts.mount(
+            return StepOutcome(is_writable=await mounts.mount_directory(source.source, directory))
+        is_writable = await mounts.mount(
             source.source,
             directory,
             fs_type=source.fs_type or volume.fs_type,
             read_only=all(use.holder.read_only for use in journal.staying),
             options=(*volume.mount_options, *source.mount_options),
         )
+        return StepOutcome(is_writable=is_writable)
 
-    async def _make_writable(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+    async def _make_writable(self, journal: VolumeJournal, use: Use, _: MountRequest) -> None:
         await self._mounts(journal.volume.name).make_writable(journal.global_dir)
-        return None
 
-    async def _bind(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
+    async def _bind(self, journal: VolumeJournal, use: Use, request: MountRequest) -> None:
         holder, volume, group = use.holder, journal.volume, request.fs_group
         mounts = self._mounts(volume.name)
         if volume.is_block:
             await self._blocking(self._namespace.make_file, journal.kubelet_root, holder.mount_dir)
             await mounts.bind_device(_source(journal).source, holder.mount_dir)
-            return None
+            return
         if self._sets_group and group is not None and not holder.read_only:
             await mounts.set_group(journal.global_dir, group)
         await mounts.bind(
@@ -156,11 +156,9 @@ class StepRunner:
             read_only=holder.read_only,
             options=volume.mount_options,
         )
-        return None
 
-    async def _confirm(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+    async def _confirm(self, journal: VolumeJournal, use: Use, _: MountRequest) -> None:
         await self._note(journal.volume, use.holder, _source(journal).source, HolderStatus.MOUNTED)
-        return None
 
     async def _note(self, volume: StorageVolume, holder: Holder, device: str, status: HolderStatus) -> None:
         """Write device and status to the entry. Only Conflict is an error: the entry is gone.

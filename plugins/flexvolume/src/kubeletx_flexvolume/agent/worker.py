@@ -194,10 +194,10 @@ class VolumeWorker:
 
     async def _run_step(self, step: Step) -> None:
         self.journal = begun(self.journal, step)
-        result = await self._parts.runner.run(step, self.journal, self._callers.request(step.key))
+        outcome = await self._parts.runner.run(step, self.journal, self._callers.request(step.key))
         if step.kind is StepKind.CONFIRM:  # the mount counts as completed when that is on disk
-            await self._stored.write(succeeded(self.journal, step, result))
-        self.journal = succeeded(self.journal, step, result)
+            await self._stored.write(succeeded(self.journal, step, outcome))
+        self.journal = succeeded(self.journal, step, outcome)
         if step.kind in REMOVALS:
             self._backoff.reset()
             self._blocked.clear()

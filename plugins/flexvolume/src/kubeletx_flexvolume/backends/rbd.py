@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletx.api import NotFound, Unavailable
+from kubeletx.linux.programs import STDIN_FILE
 
-from ..commands import SECRET_FILE, Commands
+from ..commands import Commands
 from ..mount_table import MountEntry
 from ..programs import ProgramResult
 from ..values import AccessMode, Holder, StorageVolume
@@ -144,10 +145,10 @@ class RbdBackend(Backend):
         key: bytes | None = None,
         is_locked: bool = True,
     ) -> ProgramResult:
-        secret = [] if key is None else ["--keyfile", SECRET_FILE]
+        secret = [] if key is None else ["--keyfile", STDIN_FILE]
         command = ["rbd", verb[0], *_client(volume), *secret, *verb[1:], image]
         return await self._commands.run(
-            command, seconds=_SECONDS, volume=volume.name if is_locked else "", secret=key
+            command, seconds=_SECONDS, volume=volume.name if is_locked else "", secret=key or b""
         )
 
     def _device(self, volume: StorageVolume) -> str:

@@ -1,4 +1,4 @@
-"""Programs with deadlines, on real programs: output, signals, inherited locks, secrets."""
+"""Programs of the agent, on real programs: messages, deadlines, locks of volumes, secrets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.commands import SECRET_FILE, Commands, hold_lock
+from kubeletx_flexvolume.commands import Commands
 
 from kubeletx.api import TimedOut, Unavailable
+from kubeletx.linux.programs import STDIN_FILE
 from kubeletx_testing.waiting import until
 
 
@@ -45,54 +46,21 @@ async def test_a_program_gets_no_input_and_a_plain_environment(
     assert "PASSWORD" not in result.out
 
 
-async def test_long_output_is_cut(commands: Commands) -> None:
-    result = await commands.run(["head", "-c", "200000", "/dev/zero"], seconds=10)
-    assert len(result.out) == 64 * 1024
-
-
 async def test_a_program_that_is_not_installed_is_named(commands: Commands) -> None:
     with pytest.raises(Unavailable, match=r"program mkfs\.none is not on this node; install it"):
         await commands.run(["mkfs.none"], seconds=1)
 
 
-async def test_a_program_over_its_deadline_is_interrupted_also_where_a_shell_ignores_interrupts(
-    commands: Commands, request: pytest.FixtureRequest
-) -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+async def test_a_program_over_its_deadline_is_interrupted(commands: Commands) -> None:
     with pytest.raises(TimedOut, match=r"sleep 60 did not end within 0.1 s, and was stopped with SIGINT"):
         await commands.run(["sleep", "60"], seconds=0.1)
 
 
-async def test_a_program_has_a_session_without_a_terminal_and_an_empty_standard_input(
-    commands: Commands,
-) -> None:
-    result = await commands.run(["sh", "-c", "cut -d' ' -f6 /proc/$$/stat; echo $$; cat"], seconds=10)
-    session, pid = result.out.split()
-    assert session == pid
-
-
-async def test_a_program_that_ignores_the_interrupt_is_killed_with_its_children(
-    commands: Commands, tmp_path: Path
-) -> None:
-    script = f"trap '' INT; sleep 61 & echo $! > {tmp_path}/pid; wait"
-    with pytest.raises(TimedOut, match="was stopped with SIGKILL"):
-        await commands.run(["sh", "-c", script], seconds=0.5)
-    pid = int((tmp_path / "pid").read_text())
-    await until(lambda: not _runs(pid))
-
-
 async def test_a_secret_is_a_file_and_no_argument(commands: Commands) -> None:
-    script = f"cat {SECRET_FILE}; tr '\\0' ' ' < /proc/self/cmdline"
+    script = f"cat {STDIN_FILE}; tr '\\0' ' ' < /proc/self/cmdline"
     result = await commands.run(["sh", "-c", script], seconds=10, secret=b"hunter2")
     assert result.out.startswith("hunter2")
     assert "hunter2" not in result.out[len("hunter2") :]
-
-
-async def test_a_program_without_a_secret_has_no_file_of_it(commands: Commands) -> None:
-    result = await commands.run(["ls", "-l", "/proc/self/fd"], seconds=10)
-    files = [line.split()[-4:-2] for line in result.out.split("\n") if "memfd:kubeletx" in line]
-    assert [number for number, _ in files] == ["1", "2"]
 
 
 async def test_only_one_program_of_a_volume_runs_at_a_time(commands: Commands, tmp_path: Path) -> None:
@@ -106,23 +74,6 @@ async def test_only_one_program_of_a_volume_runs_at_a_time(commands: Commands, t
     with pytest.raises(TimedOut):
         await first
     assert (await commands.run(["true"], seconds=1, volume="pv-1")).code == 0
-
-
-async def test_only_the_program_has_the_lock_so_that_no_other_child_inherits_it(
-    commands: Commands, tmp_path: Path
-) -> None:
-    """A child has copies of all descriptors of this process until it executes its program."""
-    script = f"touch {tmp_path}/begun; exec sleep 60"
-    running = asyncio.create_task(
-        commands.run(["sh", "-c", script], seconds=1, volume="pv-1", secret=b"hunter2"), name="running"
-    )
-    await until((tmp_path / "begun").exists)
-    own = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
-    assert str(tmp_path / "pv-1.lock") not in own
-    with pytest.raises(Unavailable, match="locked by PID"):
-        await commands.run(["true"], seconds=1, volume="pv-1")
-    with pytest.raises(TimedOut):
-        await running
 
 
 async def test_a_program_keeps_its_lock_when_the_agent_is_gone(tmp_path: Path) -> None:
@@ -143,25 +94,6 @@ async def test_a_program_keeps_its_lock_when_the_agent_is_gone(tmp_path: Path) -
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not _runs(pid))
     assert (await Commands(tmp_path).run(["true"], seconds=1, volume="pv-1")).code == 0
-
-
-async def test_a_cancelled_wait_leaves_the_program_to_its_end(commands: Commands, tmp_path: Path) -> None:
-    script = f"echo $$ > {tmp_path}/pid; sleep 0.3; touch {tmp_path}/done"
-    waiting = asyncio.create_task(commands.run(["sh", "-c", script], seconds=9), name="waiting")
-    await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    waiting.cancel()
-    await asyncio.wait((waiting,))
-    await until((tmp_path / "done").exists)
-    await until(lambda: os.waitpid(int((tmp_path / "pid").read_text()), os.WNOHANG)[0])
-
-
-def test_a_lock_that_no_visible_process_holds_is_reported(tmp_path: Path) -> None:
-    with (
-        hold_lock(tmp_path, "pv-1"),  # this process is not named
-        pytest.raises(Unavailable, match="locked by a process that is not visible here"),
-        hold_lock(tmp_path, "pv-1"),
-    ):
-        raise AssertionError
 
 
 def _runs(pid: int) -> bool:
