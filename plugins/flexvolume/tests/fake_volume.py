@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kubeletx_flexvolume.mount_table import MountEntry, find_topmost, parse_table
 from kubeletx_flexvolume.programs import ProgramResult
+
+from kubeletx.linux.mounts import MountPoint, find_mount, parse_mounts
 
 
 class FakeVolume:
@@ -16,7 +17,7 @@ class FakeVolume:
     def __init__(self) -> None:
         self.ran: list[str] = []
         """Programs that were run, with their arguments; the probe as "probe"."""
-        self.mounts: list[MountEntry] = []
+        self.mounts: list[MountPoint] = []
         self._answers: dict[str, tuple[ProgramResult, Callable[[], object]]] = {}
 
     def answer(
@@ -27,10 +28,10 @@ class FakeVolume:
 
     def show(self, *lines: str) -> None:
         """Replace the mount table by lines of mountinfo."""
-        self.mounts[:] = parse_table(lines)
+        self.mounts[:] = parse_mounts("\n".join(lines))
 
     def add(self, line: str) -> None:
-        self.mounts.extend(parse_table([line]))
+        self.mounts.extend(parse_mounts(line))
 
     async def run(self, command: Sequence[str], seconds: float) -> ProgramResult:
         assert seconds > 0
@@ -42,5 +43,5 @@ class FakeVolume:
     async def probe(self, device: str, *, is_interrupted: bool) -> ProgramResult:
         return await self.run(["probe", device, *(["interrupted"] if is_interrupted else [])], 1)
 
-    async def find_mount(self, path: str) -> MountEntry | None:
-        return find_topmost(self.mounts, path)
+    async def find_mount(self, path: str) -> MountPoint | None:
+        return find_mount(self.mounts, path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kubeletx_flexvolume.device import Device
-from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import Unavailable, Unsupported
+from kubeletx.linux.mounts import MountPoint
 from plugins.flexvolume.tests.fake_volume import FakeVolume
 
 PATH = "/dev/fake0"
@@ -203,15 +203,15 @@ async def test_what_is_not_a_block_device_has_no_size(node: FakeVolume, device: 
     assert await device.find_size() == 0
 
 
-def mounted(fs_type: str, *, options: str = "rw", file_system_options: str = "rw") -> MountEntry:
-    return MountEntry(
+def mounted(fs_type: str, *, options: str = "rw", super_options: str = "rw") -> MountPoint:
+    return MountPoint(
         target="/g",
         root="/",
         device="7:0",
         fs_type=fs_type,
         source=PATH,
         options=(options,),
-        file_system_options=(file_system_options,),
+        super_options=(super_options,),
     )
 
 
@@ -238,7 +238,7 @@ async def test_a_device_that_is_too_small_or_read_only_is_not_expanded(
 ) -> None:
     with pytest.raises(Unavailable, match="the volume should have"):
         await device.grow(mounted("ext4"), 1 << 40)
-    for entry in (mounted("ext4", options="ro"), mounted("ext4", file_system_options="ro")):
+    for entry in (mounted("ext4", options="ro"), mounted("ext4", super_options="ro")):
         with pytest.raises(Unavailable, match="mounted read-only"):
             await device.grow(entry, 1)
     with pytest.raises(Unsupported, match="file system nfs at /g cannot grow"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kubeletx_flexvolume.mount_table import find_topmost, parse_table
 from kubeletx_flexvolume.mounts import Mounts
 
 from kubeletx.api import Conflict, TimedOut, Unavailable
@@ -185,17 +184,3 @@ async def test_the_top_directory_is_given_to_the_group(node: FakeVolume, mounts:
     node.answer("chgrp", code=1, err="read-only file system")
     with pytest.raises(Unavailable, match="read-only file system"):
         await mounts.set_group("/g/pv", 2000)
-
-
-def test_the_table_is_read_with_all_its_escapes() -> None:
-    lines = [
-        "36 22 7:7 /a\\040b /x\\012y ro,relatime shared:1 master:2 - ext4 /dev/loop7 rw",
-        "37 22 7:8 / /x\\012y rw - xfs /dev/loop8 rw",
-        "broken",
-        "",
-    ]
-    first, second = parse_table(lines)
-    assert (first.root, first.target, first.is_read_only) == ("/a b", "/x\ny", True)
-    assert find_topmost((first, second), "/x\ny") == second
-    assert find_topmost((first, second), "/x") is None
-    assert not first.has_same_files(second)

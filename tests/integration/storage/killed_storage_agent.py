@@ -31,8 +31,8 @@ from kubeletx_flexvolume.agent.stored import JournalFiles
 from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.driver import program
-from kubeletx_flexvolume.mount_table import read_table
 
+from kubeletx.linux.mounts import read_mounts
 from kubeletx_testing.waiting import block_until
 from tests.integration.storage.storage_agent import entries_of, loop_files, storage_daemons
 
@@ -150,9 +150,7 @@ class KilledNode:
     # --- what is there ---
 
     def mounts(self) -> list[str]:
-        return [
-            one.target for one in read_table(Path("/proc/self/mountinfo")) if str(self.root) in one.target
-        ]
+        return [one.target for one in read_mounts() if str(self.root) in one.target]
 
     def left(self) -> list[str]:
         """Return all that a node without volumes must not have."""

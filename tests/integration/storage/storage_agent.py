@@ -22,9 +22,9 @@ from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.stores import open_stores
 from kubeletx_flexvolume.attachments.views import entry_rows
 from kubeletx_flexvolume.driver import program
-from kubeletx_flexvolume.mount_table import MountEntry, read_table
 
 from kubeletx.api import Unavailable
+from kubeletx.linux.mounts import MountPoint, read_mounts
 from kubeletx_testing.lab.process import Daemon
 from kubeletx_testing.waiting import block_until
 
@@ -83,9 +83,9 @@ class Namespace:
         """Run a command in the namespace. Raises if it fails."""
         subprocess.run(self.command(*command), check=True, capture_output=True)
 
-    def table(self) -> tuple[MountEntry, ...]:
+    def table(self) -> tuple[MountPoint, ...]:
         """Return the mounts of the namespace."""
-        return read_table(Path(f"/proc/{self.pid}/mountinfo"))
+        return read_mounts(table=Path(f"/proc/{self.pid}/mountinfo"))
 
     def end(self) -> None:
         """End the process; the kernel unmounts everything in the namespace with its last process."""

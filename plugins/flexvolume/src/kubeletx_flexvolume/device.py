@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable, Unsupported
+from kubeletx.linux.mounts import MountPoint
 
 from .blank import (
     BLKID,
@@ -25,7 +26,6 @@ from .blank import (
     problem_with_wipefs,
 )
 from .errors import volume_error
-from .mount_table import MountEntry
 from .programs import LONG_SECONDS, LOOK_SECONDS, ProgramResult, VolumePrograms
 
 log = structlog.get_logger(__name__)
@@ -87,7 +87,7 @@ class Device:
         result = await self._run("blockdev", "--getsize64", self.path)
         return int(result.out) if result.code == 0 else 0
 
-    async def grow(self, mounted: MountEntry, size_bytes: int) -> int:
+    async def grow(self, mounted: MountPoint, size_bytes: int) -> int:
         """Make the file system that is mounted from the device as large as the device; return the size of the device.
 
         `size_bytes`: size that the device should have at least. Raises Unsupported for a file system that cannot grow
@@ -97,7 +97,7 @@ class Device:
         size = await self.find_size()
         if size < size_bytes:
             raise self.refused(f"it has {size} bytes, and the volume should have {size_bytes}", "be expanded")
-        if mounted.is_read_only or "ro" in mounted.file_system_options:
+        if mounted.is_read_only or "ro" in mounted.super_options:
             raise self.refused("it is mounted read-only, so that its file system cannot grow", "be expanded")
         result = await self._run(*command, seconds=LONG_SECONDS)
         if result.code != 0:
@@ -146,7 +146,7 @@ class Device:
         elif result.code:
             log.warning("Repaired a file system", device=self.path, exit_status=result.code)
 
-    def _grow_command(self, mounted: MountEntry) -> Sequence[str]:
+    def _grow_command(self, mounted: MountPoint) -> Sequence[str]:
         if mounted.fs_type in _EXT:
             return ("resize2fs", self.path)
         if mounted.fs_type == "xfs":

@@ -14,8 +14,7 @@ import msgspec
 
 from kubeletx.api import Unavailable
 from kubeletx.api.names import Event
-
-from .mount_table import MountEntry
+from kubeletx.linux.mounts import MountPoint
 
 LOOK_SECONDS: Final = 30.0
 """Deadline of programs that read a device."""
@@ -62,6 +61,6 @@ class VolumePrograms(Protocol):
         """Run `blank_probe` for a device."""
         ...
 
-    async def find_mount(self, path: str) -> MountEntry | None:
+    async def find_mount(self, path: str) -> MountPoint | None:
         """Return the topmost mount on a path; None if nothing is mounted there. Raises Unavailable."""
         ...

@@ -16,10 +16,10 @@ from kubeletx_flexvolume.agent.stored import JournalFiles
 from kubeletx_flexvolume.agent.worker import WorkerParts
 from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, SourceType
 from kubeletx_flexvolume.backends.registry import Backends
-from kubeletx_flexvolume.mount_table import MountEntry
 from kubeletx_flexvolume.values import Holder, HolderStatus, MountRequest, PodRef, StorageVolume
 
 from kubeletx.api import Conflict, KubeletxError, Unavailable
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.testing import FakeClock
 
 ROOT = "/kubelet"
@@ -164,7 +164,7 @@ class ModelBackend(Backend):
         await self._faults.pass_("force detach" if force else "detach")
         self.attached.discard(volume.name)
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         return volume(name) if mount.source == DEVICE else None
 
 
@@ -188,10 +188,10 @@ class ModelMounts:
     """A mount namespace, and the mounts of all volumes in it, by path. The value is the entry of the mount table."""
 
     def __init__(self, faults: Faults) -> None:
-        self.mounted: dict[str, MountEntry] = {}
+        self.mounted: dict[str, MountPoint] = {}
         self._faults = faults
 
-    def table(self, word: str = "") -> tuple[MountEntry, ...]:
+    def table(self, word: str = "") -> tuple[MountPoint, ...]:
         return tuple(self.mounted.values())
 
     def make_directory(self, kubelet_root: str, path: str) -> None:
@@ -230,7 +230,7 @@ class ModelMounts:
 
     def add(self, path: str, source: str, read_only: bool) -> None:
         options = ("ro",) if read_only else ("rw",)
-        self.mounted[path] = MountEntry(
+        self.mounted[path] = MountPoint(
             target=path, root="/", device="7:0", fs_type="ext4", source=source, options=options
         )
 

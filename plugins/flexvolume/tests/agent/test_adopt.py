@@ -5,16 +5,16 @@ from __future__ import annotations
 from kubeletx_flexvolume.agent.adopt import find_volumes, rebuild_journal
 from kubeletx_flexvolume.agent.journal import Mark
 from kubeletx_flexvolume.backends.registry import Backends
-from kubeletx_flexvolume.mount_table import MountEntry
 
+from kubeletx.linux.mounts import MountPoint
 from plugins.flexvolume.tests.agent.agent_model import BOOT, DEVICE, NODE, ROOT, Faults, ModelBackend, target
 
 BACKENDS = Backends((ModelBackend(Faults()),))
 
 
-def mount(path: str, *, device: str = "7:0", source: str = DEVICE, read_only: bool = False) -> MountEntry:
+def mount(path: str, *, device: str = "7:0", source: str = DEVICE, read_only: bool = False) -> MountPoint:
     options = ("ro",) if read_only else ("rw",)
-    return MountEntry(target=path, root="/", device=device, fs_type="ext4", source=source, options=options)
+    return MountPoint(target=path, root="/", device=device, fs_type="ext4", source=source, options=options)
 
 
 def test_a_volume_is_found_with_all_its_pods() -> None:

@@ -9,9 +9,9 @@ import pytest
 from kubeletx_flexvolume.agent.adopt import find_volumes, rebuild_journal
 from kubeletx_flexvolume.agent.paths import parse_target
 from kubeletx_flexvolume.backends.backend import SourceType
-from kubeletx_flexvolume.mount_table import parse_table
 
 from kubeletx.api import Conflict, InvalidPod, Unavailable
+from kubeletx.linux.mounts import parse_mounts
 from kubeletx_testing.waiting import until
 from plugins.flexvolume.tests.agent.agent_model import BOOT, DEVICE, NODE, ROOT, Node, request, target, volume
 
@@ -90,7 +90,7 @@ async def test_a_backend_without_devices_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lost_journal_is_rebuilt_from_the_mounted_device(node: Node) -> None:
-    table = parse_table([SHOWN.format(PATH).replace("loop7", "model0").strip()])
+    table = parse_mounts(SHOWN.format(PATH).replace("loop7", "model0").strip())
     (found,) = find_volumes(table, {ROOT})
     made = rebuild_journal(found, node.backends, node=NODE, boot_id=BOOT)
     assert made.volume.is_block

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kubeletx_flexvolume.mount_table import MountEntry
 from kubeletx_flexvolume.values import Holder, StorageVolume
+
+from kubeletx.linux.mounts import MountPoint
 
 MIB = 1 << 20
 BOOT = "boot-1"
@@ -24,8 +25,8 @@ def holder(**changes: Any) -> Holder:
     return msgspec.structs.replace(made, **changes)
 
 
-def mount(source: str = "/dev/loop3", **changes: Any) -> MountEntry:
-    made = MountEntry(
+def mount(source: str = "/dev/loop3", **changes: Any) -> MountPoint:
+    made = MountPoint(
         target="/kubelet/m", root="/", device="7:3", fs_type="ext4", source=source, options=("rw",)
     )
     return msgspec.structs.replace(made, **changes)

@@ -8,21 +8,21 @@ import pytest
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
 from kubeletx_flexvolume.backends.pools import Pools
-from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import InvalidConfig, NotFound
+from kubeletx.linux.mounts import MountPoint
 from plugins.flexvolume.tests.agent.agent_model import at_once
 from plugins.flexvolume.tests.backends.backend_model import holder, mount, volume
 
 
 @pytest.fixture
-def table() -> list[MountEntry]:
+def table() -> list[MountPoint]:
     """Mounts of the namespace that has the pools."""
     return []
 
 
 @pytest.fixture
-def backend(pools: Pools, table: list[MountEntry]) -> DirectoryBackend:
+def backend(pools: Pools, table: list[MountPoint]) -> DirectoryBackend:
     return DirectoryBackend(pools, at_once, lambda: table)
 
 
@@ -58,14 +58,14 @@ async def test_a_holder_is_never_fenced(backend: DirectoryBackend) -> None:
     ],
 )
 def test_a_bind_mount_of_a_directory_is_recognized(
-    backend: DirectoryBackend, table: list[MountEntry], pool: Path, base: MountEntry, root: str
+    backend: DirectoryBackend, table: list[MountPoint], pool: Path, base: MountPoint, root: str
 ) -> None:
     shown = mount(target="/kubelet/m", root=root.format(pool=pool))
     table += [mount(target=base.target.format(pool=pool), root=base.root), shown]
     assert backend.identify("pv-1", shown) == volume("directory")
 
 
-def test_other_mounts_are_not_recognized(backend: DirectoryBackend, table: list[MountEntry]) -> None:
+def test_other_mounts_are_not_recognized(backend: DirectoryBackend, table: list[MountPoint]) -> None:
     shown = mount(root="/elsewhere/data")
     table.append(shown)
     assert backend.identify("pv-1", shown) is None

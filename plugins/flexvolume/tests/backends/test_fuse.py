@@ -15,9 +15,9 @@ from kubeletx_flexvolume.backends.fuse import FuseBackend
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
 from kubeletx_flexvolume.backends.pools import Pools
 from kubeletx_flexvolume.commands import Commands
-from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.testing import FakeClock
 from plugins.flexvolume.tests.agent.agent_model import at_once
 from plugins.flexvolume.tests.backends.backend_model import BOOT, MIB, SysLoop, holder, mount, volume
@@ -66,14 +66,14 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def table() -> list[MountEntry]:
+def table() -> list[MountPoint]:
     """Mounts of the agent."""
     return []
 
 
 @pytest.fixture
 def backend(
-    pools: Pools, commands: Commands, system: SysLoop, state: Path, table: list[MountEntry], daemons: Daemons
+    pools: Pools, commands: Commands, system: SysLoop, state: Path, table: list[MountPoint], daemons: Daemons
 ) -> FuseBackend:
     devices = LoopDevices(commands, FakeClock(), system.directory)
     return FuseBackend(
@@ -143,7 +143,7 @@ async def test_a_served_volume_is_not_served_again(
 
 
 async def test_what_an_ended_daemon_has_left_is_removed_before_another_one_starts(
-    backend: FuseBackend, programs: FakePrograms, attached: str, table: list[MountEntry]
+    backend: FuseBackend, programs: FakePrograms, attached: str, table: list[MountPoint]
 ) -> None:
     await backend.attach(VOLUME, read_only=False, secrets={})
     table.append(mount("/dev/fuse", target=attached, fs_type="fuse"))

@@ -19,10 +19,10 @@ from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
 from kubeletx_flexvolume.host.processes import ProcessResult
 from kubeletx_flexvolume.host.volumes import FlexVolumes
-from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import Unavailable, VolumeRequest
 from kubeletx.linux.json_files import JsonFiles
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.testing import FakeVolumeHost
 from kubeletx.testing.specs import volume_request
 
@@ -54,10 +54,10 @@ class FakeNode:
         self._results = {"blockdev": ProcessResult(0, b"1073741824\n", b"")}
         """Results by the first word of the program; others succeed without output."""
 
-    def table(self) -> tuple[MountEntry, ...]:
+    def table(self) -> tuple[MountPoint, ...]:
         lines = [line.split() for line in self.file.read_text().split("\n") if line]
         return tuple(
-            MountEntry(
+            MountPoint(
                 target=target, root="/", device=source, fs_type=fs_type, source=source, options=(mode,)
             )
             for target, fs_type, source, mode in lines

@@ -17,9 +17,9 @@ from kubeletx_flexvolume.host.node import Node, same_volume
 from kubeletx_flexvolume.host.processes import Processes, ProcessResult
 from kubeletx_flexvolume.host.running import group_lives
 from kubeletx_flexvolume.host.threads import Threads
-from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import TimedOut, Unavailable
+from kubeletx.linux.mounts import MountPoint
 from kubeletx_testing.waiting import until
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -203,8 +203,8 @@ async def test_a_regular_file_is_never_blank(tmp_path: Path) -> None:
         assert await Device(str(path), programs).find_size() == 0
 
 
-def shown(target: str) -> MountEntry:
-    return MountEntry(target=target, root="/", device="0:1", fs_type="tmpfs", source="tmpfs", options=())
+def shown(target: str) -> MountPoint:
+    return MountPoint(target=target, root="/", device="0:1", fs_type="tmpfs", source="tmpfs", options=())
 
 
 def test_the_same_volume_in_other_pods_is_found_by_the_kubelets_layout() -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kubeletx.api import KubeletxError
+from kubeletx.linux.mounts import MountPoint
 
 from ..backends.registry import Backends
-from ..mount_table import MountEntry
 from ..values import Holder, HolderStatus, StorageVolume
 from .journal import Content, Mark, Use, VolumeJournal
 from .paths import TargetPath, check_volume_name, global_directory, parse_target
@@ -27,11 +27,11 @@ class FoundVolume(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kubelet_root: str
-    base: MountEntry | None
-    binds: tuple[tuple[TargetPath, MountEntry], ...]
+    base: MountPoint | None
+    binds: tuple[tuple[TargetPath, MountPoint], ...]
 
 
-def find_volumes(table: Sequence[MountEntry], kubelet_roots: Iterable[str]) -> tuple[FoundVolume, ...]:
+def find_volumes(table: Sequence[MountPoint], kubelet_roots: Iterable[str]) -> tuple[FoundVolume, ...]:
     """Return the volumes of the driver that the mount table shows. `kubelet_roots`: real paths."""
     roots = {root: root for root in kubelet_roots}
     bases = {one.target: one for one in table}
@@ -94,7 +94,7 @@ def rebuild_journal(found: FoundVolume, backends: Backends, *, node: str, boot_i
     )
 
 
-def _with_device(one: MountEntry) -> MountEntry:
+def _with_device(one: MountPoint) -> MountPoint:
     """Return the entry with the device whose file is mounted as its source."""
     return msgspec.structs.replace(one, source=one.device_path or one.source)
 

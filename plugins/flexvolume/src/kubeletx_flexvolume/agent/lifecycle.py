@@ -22,6 +22,7 @@ import structlog
 
 from kubeletx.api import BoundedThreadPool, Clock, WhenFull
 from kubeletx.linux.files import private_directory
+from kubeletx.linux.mounts import read_mounts
 from kubeletx.linux.notify import notify
 
 from ..backends.fuse import NAME as FUSE
@@ -31,7 +32,6 @@ from ..backends.registry import BackendParts, Backends, build_backends
 from ..commands import Commands
 from ..device import Device
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
-from ..mount_table import read_table
 from ..mounts import Mounts
 from .agent_locks import hold_node, hold_state
 from .background import Attachments, make_attachments
@@ -50,7 +50,6 @@ log = structlog.get_logger(__name__)
 
 STOP_SECONDS: Final = 10.0
 RESTART_SECONDS: Final = 60.0
-_OWN_TABLE: Final = Path("/proc/self/mountinfo")
 _THREADS: Final = 8
 
 
@@ -100,7 +99,7 @@ class StorageAgent:
                 blocking=pool.run,
                 boot_id=config.boot_id,
                 state_directory=config.state_dir,
-                table=_own_table,
+                table=read_mounts,
             )
         )
         local: list[Operations] = []
@@ -247,14 +246,9 @@ async def _background(
 def _with_sharing(pool: Pool) -> Pool:
     """Return the pool, shared if it is on a network file system."""
     entries = [
-        one for one in _own_table() if Path(os.path.realpath(pool.directory)).is_relative_to(one.target)
+        one for one in read_mounts() if Path(os.path.realpath(pool.directory)).is_relative_to(one.target)
     ]
     nearest = max(entries, key=lambda one: len(one.target), default=None)
     if nearest is not None and is_network_file_system(nearest.fs_type):
         return msgspec.structs.replace(pool, is_shared=True)
     return pool
-
-
-def _own_table() -> tuple[Any, ...]:
-    """Return the mounts of this process, where pools and devices are."""
-    return read_table(_OWN_TABLE)

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.linux.mounts import MountPoint, find_mount, read_mounts
 
 from ..blank import PROBE
 from ..blank_probe import INTERRUPTED
 from ..commands import Commands
-from ..mount_table import MountEntry, find_topmost, read_table
 from ..programs import LOOK_SECONDS, ProgramResult
 
 _MAX_LINKS: Final = 40
@@ -38,13 +38,13 @@ class MountNamespace:
         self._process = proc / ("self" if pid is None else str(pid))
         self._pid = pid
 
-    def table(self, word: str = "") -> tuple[MountEntry, ...]:
+    def table(self, word: str = "") -> tuple[MountPoint, ...]:
         """Return the mounts of the namespace. `word`: only those whose line contains it."""
-        return read_table(self._process / "mountinfo", word)
+        return read_mounts(word=word, table=self._process / "mountinfo")
 
-    def find_mount(self, path: str) -> MountEntry | None:
+    def find_mount(self, path: str) -> MountPoint | None:
         """Return the topmost mount on a real path."""
-        return find_topmost(self.table(path.rpartition("/")[2]), path)
+        return find_mount(self.table(path.rpartition("/")[2]), path)
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command that runs `command` in the namespace."""
@@ -168,5 +168,5 @@ class NamespacePrograms:
         command = [*PROBE, str(self._namespace.path(device)), *([INTERRUPTED] if is_interrupted else [])]
         return await self._commands.run(command, seconds=LOOK_SECONDS, volume=self.volume)
 
-    async def find_mount(self, path: str) -> MountEntry | None:
+    async def find_mount(self, path: str) -> MountPoint | None:
         return self._namespace.find_mount(path)

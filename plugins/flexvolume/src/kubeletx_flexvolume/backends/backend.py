@@ -12,8 +12,8 @@ from typing import ClassVar
 import msgspec
 
 from kubeletx.api import InvalidConfig
+from kubeletx.linux.mounts import MountPoint
 
-from ..mount_table import MountEntry
 from ..values import AccessMode, Holder, StorageVolume
 
 
@@ -104,7 +104,7 @@ class Backend:
         """
         return FenceResult(fenced=False, why=self.unfenced)
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         """Return the volume that the mount shows, if its journal is lost; None if it is none of this backend.
 
         `name`: name of the volume, from the path of the mount.

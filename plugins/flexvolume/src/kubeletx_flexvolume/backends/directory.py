@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import Blocking
+from kubeletx.linux.mounts import MountPoint
 
-from ..mount_table import MountEntry
 from ..values import StorageVolume
 from .backend import AttachedSource, Backend, SourceType
 from .pools import Pools
@@ -27,7 +27,7 @@ class DirectoryBackend(Backend):
     name = NAME
     unfenced = "a directory has no device that could be taken from its holder"
 
-    def __init__(self, pools: Pools, blocking: Blocking, table: Callable[[], Sequence[MountEntry]]) -> None:
+    def __init__(self, pools: Pools, blocking: Blocking, table: Callable[[], Sequence[MountPoint]]) -> None:
         self._pools = pools
         self._blocking = blocking
         self._table = table
@@ -46,14 +46,14 @@ class DirectoryBackend(Backend):
             await self._blocking(self._pools.ensure_directory, volume)
         return await self._blocking(self._pools.identities, volume)
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         found = self._pools.image_at(_path_of(mount, self._table()))
         if found is None:
             return None
         return StorageVolume(name=name, backend=NAME, pool=found[0], image=found[1])
 
 
-def _path_of(mount: MountEntry, table: Sequence[MountEntry]) -> str:
+def _path_of(mount: MountPoint, table: Sequence[MountPoint]) -> str:
     """Return the path of the directory that a bind mount shows: by the mount that shows most of its file system."""
     bases = [one for one in table if one.device == mount.device and one.target != mount.target]
     base = min(bases, key=lambda one: len(one.root), default=None)

@@ -20,9 +20,9 @@ import structlog
 
 from kubeletx.api import Blocking, KubeletxError, Unavailable
 from kubeletx.linux.files import private_directory, replace_file
+from kubeletx.linux.mounts import MountPoint, find_mount
 
 from ..commands import Commands
-from ..mount_table import MountEntry, find_topmost
 from ..values import StorageVolume, file_stem
 from .backend import AttachedSource, FenceResult, device_source
 from .daemons import daemons_of, end_daemon, is_running, pid_of
@@ -58,7 +58,7 @@ class FuseBackend(LoopBackend):
         *,
         directory: Path,
         boot_id: str,
-        table: Callable[[], Sequence[MountEntry]],
+        table: Callable[[], Sequence[MountPoint]],
     ) -> None:
         super().__init__(pools, devices, blocking, boot_id=boot_id)
         self._commands = commands
@@ -127,7 +127,7 @@ class FuseBackend(LoopBackend):
             return FenceResult(fenced=False, why="a process of this machine serves its image")
         return FenceResult(fenced=True, why="no process of this machine serves its image")
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         export = self._export(name)
         if self._devices.file_of(mount.source) != str(export):
             return None
@@ -158,7 +158,7 @@ class FuseBackend(LoopBackend):
     async def _unmount_export(self, name: str) -> None:
         """Unmount the export of a daemon that was killed; the mount fails every call until then."""
         export = str(self._export(name))
-        while find_topmost(self._table(), export) is not None:
+        while find_mount(self._table(), export) is not None:
             result = await self._commands.run(["umount", "-c", "-l", "--", export], seconds=_UNMOUNT_SECONDS)
             if result.code != 0:
                 raise result.problem(f"volume {name}")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kubeletx.api import Blocking
+from kubeletx.linux.mounts import MountPoint
 
-from ..mount_table import MountEntry
 from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, Backend, FenceResult, check_one_writer, device_source
 from .loop_devices import LoopDevices
@@ -71,7 +71,7 @@ class LoopBackend(Backend):
             return FenceResult(fenced=False, why=f"it is attached to this machine as {device.device}")
         return FenceResult(fenced=True, why="no loop device of this machine has its image")
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         found = self._pools.image_at(self._devices.file_of(mount.source))
         if found is None:
             return None

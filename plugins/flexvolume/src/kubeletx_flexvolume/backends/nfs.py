@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..mount_table import MountEntry
+from kubeletx.linux.mounts import MountPoint
+
 from ..values import StorageVolume
 from .backend import AttachedSource, Backend, SourceType
 from .parameters import HOST, PATH, check_word, parameter
@@ -40,7 +41,7 @@ class NfsBackend(Backend):
         host, _, path = _remote(volume).partition(":/")
         return (f"nfs {host.lower()} /{path}",)
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         server, colon, path = mount.source.partition(":/")
         share, _, image = f"/{path}".rpartition("/")
         if mount.fs_type not in (NAME, "nfs4") or not colon:

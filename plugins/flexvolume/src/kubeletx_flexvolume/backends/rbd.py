@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubeletx.api import NotFound, Unavailable
+from kubeletx.linux.mounts import MountPoint
 from kubeletx.linux.programs import STDIN_FILE
 
 from ..commands import Commands
-from ..mount_table import MountEntry
 from ..programs import ProgramResult
 from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, Backend, FenceResult, check_one_writer, device_source
@@ -109,7 +109,7 @@ class RbdBackend(Backend):
                 return FenceResult(fenced=False, why=str(result.problem(f"volume {volume.name}")))
         return FenceResult(fenced=True, why=f"Ceph refuses the clients {', '.join(clients)}")
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         for device, pool, image in self._present():
             if device == mount.source:
                 return StorageVolume(name=name, backend=NAME, pool=pool, image=image, fs_type=mount.fs_type)

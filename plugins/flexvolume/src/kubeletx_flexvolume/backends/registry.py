@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import Blocking, Clock, InvalidConfig
+from kubeletx.linux.mounts import MountPoint
 
 from ..commands import Commands
-from ..mount_table import MountEntry
 from ..values import StorageVolume
 from .backend import Backend
 from .directory import DirectoryBackend
@@ -42,7 +42,7 @@ class Backends:
             )
         return self.by_name[name]
 
-    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+    def identify(self, name: str, mount: MountPoint) -> StorageVolume | None:
         """Return the volume that a mount shows; None if no backend recognizes it."""
         found = (one.identify(name, mount) for one in self.by_name.values())
         return next((volume for volume in found if volume is not None), None)
@@ -60,7 +60,7 @@ class BackendParts(msgspec.Struct, frozen=True, kw_only=True):
     blocking: Blocking
     boot_id: str
     state_directory: Path
-    table: Callable[[], Sequence[MountEntry]]
+    table: Callable[[], Sequence[MountPoint]]
 
 
 def build_backends(parts: BackendParts) -> Backends:

@@ -16,11 +16,11 @@ from typing import Final, Protocol, TypeVar
 
 from kubeletx.api import TimedOut, Unavailable, VolumeStats
 from kubeletx.api.names import Event
+from kubeletx.linux.mounts import MountPoint, find_mount, kernel_path, read_mounts
 
 from ..blank import PROBE
 from ..blank_probe import INTERRUPTED
 from ..errors import file_error
-from ..mount_table import MountEntry, find_topmost, read_table
 from ..programs import LOOK_SECONDS, ProgramResult
 from .processes import ProcessResult
 from .threads import Threads
@@ -38,11 +38,6 @@ class RunProgram(Protocol):
     async def __call__(self, program: Sequence[str], *, key: str) -> ProcessResult: ...
 
 
-def own_table() -> tuple[MountEntry, ...]:
-    """Return the mounts of this process. Blocks."""
-    return read_table(Path("/proc/self/mountinfo"))
-
-
 class Node:
     """Mounts of this process's mount namespace, and the programs that change them."""
 
@@ -50,7 +45,7 @@ class Node:
         self,
         run: RunProgram,
         threads: Threads,
-        table: Callable[[], tuple[MountEntry, ...]] = own_table,
+        table: Callable[[], tuple[MountPoint, ...]] = read_mounts,
     ) -> None:
         """`table`: returns the present mounts; called on a thread."""
         self.run = run
@@ -61,13 +56,13 @@ class Node:
         """Return what runs programs for a volume. `key`: as in `Processes.run`. `until`: deadline of all of them."""
         return NodePrograms(self, volume, key, until)
 
-    async def find_mount(self, path: str) -> MountEntry | None:
+    async def find_mount(self, path: str) -> MountPoint | None:
         """Return the topmost mount on a path; None if it is not a mount point."""
-        return await self._read(lambda: find_topmost(self._table(), _kernel_path(path)))
+        return await self._read(lambda: find_mount(self._table(), kernel_path(path)))
 
     async def others(self, target: str) -> tuple[str, ...]:
         """Return the mount points of this volume in other pods, found by the kubelet's directory layout."""
-        return await self._read(lambda: same_volume(self._table(), _kernel_path(target)))
+        return await self._read(lambda: same_volume(self._table(), kernel_path(target)))
 
     async def exists(self, path: str) -> bool:
         """Return True if a path that is not a mount point exists."""
@@ -124,11 +119,11 @@ class NodePrograms:
     async def probe(self, device: str, *, is_interrupted: bool) -> ProgramResult:
         return await self.run([*PROBE, device, *([INTERRUPTED] if is_interrupted else [])], LOOK_SECONDS)
 
-    async def find_mount(self, path: str) -> MountEntry | None:
+    async def find_mount(self, path: str) -> MountPoint | None:
         return await self._node.find_mount(path)
 
 
-def same_volume(mounts: Iterable[MountEntry], target: str) -> tuple[str, ...]:
+def same_volume(mounts: Iterable[MountPoint], target: str) -> tuple[str, ...]:
     """Return the mount points of this volume in other pods, found by the kubelet's directory layout.
 
     `target`: ``.../pods/<uid>/volumes/<vendor>~<driver>/<name>``.
@@ -156,11 +151,6 @@ def measure(path: str) -> VolumeStats:
         inodes_used=info.f_files - info.f_ffree,
         inodes_free=info.f_ffree,
     )
-
-
-def _kernel_path(path: str) -> str:
-    """Return an absolute path as the kernel shows it in the table."""
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
 
 
 def _split(path: str) -> tuple[str, str, str, str, str]:

@@ -21,16 +21,16 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import Event
 from kubeletx.linux.json_files import JsonFiles
+from kubeletx.linux.mounts import MountPoint, read_mounts
 
 from ..config import FlexSettings
 from ..errors import file_error, volume_error
-from ..mount_table import MountEntry
 from .devices import VolumeDevices
 from .drivers import FlexDrivers, base_environment
 from .entries import FlexEntry
 from .expanding import Expander
 from .journal import FlexJournal, entry_files
-from .node import Node, RunProgram, measure, own_table
+from .node import Node, RunProgram, measure
 from .options import check_request, has_valid_names
 from .processes import Processes
 from .status import FILE_NAME, StatusFile
@@ -63,7 +63,7 @@ class FlexVolumes:
         host: VolumeHost,
         *,
         run: RunProgram | None = None,
-        table: Callable[[], tuple[MountEntry, ...]] = own_table,
+        table: Callable[[], tuple[MountPoint, ...]] = read_mounts,
         entries: JsonFiles[FlexEntry] | None = None,
     ) -> None:
         """`settings` None: the defaults. `run` None: the programs of the node are run. `table`: reads the mounts.
