@@ -18,11 +18,11 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.api.names import Event
+from kubeletx.linux.notify import notify, watchdog_seconds
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.backend import AdminBackend
 
-from .host.service_manager import ServiceManager
 from .host.supervise import supervise
 from .parts.admin import AdminAssembly
 from .parts.node import NodeAssembly
@@ -84,7 +84,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             await self._serve(group, found, began)
 
     async def _serve(self, group: asyncio.TaskGroup, found: int, began: float) -> None:
-        service, listening = ServiceManager(), list[ListeningServer]()
+        listening = list[ListeningServer]()
         try:
             for server in (server for part in self.parts for server in part.servers):
                 await server.start()
@@ -99,11 +99,12 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
                 recovered_pods=found,
                 elapsed_seconds=round(time.monotonic() - began, 3),
             )
-            service.ready(f"node {name}")
-            group.create_task(service.run(), name="service-manager")
+            notify(f"READY=1\nSTATUS=node {name}")
+            if (seconds := watchdog_seconds()) is not None:
+                group.create_task(_feed_watchdog(seconds / 2, self.clock), name="service-manager")
             await asyncio.Event().wait()
         finally:
-            service.stopping()
+            notify("STOPPING=1\nSTATUS=stopping; pods keep running")
             for server in reversed(listening):
                 await server.stop()
 
@@ -150,3 +151,10 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _feed_watchdog(period_seconds: float, clock: Clock) -> None:
+    """Notify the service manager from the event loop, so that it restarts an agent whose loop hangs."""
+    while True:
+        notify("WATCHDOG=1")
+        await clock.sleep(period_seconds)

@@ -20,22 +20,29 @@ DISABLED: Final = "disabled"
 _SOURCE: Final = "volume source "
 
 
-class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process needs to import a plugin.
+
+    `source`: its entry point, as ``module`` or ``module:object``; empty if it cannot be read. `made_for`: versions of
+    kubeletx that its distribution requires, such as ``>=0.1,<0.2``; empty: it requires none.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    source: str = ""
+    made_for: str = ""
+
+
+class LoadedPlugin(InstalledPlugin, frozen=True, kw_only=True):
     """A plugin that was found, with the result of loading it.
 
     `state`: ready, skipped (it registers nothing that can be used now), failed, or disabled by the configuration.
     `reason`: of this state.
     """
 
-    name: str
-    distribution: str
-    version: str
     state: str
     reason: str = ""
-    made_for: str = ""
-    """Versions of kubeletx that its distribution requires, such as ``>=0.1,<0.2``; empty: it requires none."""
-    source: str = ""
-    """Its entry point, as ``module`` or ``module:object``; empty if it cannot be read."""
     kinds: tuple[str, ...] = ()
     workload_types: tuple[str, ...] = ()
     registrations: tuple[Registration, ...] = ()

@@ -7,7 +7,7 @@ effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,33 +23,24 @@ def settle_claims(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 def _settle(
     candidates: Sequence[Candidate], judge: Callable[[str, Candidate, Sequence[Candidate]], str]
 ) -> tuple[Candidate, ...]:
-    claims = _claims(candidates)
-    return tuple(_judged(one, claims, judge) for one in candidates)
-
-
-def _judged(
-    one: Candidate,
-    claims: Mapping[str, Sequence[Candidate]],
-    judge: Callable[[str, Candidate, Sequence[Candidate]], str],
-) -> Candidate:
-    if one.about.state == FAILED:
-        return one
-    for name in one.names:
-        others = [other for other in claims[name] if other is not one]
-        if others and (reason := judge(name, one, others)):
-            return msgspec.structs.replace(
-                one, about=msgspec.structs.replace(one.about, state=FAILED, reason=reason)
-            )
-    return one
-
-
-def _claims(candidates: Iterable[Candidate]) -> Mapping[str, Sequence[Candidate]]:
+    """Fail each candidate for one of whose names `judge` returns a reason; it gets the other claimants of the name."""
     claims: dict[str, list[Candidate]] = {}
-    for one in candidates:
-        if one.about.state != FAILED:
-            for name in one.names:
-                claims.setdefault(name, []).append(one)
-    return claims
+    for candidate in candidates:
+        if candidate.about.state != FAILED:
+            for name in candidate.names:
+                claims.setdefault(name, []).append(candidate)
+
+    def judged(candidate: Candidate) -> Candidate:
+        if candidate.about.state == FAILED:
+            return candidate
+        for name in candidate.names:
+            others = [other for other in claims[name] if other is not candidate]
+            if others and (reason := judge(name, candidate, others)):
+                about = msgspec.structs.replace(candidate.about, state=FAILED, reason=reason)
+                return msgspec.structs.replace(candidate, about=about)
+        return candidate
+
+    return tuple(map(judged, candidates))
 
 
 def _loses_to_own(name: str, one: Candidate, others: Sequence[Candidate]) -> str:

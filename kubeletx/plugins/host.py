@@ -1,15 +1,23 @@
-"""`RegistrationHost`: implements `PluginHost` and `VolumeHost` of `kubeletx.api` for one registration."""
+"""`RegistrationHost`: implements `PluginHost` and `VolumeHost` of `kubeletx.api` for one registration.
+
+`PluginHostParts` has what the hosts of all registrations share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+import msgspec
 
 from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink, Records
 
-from .host_parts import PluginHostParts
 from .registrations import Hook, Registration
+
+if TYPE_CHECKING:  # an agent without plugins does not load these
+    from kubeletx.api import RecordKinds
+    from kubeletx.runtimes.isolation.process import ChildCgroup
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,6 +26,25 @@ VOLUME_THREADS: Final = 16
 """Number of threads for blocking calls of a volume driver, which is called for many volumes at the same time."""
 VOLUME_PATIENCE_SECONDS: Final = 10.0
 """Time for which such a call waits for a free thread."""
+
+
+class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Values that the `PluginHost` objects of all plugin registrations share.
+
+    `root`: the agent's root directory. `records`: returns the `Records` of one kind. `cluster`: access to the cluster's
+    objects; None: the node is in no cluster.
+    """
+
+    node_name: str
+    root: Path
+    clock: Clock
+    events: EventSink
+    records: RecordKinds
+    cluster: ClusterObjects | None = None
+    child_cgroup: Callable[[str], ChildCgroup] | None = None
+    """Returns the cgroup for the child process of a distribution; None: children have no cgroups of their own."""
+    volume_plugin_directory: Path = Path()
+    """Directory of executable volume drivers (``--volume-plugin-dir``)."""
 
 
 class RegistrationHost:
@@ -35,12 +62,10 @@ class RegistrationHost:
 
     @property
     def name(self) -> str:
-        """The name that the plugin registered."""
         return self._name
 
     @property
     def node_name(self) -> str:
-        """The node's name."""
         return self._parts.node_name
 
     @property
@@ -52,22 +77,18 @@ class RegistrationHost:
 
     @property
     def plugins_directory(self) -> Path:
-        """Directory ``<root>/plugins``."""
         return self._parts.root / "plugins"
 
     @property
     def volume_plugin_directory(self) -> Path:
-        """Directory of executable volume drivers."""
         return self._parts.volume_plugin_directory
 
     @property
     def clock(self) -> Clock:
-        """Clock of the agent; tests replace it."""
         return self._parts.clock
 
     @property
     def events(self) -> EventSink:
-        """Sink that records Kubernetes events."""
         return self._parts.events
 
     @property
@@ -77,15 +98,9 @@ class RegistrationHost:
 
     @property
     def cluster(self) -> ClusterObjects | None:
-        """Access to API objects of the cluster; None if the node is in no cluster."""
         return self._parts.cluster
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on a thread of this registration, and return its result.
-
-        Raises Unavailable if all threads of the registration are blocked: at once, for a volume driver after
-        `VOLUME_PATIENCE_SECONDS`.
-        """
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:

@@ -15,8 +15,7 @@ from kubeletx.server.views import PartHealth
 from .admission import AdmissionChecks
 from .callbacks import UNCONFIGURED, CallbackCounts, Callbacks, PluginState
 from .health import HealthChecks, RunningCheck
-from .host import RegistrationHost
-from .host_parts import PluginHostParts
+from .host import PluginHostParts, RegistrationHost
 from .panels import Panels
 from .pod_sources import PodSources
 from .registrations import Hook, Registration, Registrations, isolation_of_registration

@@ -75,7 +75,7 @@ class AgentLoop(asyncio.SelectorEventLoop):
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception that no code retrieved, if a plugin raised it; else leave it to asyncio."""
-        from kubeletx.plugins.fault_origin import origin_of  # here: only a fault needs it
+        from kubeletx.plugins.installed import origin_of  # here: only a fault needs it
 
         error = context.get("exception")
         if isinstance(error, BaseException) and origin_of(error)[0] is not None:
@@ -92,7 +92,7 @@ class AgentLoop(asyncio.SelectorEventLoop):
 
     def _log(self, event: str, error: BaseException, task: str = "") -> None:
         """Log the exception, unless the same one of this line was logged within `QUIET_SECONDS`."""
-        from kubeletx.plugins.fault_origin import origin_of
+        from kubeletx.plugins.installed import origin_of
 
         name, callback = _of_handle(error.__traceback__)
         plugin, place = origin_of(error)

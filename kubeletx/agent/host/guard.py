@@ -33,7 +33,7 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
     sockets: tuple[str, ...] = KUBELET_SOCKETS
 
 
-class Ours(msgspec.Struct, frozen=True, kw_only=True):
+class OwnResources(msgspec.Struct, frozen=True, kw_only=True):
     """The resources of the machine that this agent is about to use.
 
     `cgroup_root` None: the agent makes no cgroups. `sockets`: endpoints of its runtimes. `ports`: (address, port) of
@@ -130,7 +130,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 
 
 def collisions(
-    ours: Ours, kubelets: Iterable[Kubelet], is_free: Callable[[str, int], bool]
+    ours: OwnResources, kubelets: Iterable[Kubelet], is_free: Callable[[str, int], bool]
 ) -> list[Collision]:
     """Return every resource that this agent would share with one of the kubelets, and every port that is in use.
 
@@ -151,7 +151,7 @@ def collisions(
     return found
 
 
-def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
+def _with_kubelet(ours: OwnResources, kubelet: Kubelet) -> list[Collision]:
     who = f"the kubelet with pid {kubelet.pid}"
     found = []
     if _overlap(ours.root_dir, kubelet.root_dir):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import shutil
 import uuid
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from kubeletx.api import InvalidConfig
 from kubeletx.linux.files import replace_file
+from kubeletx.linux.locks import LockHeld, take_lock
 from kubeletx.volumes.layout import pods_dir
 
 from .files import make_directory
@@ -95,25 +94,19 @@ def lock_root(root_dir: Path) -> int:
     """
     make_directory(root_dir, "--root-dir", 0o750)
     try:
-        descriptor = os.open(root_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return take_lock(root_dir / LOCK_FILE)
+    except LockHeld as error:
+        raise InvalidConfig(
+            field="--root-dir",
+            problem=f"another agent runs on {root_dir}: {error.owner}",
+            fix="stop it, or give this one a root directory of its own",
+        ) from None
     except OSError as error:
         raise InvalidConfig(
             field="--root-dir",
             problem=f"cannot use {root_dir}: {error.strerror}",
             fix="choose a directory this user may write, or run as root",
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        raise InvalidConfig(
-            field="--root-dir",
-            problem=f"another agent runs on {root_dir}",
-            fix="stop it, or give this one a root directory of its own",
-        ) from None
-    return descriptor
 
 
 def forget_failed_start(root_dir: Path, database: Path, *, made_directory: bool) -> None:

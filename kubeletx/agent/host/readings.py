@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from kubeletx.linux.boot import boot_id
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods import HostFacts, read_host_facts
 
@@ -14,7 +15,6 @@ from .guard import Kubelet, find_kubelets, is_port_free
 from .pod_cgroups import has_swap
 
 APPARMOR = Path("/sys/module/apparmor")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ def read_host() -> HostReadings:
         trees=trees,
         facts=read_host_facts(trees.version),
         kubelets=tuple(find_kubelets()),
-        boot_id=BOOT_ID.read_text().strip(),
+        boot_id=boot_id(),
         has_apparmor=APPARMOR.exists(),
         has_swap=has_swap(),
     )

@@ -18,7 +18,7 @@ from kubeletx.node.status import NodeReporter
 from kubeletx.pods import NodeContext
 
 from ..config.ports import listens
-from ..host.guard import Ours, check, collisions
+from ..host.guard import OwnResources, check, collisions
 from ..host.pod_cgroups import check_cgroup_version, check_swap, may_make_cgroups
 from .part import Part, PartContext
 from .settings import node_context, node_plan
@@ -72,7 +72,7 @@ def make_node(ctx: PartContext, endpoints: Sequence[Endpoint]) -> NodeAssembly:
 
 def _guard(ctx: PartContext, endpoints: Sequence[Endpoint]) -> None:
     config = ctx.config
-    ours = Ours(
+    ours = OwnResources(
         root_dir=config.root_dir,
         logs_dir=config.logs.pod_logs_dir,
         cgroup_root=config.cgroups.root if may_make_cgroups(config.cgroups, ctx.host.trees) else None,

@@ -9,7 +9,7 @@ import msgspec
 
 from kubeletx.api import ClusterObjects
 from kubeletx.node.readiness import CheckFacts
-from kubeletx.plugins.host_parts import PluginHostParts
+from kubeletx.plugins.host import PluginHostParts
 from kubeletx.pods import Review
 from kubeletx.pods.model.sources import API, SourceTraits
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
@@ -26,7 +26,7 @@ from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
     from kubeletx.plugins.services import PluginServices
-    from kubeletx.runtimes.isolation.limits import ChildCgroup
+    from kubeletx.runtimes.isolation.process import ChildCgroup
 
 
 class PluginsAssembly(msgspec.Struct, frozen=True, kw_only=True):

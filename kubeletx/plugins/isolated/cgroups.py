@@ -8,7 +8,7 @@ from typing import Final
 
 from kubeletx.api import Resources
 from kubeletx.node.cgroups.trees import CgroupTrees, cpu_shares
-from kubeletx.runtimes.isolation.limits import ChildCgroup
+from kubeletx.runtimes.isolation.process import ChildCgroup
 from kubeletx.runtimes.plugins.identity import normal_name
 
 from ..settings import PluginLimits

@@ -17,12 +17,11 @@ from kubeletx.runtimes.isolation.child import ChildEvents, extend_path
 from kubeletx.runtimes.isolation.peer import Peer
 from kubeletx.runtimes.isolation.remote import Served, remote_class
 
-from ..candidates import FAILED, LoadedPlugin
-from ..host import RegistrationHost
-from ..host_parts import PluginHostParts
+from ..candidates import FAILED, InstalledPlugin, LoadedPlugin
+from ..host import PluginHostParts, RegistrationHost
 from ..loading import load_candidate
 from ..registrations import Hook, Registration
-from .control import CLUSTER, RECORDS, SINK, Imports, PluginEntry, ReportedPlugin, ServicesInit, wire_protocol
+from .control import CLUSTER, RECORDS, SINK, Imports, ReportedPlugin, ServicesInit, wire_protocol
 from .guarded import Guarded, failing
 from .importing import Importer
 from .sink_calls import BlockingSink, SinkConnection
@@ -67,7 +66,7 @@ class ChildServices:
         return
 
 
-def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registration], list[str]]:
+def _registrations(plugins: Iterable[InstalledPlugin]) -> tuple[dict[str, Registration], list[str]]:
     """Import the plugins; return what they registered, by name, and a sentence for each import that failed."""
     found: dict[str, Registration] = {}
     problems = []
@@ -79,15 +78,8 @@ def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registrati
     return found, problems
 
 
-def _about(plugin: PluginEntry) -> LoadedPlugin:
-    return LoadedPlugin(
-        name=plugin.name,
-        distribution=plugin.distribution,
-        version=plugin.version,
-        state=FAILED,
-        source=plugin.value,
-        made_for=plugin.made_for,
-    )
+def _about(plugin: InstalledPlugin) -> LoadedPlugin:
+    return LoadedPlugin(state=FAILED, **msgspec.structs.asdict(plugin))
 
 
 def _settings(registration: Registration, init: ServicesInit) -> Any:

@@ -8,6 +8,7 @@ import msgspec
 
 from kubeletx.api import PodOutcome
 
+from ..candidates import InstalledPlugin
 from ..registrations import KINDS, Hook
 
 CONTROL_CLASS = "kubeletx.plugins.isolated.child:ChildServices"
@@ -15,19 +16,6 @@ CONTROL_CLASS = "kubeletx.plugins.isolated.child:ChildServices"
 CLUSTER = "cluster"
 RECORDS = "records:"
 SINK = "sink:"
-
-
-class PluginEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin of the distribution. `value`: its entry point, as ``module`` or ``module:object``.
-
-    `made_for`: as of `LoadedPlugin`.
-    """
-
-    name: str
-    value: str
-    distribution: str
-    version: str
-    made_for: str = ""
 
 
 class ReportedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,7 +58,7 @@ class Imports(msgspec.Struct, frozen=True, kw_only=True):
     `seconds`: deadline of one import. `memory_bytes`: limit of the process in which it is made. `sections`, `origin`: as for `load_plugins`. `sys_path`: import path of the agent.
     """
 
-    plugins: tuple[PluginEntry, ...]
+    plugins: tuple[InstalledPlugin, ...]
     seconds: float
     memory_bytes: int
     sections: dict[str, Any] | None
@@ -86,7 +74,7 @@ class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
     has a cluster that the child may read. `sys_path`: import path of the agent.
     """
 
-    plugins: tuple[PluginEntry, ...]
+    plugins: tuple[InstalledPlugin, ...]
     hooks: dict[str, str]
     settings: dict[str, Any]
     node_name: str

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import os
 import resource
@@ -23,7 +22,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.runtimes.isolation.child import PR_SET_PDEATHSIG
+from kubeletx.linux.libc import die_with_parent
 from kubeletx.runtimes.isolation.handshake import framed
 from kubeletx.runtimes.plugins.process_state import HIGH_DESCRIPTOR
 
@@ -162,7 +161,7 @@ def _run(work: Callable[[int], None], writer: int) -> None:
     """Run `work` in the fork, and end it without any of the exit functions that plugins or the child registered."""
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         signal.set_wakeup_fd(-1)
         structlog.reset_defaults()  # the connection to the agent belongs to the child
         work(writer)

@@ -20,7 +20,7 @@ from kubeletx.runtimes.isolation.process import ChildProcess
 from kubeletx.runtimes.isolation.remote import Served
 from kubeletx.runtimes.isolation.usage import ChildUsage
 
-from ..host_parts import PluginHostParts
+from ..host import PluginHostParts
 from .control import CLUSTER, CONTROL_CLASS, RECORDS, ServicesInit
 
 log = structlog.get_logger(__name__)

@@ -14,9 +14,10 @@ from kubeletx.runtimes.isolation.remote import remote_class
 from kubeletx.runtimes.isolation.usage import ChildUsage
 from kubeletx.runtimes.plugins.identity import normal_name
 
-from ..host_parts import PluginHostParts
+from ..candidates import InstalledPlugin
+from ..host import PluginHostParts
 from ..registrations import Hook, Registration
-from .control import SINK, PluginEntry, ServicesInit, WireSink, wire_protocol
+from .control import SINK, ServicesInit, WireSink, wire_protocol
 from .process import PluginProcess
 
 IDLE_SECONDS = 2.0
@@ -95,8 +96,8 @@ def _init_of(
 ) -> ServicesInit:
     items = tuple(items)
     plugins = {
-        one.plugin: PluginEntry(
-            name=one.plugin, value=one.source, distribution=one.distribution, version=one.version
+        one.plugin: InstalledPlugin(
+            name=one.plugin, source=one.source, distribution=one.distribution, version=one.version
         )
         for one in items
     }

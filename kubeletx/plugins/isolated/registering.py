@@ -15,10 +15,10 @@ from kubeletx.runtimes.isolation.notes import agent_objects
 from kubeletx.runtimes.isolation.process import ChildProcess
 from kubeletx.runtimes.plugins.identity import normal_name
 
-from ..candidates import FAILED, Candidate, LoadedPlugin
+from ..candidates import FAILED, Candidate, InstalledPlugin, LoadedPlugin
 from ..loading import LOAD_SECONDS
 from ..settings import PluginLimits
-from .control import CONTROL_CLASS, Imports, PluginEntry, ReportedPlugin
+from .control import CONTROL_CLASS, Imports, ReportedPlugin
 from .registered import candidate_of
 
 _AT_ONCE: Final = 2
@@ -45,7 +45,7 @@ async def registered_by(
 
     def request_of(items: Sequence[LoadedPlugin]) -> Imports:
         return Imports(
-            plugins=tuple(_entry(one) for one in items),
+            plugins=msgspec.convert(items, tuple[InstalledPlugin, ...], from_attributes=True),
             seconds=seconds,
             memory_bytes=settings.memory_limit_bytes,
             sections=None if sections is None else dict(sections),
@@ -103,16 +103,6 @@ async def _imported(
         return list(await asyncio.gather(*(imported(items) for items in groups)))
     finally:
         await child.stop(0)
-
-
-def _entry(plugin: LoadedPlugin) -> PluginEntry:
-    return PluginEntry(
-        name=plugin.name,
-        value=plugin.source,
-        distribution=plugin.distribution,
-        version=plugin.version,
-        made_for=plugin.made_for,
-    )
 
 
 def _failed(plugin: LoadedPlugin, error: KubeletxError) -> Candidate:

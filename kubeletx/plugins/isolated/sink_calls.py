@@ -63,7 +63,6 @@ class BlockingSink:
         self._target = target
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """Set a pod; see `PodSourceSink.set`."""
         try:
             values = json.loads(json.dumps(pod, default=plain, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
@@ -74,9 +73,7 @@ class BlockingSink:
         return outcome
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """Remove a pod; see `PodSourceSink.remove`."""
         return bool(self._connection.call(self._target, "remove", namespace, name, grace_seconds))
 
     def synced(self) -> None:
-        """Report that all pods are set; see `PodSourceSink.synced`."""
         self._connection.call(self._target, "synced")

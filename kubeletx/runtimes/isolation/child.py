@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import ObjectRef
+from kubeletx.linux.libc import die_with_parent
 
 from .codec import CODECS
 from .control import CONTROL, EVENTS, LOG, EventNote, EventNotes, LogNote
@@ -30,8 +30,6 @@ from .notes import MOST_FIELDS, text_of
 from .peer import Peer
 from .remote import Served, remote_class
 from .wire import find_object
-
-PR_SET_PDEATHSIG = 1
 
 
 class ChildEvents:
@@ -81,7 +79,7 @@ def _forward_logs(peer: Peer) -> None:
 def main() -> None:
     """Run the child process, which ends with the agent."""
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getppid() == parent:  # otherwise the agent ended before the death signal was set
         control, *descriptors = sys.argv[1:]

@@ -56,7 +56,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     cancels: bool
 
 
-async def greet(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Agreement:
+async def handshake(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Agreement:
     """Do the agent's part of the handshake.
 
     `name`: description of the child, for messages. Raises Unsupported if the two cannot work together, Internal if the

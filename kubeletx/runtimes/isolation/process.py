@@ -8,18 +8,18 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable
 
 from .control import CONTROL, Control
-from .environment import child_environment
-from .handshake import greet
-from .limits import ChildCgroup, protect_agent
+from .handshake import handshake
 from .output import ChildOutput
 from .peer import CallHandler, Peer
 from .remote import remote_class
@@ -28,6 +28,29 @@ log = structlog.get_logger(__name__)
 
 PROGRAM: Final = "kubeletx.runtimes.isolation.child"
 RUNTIME_CONTROL: Final = "kubeletx.runtimes.isolation.runtime_child:ChildControl"
+_NAMES: Final = frozenset(
+    {
+        *("PATH", "HOME", "LANG", "TZ", "TMPDIR"),
+        *("http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
+        "GRPC_ENABLE_FORK_SUPPORT",  # set by the agent itself at its start
+    }
+)
+"""Environment variables that children get: a short list, since others of the agent may have secrets."""
+_PREFIXES: Final = ("KUBELETX_", "LC_", "PYTHON")
+"""Prefixes of further names; those of Python let the child import what the agent imports."""
+_OOM_SCORE: Final = "oom_score_adj"
+
+
+class ChildCgroup(msgspec.Struct, frozen=True):
+    """A cgroup for one child and everything that it starts.
+
+    `join`: makes the cgroup with its limits, and moves a process there. `remove`: ends all processes in it, and removes
+    it. Both block, and raise Internal or OSError.
+    """
+
+    join: Callable[[int], None]
+    remove: Callable[[], None]
 
 
 class ChildProcess:
@@ -78,7 +101,7 @@ class ChildProcess:
         environment variables beside those of `child_environment`. `ends_group`: the processes that it started end with
         it; not for runtimes, whose containers may be such processes. `cgroup`: of the child, with its limits; None: it
         stays in the agent's. Raises Unavailable if the process cannot be started,
-        and the errors of `greet`.
+        and the errors of `handshake`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         writer_end, output = await ChildOutput.open(owner)
@@ -106,7 +129,7 @@ class ChildProcess:
         try:
             if cgroup is not None:  # before the handshake: until then no code of a plugin runs
                 await _in_cgroup(owner, partial(cgroup.join, process.pid))
-            agreement = await greet(who, reader, writer)
+            agreement = await handshake(who, reader, writer)
         except BaseException:
             writer.close()
             await _kill(process, ends_group)
@@ -153,24 +176,12 @@ async def _spawn(
     more: Sequence[int],
     environment: dict[str, str],
 ) -> asyncio.subprocess.Process:
-    if program:
-        return await asyncio.create_subprocess_exec(
-            *program,
-            stdin=descriptor,
-            stdout=descriptor,
-            stderr=output,
-            start_new_session=True,
-            env=environment,
-        )
+    passed = () if program else (descriptor, *more)
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        PROGRAM,
-        control,
-        *map(str, (descriptor, *more)),
-        pass_fds=(descriptor, *more),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=output,
+        *(program or (sys.executable, "-m", PROGRAM, control, *map(str, passed))),
+        pass_fds=passed,
+        stdin=descriptor if program else asyncio.subprocess.DEVNULL,
+        stdout=descriptor if program else output,
         stderr=output,
         start_new_session=True,
         env=environment,
@@ -196,3 +207,19 @@ async def _kill(process: asyncio.subprocess.Process, group: bool) -> None:
             os.kill(process.pid, signal.SIGKILL)
     if process.returncode is None:
         await process.wait()
+
+
+def child_environment(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
+    """Return the environment of a child process. `own`: of the agent. `more`: further names that the child gets."""
+    return {
+        name: value
+        for name, value in own.items()
+        if name in _NAMES or name in more or name.startswith(_PREFIXES)
+    }
+
+
+def protect_agent(pid: int, proc: Path = Path("/proc")) -> None:
+    """Give a new child oom_score_adj 0 if the agent has less, as with -999 of a kubelet: the kernel ends the child first."""
+    with contextlib.suppress(OSError, ValueError):  # the child has ended
+        if int((proc / "self" / _OOM_SCORE).read_text()) < 0:
+            (proc / str(pid) / _OOM_SCORE).write_text("0\n")

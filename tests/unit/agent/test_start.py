@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sqlite3
 from pathlib import Path
 from typing import cast
@@ -101,6 +103,29 @@ async def test_an_error_of_a_running_agent_s_start_comes_out_of_its_task_groups(
     monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
     with pytest.raises(InvalidConfig, match="cannot make socket"):
         await run_agent(agent.config, plugins=agent.plugins)
+
+
+async def test_the_service_manager_is_notified_from_start_to_stop(
+    agent: AgentModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[bytes] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
+        monkeypatch.setenv("WATCHDOG_USEC", "4000000")
+        monkeypatch.delenv("WATCHDOG_PID", raising=False)
+
+        def received(count: int) -> bool:
+            with contextlib.suppress(BlockingIOError):
+                messages.append(manager.recv(200))
+            return len(messages) >= count
+
+        async with agent.running():
+            await agent.until(lambda: received(3))
+        while not received(4) or not messages[-1].startswith(b"STOPPING=1\n"):
+            assert len(messages) < 100
+    assert messages[0].startswith(b"READY=1\nSTATUS=node ")
+    assert set(messages[1:-1]) == {b"WATCHDOG=1"}
 
 
 # --- the database ---

@@ -38,7 +38,7 @@ from pathlib import Path
 from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.plugins.loading import load_plugins
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
-from kubeletx.plugins.host_parts import PluginHostParts
+from kubeletx.plugins.host import PluginHostParts
 from kubeletx.plugins.services import PluginServices
 from kubeletx.api import ObjectRef
 from kubeletx.testing import FakeClock

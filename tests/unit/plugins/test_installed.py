@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.agent.config.tree import PluginSettings
-from kubeletx.plugins.fault_origin import origin_of
+from kubeletx.plugins.installed import origin_of
 from kubeletx.plugins.loading import load_plugins
 from kubeletx.plugins.reload import RunningPlugins
 from tests.unit.plugins.plugin_sites import Site

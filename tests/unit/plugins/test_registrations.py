@@ -13,7 +13,7 @@ import pytest
 
 from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.api import ENTRY_POINT_GROUP, BaseVolumeDriver, ObjectRef, ReadyVolume, VolumeRequest, hookimpl
-from kubeletx.plugins.host_parts import PluginHostParts
+from kubeletx.plugins.host import PluginHostParts
 from kubeletx.plugins.loading import Plugins, load_plugins
 from kubeletx.plugins.services import PluginServices
 from kubeletx.runtimes.plugins.call_markers import CallMarkers

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.host.guard import Kubelet, Ours, check, collisions, find_kubelets
+from kubeletx.agent.host.guard import Kubelet, OwnResources, check, collisions, find_kubelets
 from kubeletx.api import InvalidConfig
 
-OURS = Ours(
+OURS = OwnResources(
     root_dir=Path("/srv/kubeletx"),
     logs_dir=Path("/srv/kubeletx/logs"),
     cgroup_root="kubeletx",

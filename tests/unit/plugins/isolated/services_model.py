@@ -11,7 +11,7 @@ from kubeletx.api import ObjectRef, Records
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.plugins.callbacks import Callbacks
 from kubeletx.plugins.health import LastCheck
-from kubeletx.plugins.host_parts import PluginHostParts
+from kubeletx.plugins.host import PluginHostParts
 from kubeletx.plugins.loading import load_plugins
 from kubeletx.plugins.services import PluginServices
 from kubeletx.plugins.volume_drivers import PluginVolumeDriver

@@ -9,7 +9,7 @@ import pytest
 from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.plugins.isolated.cgroups import child_cgroups
-from kubeletx.runtimes.isolation.limits import protect_agent
+from kubeletx.runtimes.isolation.process import protect_agent
 
 
 def make_trees(path: Path, version: int) -> CgroupTrees:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kubeletx.api import ENTRY_POINT_GROUP, AdmissionCheck, HealthCheck, Panel, PodSource, VolumeDriver
-from kubeletx.plugins.host_parts import PluginHostParts
+from kubeletx.plugins.host import PluginHostParts
 from kubeletx.plugins.isolated.processes import PluginProcesses
 from kubeletx.plugins.loading import load_plugins
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRecords

@@ -8,7 +8,7 @@ import pytest
 
 from kubeletx.api import Unavailable
 from kubeletx.runtimes.isolation import IsolatedRuntime
-from kubeletx.runtimes.isolation.environment import child_environment
+from kubeletx.runtimes.isolation.process import child_environment
 from kubeletx.testing import FakeHost, endpoint
 
 
