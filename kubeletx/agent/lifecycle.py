@@ -29,7 +29,7 @@ from .parts.node import NodeAssembly
 from .parts.part import ListeningServer, Part, Task
 from .parts.pods import PodsAssembly
 from .parts.runtimes import RuntimesAssembly
-from .parts.servers import ServersAssembly
+from .parts.views import ViewsAssembly
 
 log = structlog.get_logger(__name__)
 
@@ -45,8 +45,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeAssembly
     runtimes: RuntimesAssembly
     pods: PodsAssembly
+    views: ViewsAssembly
     admin: AdminAssembly
-    servers: ServersAssembly
     enforces_pods_limit: bool
     """True: the cgroup of all pods is limited to the node's capacity minus kubeReserved and systemReserved."""
 

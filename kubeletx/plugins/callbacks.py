@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from kubeletx.api import Clock, Internal, KubeletxError, TimedOut, Unavailable
-from kubeletx.api.counting import LabelledDurations
+from kubeletx.api.counting import LabelledDurations, Metric, counter, gauge, histogram
 from kubeletx.api.names import PLUGIN_ERROR
 from kubeletx.runtimes.plugins.failures import (
     LONGEST_TEXT,
@@ -69,6 +69,29 @@ class CallbackCounts:
         """Numbers of failures, by (plugin, registration, callback, error or timeout)."""
         self.abandoned: Counter[tuple[str, str, str]] = Counter()
         """Numbers of calls that were cancelled and still run, by (plugin, registration, callback)."""
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of these counts."""
+        labels = ("plugin", "registration", "callback")
+        yield histogram(
+            "kubeletx_plugin_callback_duration_seconds",
+            "Duration of calls to plugins, except calls to runtimes.",
+            self.durations,
+            *labels,
+        )
+        yield counter(
+            "kubeletx_plugin_callback_errors_total",
+            "Number of such calls that failed.",
+            self.errors,
+            *labels,
+            "reason",
+        )
+        yield gauge(
+            "kubeletx_plugin_abandoned_calls",
+            "Number of such calls that were cancelled at their deadlines and still run.",
+            self.abandoned,
+            *labels,
+        )
 
 
 class Raised(msgspec.Struct, frozen=True):

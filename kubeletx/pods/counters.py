@@ -1,16 +1,16 @@
 """Metrics about pods since the agent started: plain numbers that a scrape reads.
 
-Counting costs well under a microsecond: an addition, for durations also a bisection. The names are those of the
-kubelet's metrics without their prefix, which `kubeletx.agent.backend.about` adds.
+Counting costs well under a microsecond: an addition, for durations also a bisection.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kubeletx.api import PodUid
-from kubeletx.api.counting import DEFAULT_BOUNDS, Durations, LabelledDurations
+from kubeletx.api.counting import DEFAULT_BOUNDS, Durations, LabelledDurations, Metric, counter, histogram
 from kubeletx.kube.types.core import ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 
 from .model.roles import ephemeral_units, init_units
@@ -64,6 +64,129 @@ class Counters:
     starts: StartTimes = field(default_factory=StartTimes)
     _seen: dict[PodUid, float] = field(default_factory=dict)
     _waiting: set[PodUid] = field(default_factory=set)
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of these counters."""
+        handler, operation, network = "runtime_handler", "operation_type", "first_with_network"
+        yield histogram(
+            "kubelet_run_podsandbox_duration_seconds",
+            "Duration of the creation of a sandbox.",
+            self.run_podsandbox,
+            handler,
+        )
+        yield counter(
+            "kubelet_run_podsandbox_errors_total",
+            "Number of sandboxes that the runtime failed to create.",
+            self.run_podsandbox_errors,
+            handler,
+        )
+        yield counter(
+            "kubelet_started_pods_total", "Number of attempts to create a sandbox.", lambda: self.started_pods
+        )
+        yield counter(
+            "kubelet_started_pods_errors_total",
+            "Number of attempts to create a sandbox that failed.",
+            lambda: self.started_pods_errors,
+        )
+        yield counter(
+            "kubelet_started_containers_total",
+            "Number of attempts to start a container.",
+            self.started_containers,
+            "container_type",
+        )
+        yield counter(
+            "kubelet_started_containers_errors_total",
+            "Number of attempts to create or start a container that failed.",
+            self.started_containers_errors,
+            "container_type",
+            "code",
+        )
+        yield counter(
+            "kubelet_terminated_containers_total",
+            "Number of containers that ended.",
+            self.terminated_containers,
+            "container_type",
+            "exit_code",
+            "reason",
+        )
+        yield counter(
+            "kubelet_restarted_pods_total",
+            "Number of pods that replaced a pod of the same name after a change.",
+            self.restarted_pods,
+            "static",
+        )
+        yield counter(
+            "kubelet_orphaned_runtime_pods_total",
+            "Number of pods found on a runtime that are not assigned to it.",
+            lambda: self.orphaned_runtime_pods,
+        )
+        yield counter(
+            "kubelet_admission_rejections_total",
+            "Number of pods rejected at admission.",
+            self.admission_rejections,
+            "reason",
+        )
+        yield counter(
+            "kubelet_preemptions",
+            "Number of pods ended in favor of a critical pod.",
+            self.preemptions,
+            "preemption_signal",
+        )
+        yield counter(
+            "kubelet_evictions", "Number of pods that were evicted.", self.evictions, "eviction_signal"
+        )
+        yield histogram(
+            "kubeletx_standby_duration_seconds",
+            "Duration of a successful call that freezes, hibernates or thaws a container.",
+            self.standby,
+            operation,
+        )
+        yield histogram(
+            "kubeletx_standby_pod_duration_seconds",
+            "Time from the first call that froze, hibernated or thawed a container of a pod to the end of the last one.",
+            self.standby_pods,
+            operation,
+        )
+        yield counter(
+            "kubeletx_standby_freed_bytes_total",
+            "Memory in bytes that containers gave back when they were hibernated.",
+            lambda: self.standby_freed_bytes,
+        )
+        yield counter(
+            "kubelet_websocket_streaming_requests_total",
+            "Number of exec, attach and port-forward streams over WebSocket.",
+            self.websocket_streams,
+            "subresource",
+        )
+        yield histogram(
+            "kubelet_pod_start_duration_seconds",
+            "Time from when the agent first sees a pod until it runs.",
+            self.pod_start,
+        )
+        yield histogram(
+            "kubelet_pod_start_sli_duration_seconds",
+            "Time from a pod's creation until its containers run, without image pulls and init containers.",
+            self.starts.sli,
+            network,
+        )
+        yield histogram(
+            "kubelet_pod_start_total_duration_seconds",
+            "Time from a pod's creation until its containers run.",
+            self.starts.total,
+            network,
+        )
+        yield histogram(
+            "kubelet_pod_worker_duration_seconds",
+            "Duration of one turn of a pod worker.",
+            self.pod_worker,
+            operation,
+        )
+        yield histogram(
+            "kubelet_pod_worker_start_duration_seconds",
+            "Time from when the agent first sees a pod until its worker starts.",
+            self.pod_worker_start,
+        )
+        yield histogram("kubelet_image_pull_duration_seconds", "Duration of one image pull.", self.image_pull)
 
     def first_seen(self, uid: PodUid, now: float) -> None:
         """Begin to measure the start of a new pod. `now`: monotonic seconds, as in all methods of this class."""

@@ -20,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from kubeletx.api import Session, StreamRequest, StreamUrl
+from kubeletx.api.counting import Metric
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
@@ -34,7 +35,6 @@ from .views import (
     LogOptions,
     MachineSize,
     MachineView,
-    MetricsView,
     NicRequest,
     NicView,
     PanelContent,
@@ -67,8 +67,8 @@ class AboutVerbs(Protocol):
         """Return the health of each part of the agent, such as ``syncloop``. Quick: it calls no runtime."""
         ...
 
-    async def metrics(self) -> MetricsView:
-        """Return the agent's counters, gauges and histograms. Quick: it calls no runtime."""
+    async def metrics(self) -> Sequence[Metric]:
+        """Return the agent's metrics. Quick: reading their values calls no runtime."""
         ...
 
     async def plugins(self) -> Sequence[PluginView]:

@@ -9,12 +9,13 @@ Source: kubernetes, pkg/volume/util/metrics.go, pkg/volume/*/ (plugin names).
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
 
-from kubeletx.api.counting import LabelledDurations
+from kubeletx.api.counting import LabelledDurations, Metric, Samples, counter, histogram
 from kubeletx.kube.types.core import Pod, Volume
 
 from . import layout
@@ -81,6 +82,30 @@ class OperationCounts:
         """Add finished operations to the totals."""
         for one in operations:
             self.durations.add(one.seconds, one.plugin, one.operation, one.outcome)
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of these counts."""
+        labels = ("volume_plugin", "operation_name")
+        yield histogram(
+            "storage_operation_duration_seconds",
+            "Duration of the set-up or tear-down of a volume.",
+            lambda: [((*values, "false"), one) for values, one in self.durations.items()],
+            *labels,
+            "status",
+            "migrated",
+        )
+        yield counter(
+            "storage_operation_errors_total",
+            "Number of set-ups and tear-downs of volumes that failed.",
+            self._errors,
+            *labels,
+        )
+
+    def _errors(self) -> Samples:
+        errors: Counter[tuple[str, str]] = Counter()
+        for (plugin, operation, outcome), one in self.durations.items():
+            errors[plugin, operation] += sum(one.counts) if outcome != SUCCESS else 0
+        return errors.items()
 
 
 def plugin_of(pod: Pod, volume: Volume, objects: ObjectSet | None) -> str:

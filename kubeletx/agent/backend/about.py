@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -14,14 +14,16 @@ import msgspec
 
 import kubeletx
 from kubeletx.api import NotFound
+from kubeletx.api.counting import Metric, gauge
+from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
 from kubeletx.plugins.candidates import LoadedPlugin
 from kubeletx.plugins.registrations import isolation_of_registration
 from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
+from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
-    MetricsView,
     PanelContent,
     PanelView,
     PartHealth,
@@ -37,7 +39,6 @@ from ..config.view import effective_values
 if TYPE_CHECKING:
     from kubeletx.apiserver.node.claim import Reporting
     from kubeletx.plugins.services import PluginServices
-from .counted import Counted
 from .plugin_processes import processes_of, view_of
 from .programs import program_views
 
@@ -45,7 +46,7 @@ from .programs import program_views
 class AgentBackend:
     """Answers requests of the admin socket about the agent itself. Implements `AboutVerbs`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         config: AgentConfig,
@@ -53,11 +54,12 @@ class AgentBackend:
         node_name: str,
         started_at: datetime,
         plugins: RunningPlugins,
-        counted: Counted,
+        registry: RuntimeRegistry,
+        metrics: Callable[[], Sequence[Metric]],
         health: Callable[[], tuple[PartHealth, ...]],
         plugin_services: PluginServices | None = None,
     ) -> None:
-        """`health`: returns the health of every component of the agent.
+        """`metrics`, `health`: return the metrics and the health of every component of the agent.
 
         `plugin_services`: panels, health checks and other registrations of plugins; None if plugins register only
         runtimes.
@@ -65,7 +67,8 @@ class AgentBackend:
         self._config = config
         self._plugins = plugins
         self._plugin_services = plugin_services
-        self._counted = counted
+        self._registry = registry
+        self._metrics = metrics
         self._health = health
         self._node_name = node_name
         self._version = VersionView(
@@ -90,10 +93,10 @@ class AgentBackend:
             msgspec.structs.replace(one, processes=self._processes_of(one))
             for one in plugin_views(self._plugins.loaded, self._plugin_services, configured)
         ]
-        return [*installed, *program_views(self._counted.registry)]
+        return [*installed, *program_views(self._registry)]
 
     def _processes_of(self, plugin: PluginView) -> tuple[PluginProcessView, ...]:
-        found = processes_of(self._counted.registry, plugin.kinds)
+        found = processes_of(self._registry, plugin.kinds)
         if self._plugin_services is None or not plugin.registrations:
             return found
         other = view_of(self._plugin_services.usage(plugin.distribution))
@@ -110,12 +113,22 @@ class AgentBackend:
     async def config_view(self) -> Sequence[ConfigValue]:
         return effective_values(self._config)
 
-    async def metrics(self) -> MetricsView:
-        from .metrics import (
-            metrics_view,  # imported at the first scrape: an agent without scrapes stays smaller
-        )
+    async def metrics(self) -> Sequence[Metric]:
+        return (*_identity(self._node_name), *self._metrics())
 
-        return metrics_view(self._node_name, self._counted)
+
+def _identity(node_name: str) -> Iterator[Metric]:
+    """Yield the metrics whose labels name the node and its versions; their value is 1."""
+    yield gauge("kubelet_node_name", "Name of the node; the value is 1.", {node_name: 1}, "node")
+    yield gauge("kubeletx_build_info", "Version of the agent.", {kubeletx.__version__: 1}, "version")
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    platform = f"{os.uname().sysname.lower()}/{architecture()}"
+    yield gauge(
+        "kubernetes_build_info",
+        "Version of Kubernetes that the agent reports.",
+        {(major, minor, kubelet_version(kubeletx.__version__), platform): 1},
+        *("major", "minor", "git_version", "platform"),
+    )
 
 
 def node_name_health(reporting: Reporting) -> tuple[PartHealth, ...]:

@@ -1,216 +1,151 @@
-"""`metrics_view`: builds a `MetricsView` from the agent's counters at each scrape."""
+"""Gauges of the pods and volumes that the agent has at the moment of a scrape.
+
+The numbers of running pods and containers come from the last state that the agent read from each runtime.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-from kubeletx import __version__
 from kubeletx.api import SandboxState
-from kubeletx.api.counting import LabelledDurations
-from kubeletx.kube.client.counts import RequestCounts
-from kubeletx.pods import PodManager, ProbeOutcome, UnitProbes, VolumeBoard, static_label
-from kubeletx.runtimes.handles.calls import BUCKETS, CallCount
-from kubeletx.server.views import (
-    ClaimView,
-    CountView,
-    HistogramView,
-    LabelledHistogram,
-    MetricsView,
-    OperationView,
-    ProbeCount,
-    ProbeDuration,
-    ProviderMetrics,
-)
-
-from .counted import Counted
-from .metric_counts import (
-    build_info,
-    histogram_view,
-    histograms,
-    http_metrics,
-    plugin_metrics,
-    pod_counts,
-    pod_durations,
-    pod_gauges,
-    rest_metrics,
-    volume_gauges,
-    volume_operations,
-)
-
-COUNTERS = (
-    "started_pods",
-    "started_pods_errors",
-    "orphaned_runtime_pods",
-)
-RESULTS = {
-    ProbeOutcome.SUCCESS: "successful",
-    ProbeOutcome.WARNING: "successful",
-    ProbeOutcome.FAILURE: "failed",
-}
-"""Label of each probe result, as in the kubelet; any other result is labelled ``unknown``."""
-DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
+from kubeletx.api.counting import Metric, Samples, gauge
+from kubeletx.node.host_usage import FsUsage
+from kubeletx.pods import PodManager, VolumeBoard, has_ended, static_label
+from kubeletx.pods.workloads.power import Power
+from kubeletx.pods.workloads.table import workload_of
+from kubeletx.volumes.operations import plugin_of
+from kubeletx.volumes.preparer import VolumePreparer
 
 
-def metrics_view(node_name: str, counted: Counted) -> MetricsView:
-    """Build the metrics of one scrape: counters since the agent's start, and gauges of the present state.
+def pod_metrics(manager: PodManager, *, in_cluster: bool) -> Iterator[Metric]:
+    """Yield the numbers of pods and containers. `in_cluster`: static pods have mirror pods in an API server."""
+    yield gauge(
+        "kubelet_running_pods", "Number of pods with a running sandbox.", partial(_running_pods, manager)
+    )
+    yield gauge(
+        "kubelet_running_containers",
+        "Number of containers by state.",
+        partial(_containers, manager),
+        "container_state",
+    )
+    yield gauge(
+        "kubelet_desired_pods",
+        "Number of pods that pod sources deliver.",
+        lambda: _counts(sorted(Counter(static_label(one.traits) for one in manager.desired()).items())),
+        "static",
+    )
+    yield gauge(
+        "kubelet_active_pods",
+        "Number of pods whose requests count at the admission of other pods.",
+        partial(_active_pods, manager),
+        "static",
+    )
+    yield gauge(
+        "kubelet_mirror_pods",
+        "Number of mirror pods that should exist in the API server.",
+        lambda: sum(
+            in_cluster and one.facts.admitted and one.desired.traits.mirrored
+            for one in manager.workers.values()
+        ),
+    )
+    yield gauge(
+        "kubeletx_runtime_pods",
+        "Number of pods assigned to the runtime.",
+        lambda: _counts(
+            Counter(one.facts.runtime for one in manager.workers.values() if one.facts.runtime).items()
+        ),
+        "runtime",
+    )
+    yield gauge(
+        "kubeletx_standby_pods",
+        "Number of frozen pods by state: standby or hibernated.",
+        partial(_resting_pods, manager),
+        "state",
+    )
 
-    The numbers of running pods and containers come from the last state that the agent read from each runtime.
-    """
-    manager, counters, secrets = counted.manager, counted.counters, counted.secrets
-    states: Counter[str] = Counter()
-    by_runtime: Counter[str] = Counter()
-    running = 0
+
+def volume_metrics(manager: PodManager, volumes: VolumePreparer, board: VolumeBoard) -> Iterator[Metric]:
+    """Yield the numbers of volumes, and the usage of each persistent volume claim. `board`: measured usage."""
+    yield gauge(
+        "volume_manager_total_volumes",
+        "Number of volumes by state: desired by pods, or mounted.",
+        partial(_volumes, manager, volumes),
+        *("plugin_name", "state"),
+    )
+    for field, text in (
+        ("capacity_bytes", "Capacity of the volume's file system in bytes."),
+        ("available_bytes", "Available bytes of the volume's file system."),
+        ("used_bytes", "Used bytes of the volume's file system."),
+        ("inodes", "Number of inodes of the volume's file system."),
+        ("inodes_free", "Number of free inodes of the volume's file system."),
+        ("inodes_used", "Number of used inodes of the volume's file system."),
+    ):
+        yield gauge(
+            f"kubelet_volume_stats_{field}",
+            text,
+            partial(_claims, manager, board, field),
+            *("namespace", "persistentvolumeclaim"),
+        )
+
+
+def _running_pods(manager: PodManager) -> int:
+    snapshots = (worker.facts.snapshot for worker in manager.workers.values())
+    return sum(
+        any(sandbox.state is SandboxState.READY for sandbox in snapshot.sandboxes)
+        for snapshot in snapshots
+        if snapshot is not None
+    )
+
+
+def _containers(manager: PodManager) -> Samples:
+    snapshots = (worker.facts.snapshot for worker in manager.workers.values())
+    units = (unit for snapshot in snapshots if snapshot is not None for unit in snapshot.units)
+    return _counts(sorted(Counter(unit.state.value for unit in units).items()))
+
+
+def _active_pods(manager: PodManager) -> Samples:
+    active = Counter({"": 0, "true": 0})
     for worker in manager.workers.values():
-        if worker.facts.runtime is not None:
-            by_runtime[str(worker.facts.runtime)] += 1
-        snapshot = worker.facts.snapshot
-        if snapshot is not None:
-            states.update(unit.state.value for unit in snapshot.units)
-            running += any(sandbox.state is SandboxState.READY for sandbox in snapshot.sandboxes)
-    handles = counted.registry.handles()
-    durations = {
-        f"kubelet_{name}_duration_seconds": histogram_view(getattr(counters, name)) for name in DURATIONS
-    }
-    durations["kubelet_pleg_relist_duration_seconds"] = _sum(h.relists for h in handles)
-    durations["kubelet_pleg_relist_interval_seconds"] = _sum(h.relist_intervals for h in handles)
-    if secrets.server is not None:
-        durations["kubelet_certificate_manager_server_rotation_seconds"] = histogram_view(
-            secrets.server.lives
-        )
-    labelled, counts = _with_labels(counted)
-    throttled = (
-        CountView(
-            name="kubeletx_runtime_events_throttled_total",
-            labels={"runtime": str(handle.name)},
-            value=handle.throttled_events,
-        )
-        for handle in handles
-    )
-    return MetricsView(
-        node_name=node_name,
-        running_pods=running,
-        running_containers=dict(states),
-        desired_pods=dict(Counter(static_label(one.traits) for one in manager.desired())),
-        operations=tuple(
-            OperationView(
-                runtime=handle.name,
-                operation=method,
-                calls=count.calls,
-                errors=count.errors,
-                durations=_sum([count]),
-            )
-            for handle in handles
-            for method, count in sorted(handle.counts.items())
-        ),
-        runtimes_ready={handle.name: handle.state.ready for handle in handles},
-        abandoned_calls={handle.name: sum(handle.abandoned.values()) for handle in handles},
-        pods_by_runtime=dict(by_runtime),
-        counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS}
-        | secrets.certificates()
-        | {"kubeletx_standby_freed_bytes_total": counters.standby_freed_bytes},
-        counts=(*counts, *throttled),
-        durations=durations,
-        labelled_durations=labelled,
-        probes=tuple(_probes(manager, counted.probes)),
-        probe_durations=tuple(_probe_durations(manager, counted.probes)),
-        claims=tuple(_claims(manager, counted.claims)),
-        providers=tuple(
-            ProviderMetrics(name=name, errors=count.errors, durations=_sum([count]))
-            for name, count in secrets.providers.counts.items()
-        ),
-        provider_digest=secrets.providers.digest,
-    )
+        if worker.facts.admitted and not has_ended(worker.desired, worker.facts):
+            active[static_label(worker.desired.traits)] += 1
+    return _counts(active.items())
 
 
-def _with_labels(counted: Counted) -> tuple[tuple[LabelledHistogram, ...], tuple[CountView, ...]]:
-    manager, in_cluster = counted.manager, counted.requests is not None
-    storage_durations, storage_errors = volume_operations(counted.volumes)
-    http_durations, http_counts = http_metrics(counted.http)
-    rest_durations, rest_counts = rest_metrics(counted.requests or RequestCounts())
-    plugin_durations, plugin_errors = plugin_metrics(counted.plugins)
-    cgroups = counted.cgroups.durations if counted.cgroups is not None else LabelledDurations()
-    durations = (
-        *pod_durations(counted.counters),
-        *histograms("kubelet_cgroup_manager_duration_seconds", ("operation_type",), cgroups),
-        *storage_durations,
-        *http_durations,
-        *rest_durations,
-        *plugin_durations,
-    )
-    return durations, (
-        build_info(__version__),
-        *pod_counts(counted.counters),
-        *pod_gauges(manager, in_cluster=in_cluster),
-        *volume_gauges(manager, counted.volumes),
-        *storage_errors,
-        *http_counts,
-        *rest_counts,
-        *plugin_errors,
-    )
+def _resting_pods(manager: PodManager) -> Samples:
+    workers = manager.workers.values()
+    resting = Counter(workload_of(one.facts).rest_of(one.desired, one.facts) for one in workers)
+    return [((state.value,), resting[state]) for state in (Power.STANDBY, Power.HIBERNATED)]
 
 
-def _probes(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeCount]:
-    for uid, counts in probes.counts().items():
-        worker = manager.workers.get(uid)
-        if worker is None:
-            continue
-        pod = worker.desired.pod
-        words: Counter[tuple[str, str, str]] = Counter()
-        for (container, kind, result), number in counts.items():
-            words[container, kind.value, RESULTS.get(result, "unknown")] += number
-        for (container, probe, word), number in words.items():
-            yield ProbeCount(
-                namespace=pod.namespace,
-                pod=pod.name,
-                uid=uid,
-                container=container,
-                probe=probe,
-                result=word,
-                count=number,
-            )
+def _volumes(manager: PodManager, volumes: VolumePreparer) -> Samples:
+    """Return the numbers of volumes per plugin. A persistent volume claim is counted once its volume is known."""
+    states: Counter[tuple[str, str]] = Counter()
+    for pod in manager.running():
+        ready = volumes.prepared(pod.uid)
+        for volume in pod.spec.volumes:
+            known = ready.volumes.get(volume.name) if ready is not None else None
+            plugin = known.plugin if known is not None else plugin_of(pod, volume, None)
+            states[plugin, "desired_state_of_world"] += 1
+    for one in volumes.ready_volumes():
+        states[one.plugin, "actual_state_of_world"] += 1
+    return [(key, count) for key, count in states.items() if key[0]]
 
 
-def _probe_durations(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeDuration]:
-    for uid, durations in probes.durations().items():
-        worker = manager.workers.get(uid)
-        if worker is None:
-            continue
-        pod = worker.desired.pod
-        for (container, probe), one in durations.items():
-            yield ProbeDuration(
-                namespace=pod.namespace,
-                pod=pod.name,
-                container=container,
-                probe=probe,
-                histogram=histogram_view(one),
-            )
-
-
-def _claims(manager: PodManager, volumes: VolumeBoard) -> Iterator[ClaimView]:
-    """Yield the usage of each persistent volume claim once, whatever the number of pods that use it."""
-    found = {}
-    for uid, uses in volumes.figures.items():
+def _claims(manager: PodManager, board: VolumeBoard, field: str) -> Samples:
+    """Return one value of the usage of each persistent volume claim, once whatever the number of pods that use it."""
+    found: dict[tuple[str, str], FsUsage] = {}
+    for uid, uses in board.figures.items():
         worker = manager.workers.get(uid)
         if worker is not None:
             found.update({(worker.desired.pod.namespace, use.claim): use.fs for use in uses.values()})
-    for (namespace, claim), fs in sorted(found.items()):
-        if claim:
-            yield ClaimView(
-                namespace=namespace,
-                claim=claim,
-                capacity_bytes=fs.capacity_bytes,
-                available_bytes=fs.available_bytes,
-                used_bytes=fs.used_bytes,
-                inodes=fs.inodes,
-                inodes_free=fs.inodes_free,
-                inodes_used=fs.inodes - fs.inodes_free,
-            )
+    return [
+        (key, fs.inodes - fs.inodes_free if field == "inodes_used" else getattr(fs, field))
+        for key, fs in sorted(found.items(), key=lambda item: item[0])
+        if key[1]
+    ]
 
 
-def _sum(counts: Iterable[CallCount]) -> HistogramView:
-    total, seconds = [0] * (len(BUCKETS) + 1), 0.0
-    for count in counts:
-        seconds += count.seconds
-        total = [a + b for a, b in zip(total, count.buckets, strict=True)]
-    return HistogramView(bounds=BUCKETS, counts=tuple(total), sum_seconds=seconds)
+def _counts(items: Iterable[tuple[str, int]]) -> Samples:
+    return [((key,), count) for key, count in items]

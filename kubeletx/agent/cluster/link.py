@@ -52,7 +52,7 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
         if self.taint_client is not None:
             await self.taint_client.close()
 
-    def connect(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
+    def bind(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
         """Connect the watched API objects with their users.
 
         From now on, a change of an object is reported to the workers of the pods that refer to it. The Node's labels
@@ -90,7 +90,7 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
                 await self.class_reflector.synced.wait()
 
 
-def make_link(
+def connect(
     config: AgentConfig, kubeconfig: Path, node_name: str, classes: RuntimeClasses, clock: Clock
 ) -> ClusterLink:
     """Make the clients and caches for the cluster of this kubeconfig; no connection is opened yet.

@@ -5,41 +5,35 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
 
-from kubeletx.api import Clock, EventSink, PodUid
+from kubeletx.api import Clock
 from kubeletx.api.names import EXTERNAL_CLOUD_TAINT
-from kubeletx.apiserver.certificates.key_pairs import Subject
 from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.apiserver.events import EventReporter
 from kubeletx.apiserver.mirrors.form import Key
 from kubeletx.apiserver.mirrors.mirrors import Mirrors
-from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
+from kubeletx.apiserver.node.api_node import ApiNode
 from kubeletx.apiserver.node.claim import Identity
 from kubeletx.apiserver.node.lease import NodeLease
 from kubeletx.apiserver.node.taints import TypeTaints
 from kubeletx.apiserver.pods import ApiPods
 from kubeletx.apiserver.status.reporter import StatusReporter
 from kubeletx.kube.client import Reflector
-from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.core import Pod
-from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.lease import micro_time
 from kubeletx.kube.types.node import Node, Taint
 from kubeletx.node.info import read_system_info
 from kubeletx.pods import DesiredPod, PodManager
-from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.model.sources import API
-from kubeletx.runtimes.images.limits import TokenBucket
 
 from ..config.kubelet_words import EXTERNAL
 from ..config.tree import AgentConfig
 from ..host.source_health import SourceHealth
 from ..host.supervise import supervise
-from .access import server_rotation
 from .link import ClusterLink
 
 
@@ -142,102 +136,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         """Wait until the existing mirror pods are listed, then create and update mirror pods of static pods."""
         await self.pod_reflector.synced.wait()
         await self.mirrors.run()
-
-
-def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
-    config: AgentConfig,
-    link: ClusterLink,
-    *,
-    agent_id: str,
-    node_name: str,
-    addresses: tuple[str, ...],
-    manager: PodManager,
-    admission: NodeAdmission,
-    sources: Callable[[], frozenset[str]],
-    recorder: EventSink,
-    watch_node: Callable[[], AsyncIterator[Node]],
-    watch_events: Callable[[], AsyncIterator[Event]],
-    health: SourceHealth,
-    clock: Clock,
-) -> Cluster:
-    """Build the objects that connect the node to its cluster; they use the connection `link`.
-
-    `addresses`: the node's, for the serving certificate. `sources`: returns the names of the sources whose pods get
-    mirror pods. `recorder`: records the agent's events. `watch_node`, `watch_events`: yield the Node object and the
-    events that are sent to the cluster. `health`: counts the failures of the task that watches pods.
-    """
-    settings, client = config.cluster, link.client
-    heartbeats = client.lane(None)  # not throttled: an agent with many other requests still renews its lease
-
-    def is_here(uid: PodUid) -> bool:
-        return uid in manager.workers or any(one.uid == uid for one in manager.queued())
-
-    lease = NodeLease(
-        heartbeats,
-        node_name,
-        clock=clock,
-        duration_seconds=settings.lease_seconds,
-        identity=identity_of(agent_id, clock),
-        events=recorder,
-    )
-    pods = ApiPods(manager, is_here=is_here, may_begin=lambda: lease.reporting.is_allowed)
-    statuses = StatusReporter(client, pods, clock=clock, is_here=is_here)
-    mirrors = Mirrors(
-        client,
-        pods,
-        lambda: static_pods(manager),
-        all_seen=lambda: manager.synced_sources >= sources(),
-        events=recorder,
-        clock=clock,
-    )
-    node = ApiNode(
-        heartbeats,
-        node_name,
-        watch_node,
-        clock=clock,
-        policy=NodePolicy(
-            register=settings.register_node,
-            register_again=settings.register_deleted_node,
-            taints=registration_taints(config),
-            schedulable=settings.register_schedulable,
-            external_cloud=config.node.cloud_provider == EXTERNAL,
-            update_seconds=config.node.status_update_seconds,
-            report_seconds=settings.report_seconds,
-        ),
-    )
-    node.subscribe(mirrors.node_changed)
-    taints = None
-    if link.taint_client is not None:
-        taints = TypeTaints(link.taint_client, watch_node, clock=clock)
-        node.subscribe(taints.node_changed)
-    node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
-    link.connect(manager, node, admission)
-    return Cluster(
-        clock=clock,
-        health=health,
-        link=link,
-        node=node,
-        pods=pods,
-        lease=lease,
-        statuses=statuses,
-        mirrors=mirrors,
-        taints=taints,
-        server_rotation=server_rotation(
-            config, client, Subject(node_name=node_name, dns_names=(node_name,), addresses=addresses), clock
-        ),
-        events=EventReporter(
-            client.lane(TokenBucket(clock, settings.event_qps, settings.event_burst).take),
-            watch_events,
-            clock=clock,
-            busy_at=lambda: statuses.reported_at,
-        ),
-        pod_reflector=Reflector(
-            client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
-        ),
-        node_reflector=Reflector(
-            client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
-        ),
-    )
 
 
 def identity_of(agent_id: str, clock: Clock) -> Identity:

@@ -1,4 +1,6 @@
-"""Clean-up: removes the leftovers of pods that an earlier agent process ran and that no longer exist.
+"""Components of the agent: the clean-up at its start, and the expansion of volumes.
+
+The clean-up removes the leftovers of pods that an earlier agent process ran and that no longer exist.
 
 The leftovers are records, directories and logs of pods that have neither a worker nor a runtime. Logs are removed only
 for pods that have a directory below the agent's root directory, since the log directory may be shared with a kubelet.
@@ -11,14 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import structlog
 
-from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
+from kubeletx.api import Blocking, Clock, ClusterObjects, KubeletxError, PodUid
 from kubeletx.pods import PodDirectories, PodManager, PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.volumes.drivers.expansion import VolumeExpansion
 from kubeletx.volumes.preparer import VolumePreparer
 
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
 from .runtimes import RuntimesAssembly
@@ -111,20 +114,10 @@ class CleanUp:
         return True
 
 
-class CleanUpAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_clean_up`: one task, which ends when everything is removed."""
-
-    part: Part
-
-
 def make_clean_up(
-    ctx: PartContext,
-    runtimes: RuntimesAssembly,
-    volumes: VolumesAssembly,
-    pods: PodsAssembly,
-    sources: Callable[[], frozenset[str]],
-) -> CleanUpAssembly:
-    """Build the task that removes leftovers of earlier pods. `sources`: returns the names of all pod sources."""
+    ctx: PartContext, runtimes: RuntimesAssembly, volumes: VolumesAssembly, pods: PodsAssembly
+) -> None:
+    """Build the task that removes leftovers of earlier pods; it ends when everything is removed."""
     clean_up = CleanUp(
         manager=pods.manager,
         registry=runtimes.registry,
@@ -133,6 +126,21 @@ def make_clean_up(
         records=pods.services.records,
         blocking=volumes.files,
         clock=ctx.clock,
-        sources=sources,
+        sources=ctx.made.sources,
     )
-    return CleanUpAssembly(part=Part(name="clean-up", tasks=(Task(name="clean-up", run=clean_up.run),)))
+    ctx.made.add(Part(name="clean-up", tasks=(Task(name="clean-up", run=clean_up.run),)))
+
+
+def make_expansion(
+    ctx: PartContext, node: NodeAssembly, volumes: VolumesAssembly, pods: PodsAssembly
+) -> None:
+    """Build the task that expands volumes of volume drivers."""
+
+    def cluster_of(uid: PodUid) -> ClusterObjects | None:
+        worker = pods.manager.workers.get(uid)
+        return ctx.made.objects.get(worker.desired.source) if worker is not None else None
+
+    expansion = VolumeExpansion(
+        volumes=volumes.preparer.driven, cluster_of=cluster_of, events=node.events, clock=ctx.clock
+    )
+    ctx.made.add(Part(name="expansion", tasks=(Task(name="expansion", run=expansion.run),)))

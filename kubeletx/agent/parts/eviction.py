@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from kubeletx.kube.types.core import Pod
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.cgroups.trees import CgroupTrees
@@ -23,12 +21,6 @@ from .views import ViewsAssembly
 from .volumes import VolumesAssembly
 
 
-class EvictionAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_eviction`: the task that evicts pods."""
-
-    part: Part
-
-
 def make_eviction(
     ctx: PartContext,
     node: NodeAssembly,
@@ -37,7 +29,7 @@ def make_eviction(
     volumes: VolumesAssembly,
     pods: PodsAssembly,
     views: ViewsAssembly,
-) -> EvictionAssembly:
+) -> None:
     """Build the task that evicts pods under pressure.
 
     It passes each change of the node's pressure to pod admission and to the node's conditions.
@@ -68,8 +60,8 @@ def make_eviction(
         on_pressure=on_pressure,
         wait=stalls.wait,
     )
-    return EvictionAssembly(
-        part=Part(name="eviction", tasks=(Task(name="eviction", run=evictor.run),), close=(stalls.close,))
+    ctx.made.add(
+        Part(name="eviction", tasks=(Task(name="eviction", run=evictor.run),), close=(stalls.close,))
     )
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
 import kubeletx
-from kubeletx.api import Blocking, Clock
+from kubeletx.api import Clock
 from kubeletx.apiserver.certificates.files import SERVER, CertificateFiles
 from kubeletx.kube.client import KubeClient
 from kubeletx.server.access.authentication import Authenticator, TokenReviews
 from kubeletx.server.access.authorization import AccessReviews, AlwaysAllow, Authorizer
 from kubeletx.server.access.self_signed import Pair, ensure_pair
 from kubeletx.server.access.tls import ServerTls, TlsPlan
-from kubeletx.server.backend import AdminBackend
 from kubeletx.server.kubelet import checkpoint as kubelet_checkpoint
 from kubeletx.server.kubelet import debug as kubelet_debug
 from kubeletx.server.kubelet import logs as kubelet_logs
@@ -23,15 +21,18 @@ from kubeletx.server.kubelet import pods as kubelet_pods
 from kubeletx.server.kubelet import streams as kubelet_streams
 from kubeletx.server.kubelet import zpages as kubelet_zpages
 from kubeletx.server.kubelet.api import KubeletServer, Listen
-from kubeletx.server.kubelet.checkpoint import CheckpointSource
 from kubeletx.server.kubelet.node_logs import NodeLogs
-from kubeletx.server.kubelet.route import KubeletRoute
-from kubeletx.server.metrics.figures import FiguresSource
-from kubeletx.server.metrics.http_counts import HttpCounts
 
+from ..backend.checkpoints import CheckpointBackend
 from ..cluster.access import cert_directory
 from ..config.tree import AgentConfig
 from ..host.logging import set_verbosity
+from .admin import AdminAssembly
+from .node import NodeAssembly
+from .part import PartContext
+from .pods import PodsAssembly
+from .views import ViewsAssembly
+from .volumes import VolumesAssembly
 
 
 def review_client(client: KubeClient, clock: Clock) -> KubeClient:
@@ -48,40 +49,49 @@ def review_client(client: KubeClient, clock: Clock) -> KubeClient:
     )
 
 
-def kubelet_server(  # noqa: PLR0913 - what the server takes from all other parts
-    config: AgentConfig,
+def kubelet_server(
+    ctx: PartContext,
     port: int,
-    backend: AdminBackend,
-    figures: FiguresSource,
-    checkpoints: CheckpointSource,
     reviews: KubeClient | None,
-    *,
-    node_name: str,
-    addresses: tuple[str, ...],
-    websockets: Counter[str],
-    http_counts: HttpCounts,
-    blocking: Blocking,
-    clock: Clock,
+    node: NodeAssembly,
+    volumes: VolumesAssembly,
+    pods: PodsAssembly,
+    views: ViewsAssembly,
+    admin: AdminAssembly,
 ) -> KubeletServer:
     """Build the server of the kubelet's API; it does not listen yet.
 
-    `figures`: measures usage for the metrics. `reviews`: client for token and access reviews; None without a cluster.
-    `node_name`, `addresses`: the node's, for a self-signed certificate. `websockets`: counts streams over WebSocket by
-    subresource. Raises InvalidConfig for unusable certificates.
+    `reviews`: client for token and access reviews; None without a cluster. Raises InvalidConfig for unusable
+    certificates.
     """
-    server = config.server
+    config, clock, backend = ctx.config, ctx.clock, admin.backend
+    server, name = config.server, node.reporter.name
     plan = TlsPlan(
         min_version=server.tls_min_version,
         ciphers=server.tls_cipher_suites,
         client_ca=config.auth.client_ca_file,
     )
+    checkpoints = CheckpointBackend(admin.pods, config.root_dir, clock)
+    websockets = pods.services.counters.websocket_streams
+    logs = NodeLogs(
+        blocking=volumes.files, enabled=server.system_log_handler, queries=server.system_log_query
+    )
+    routes = (
+        *kubelet_pods.routes(backend),
+        *kubelet_metrics.routes(backend.about, views.figures),
+        *kubelet_logs.routes(backend.pods),
+        *kubelet_node_logs.routes(logs),
+        *kubelet_debug.routes(set_verbosity, enabled=server.debug_flags_handler),
+        *kubelet_checkpoint.routes(backend.pods, checkpoints),
+        *kubelet_streams.routes(backend.pods, idle_seconds=server.stream_idle_seconds, websockets=websockets),
+    )
     return KubeletServer(
         Listen(address=server.address, port=port, debugging_handlers=server.debugging_handlers),
-        tls=ServerTls(plan, partial(_pair, config, node_name, addresses, clock), clock),
+        tls=ServerTls(plan, partial(_pair, config, name, node.reporter.ips, clock), clock),
         authenticator=_authenticator(config, reviews, clock),
-        authorizer=_authorizer(config, reviews, node_name, clock),
-        routes=_routes(config, backend, figures, checkpoints, websockets, blocking, clock),
-        counts=http_counts,
+        authorizer=_authorizer(config, reviews, name, clock),
+        routes=(*routes, *kubelet_zpages.routes(backend.about, routes, clock)),
+        counts=admin.http,
     )
 
 
@@ -114,27 +124,3 @@ def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str,
         allow_seconds=config.auth.allow_cache_seconds,
         deny_seconds=config.auth.deny_cache_seconds,
     )
-
-
-def _routes(
-    config: AgentConfig,
-    backend: AdminBackend,
-    figures: FiguresSource,
-    checkpoints: CheckpointSource,
-    websockets: Counter[str],
-    blocking: Blocking,
-    clock: Clock,
-) -> tuple[KubeletRoute, ...]:
-    server = config.server
-    routes = (
-        *kubelet_pods.routes(backend),
-        *kubelet_metrics.routes(backend.about, figures),
-        *kubelet_logs.routes(backend.pods),
-        *kubelet_node_logs.routes(
-            NodeLogs(blocking=blocking, enabled=server.system_log_handler, queries=server.system_log_query)
-        ),
-        *kubelet_debug.routes(set_verbosity, enabled=server.debug_flags_handler),
-        *kubelet_checkpoint.routes(backend.pods, checkpoints),
-        *kubelet_streams.routes(backend.pods, idle_seconds=server.stream_idle_seconds, websockets=websockets),
-    )
-    return (*routes, *kubelet_zpages.routes(backend.about, routes, clock))

@@ -1,4 +1,4 @@
-"""Component of the agent: the connection to the cluster's API server."""
+"""Component of the agent: the connection to the cluster's API server, if there is a kubeconfig."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 
 
 class LinkAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_link_assembly`: the connection to the cluster's API server.
+    """The connection to the cluster's API server, from `make_link`.
 
     `link` None: the node is in no cluster. `classes`: RuntimeClasses of the cluster and of the configuration.
     """
 
-    part: Part
     link: ClusterLink | None
     classes: RuntimeClasses
 
 
-def make_link_assembly(ctx: PartContext, node: NodeAssembly) -> LinkAssembly:
+def make_link(ctx: PartContext, node: NodeAssembly) -> LinkAssembly:
     """Build the clients and caches for the API server, if a kubeconfig is configured.
 
     Raises InvalidConfig if the kubeconfig is unusable.
@@ -35,9 +34,12 @@ def make_link_assembly(ctx: PartContext, node: NodeAssembly) -> LinkAssembly:
     classes = RuntimeClasses(ctx.config.runtimes.classes)
     kubeconfig = ctx.config.cluster.kubeconfig
     if kubeconfig is None:
-        return LinkAssembly(part=Part(name="link"), link=None, classes=classes)
-    from ..cluster.link import make_link  # an agent without a cluster does not load the client
+        return LinkAssembly(link=None, classes=classes)
+    from ..cluster.link import connect  # an agent without a cluster does not load the client
 
-    link = make_link(ctx.config, kubeconfig, node.reporter.name, classes, ctx.clock)
-    part = Part(name="link", close=(link.close,), objects={API: link.objects})
-    return LinkAssembly(part=part, link=link, classes=classes)
+    link = connect(ctx.config, kubeconfig, node.reporter.name, classes, ctx.clock)
+    metrics = [*link.client.counts.metrics()]
+    if link.client_rotation is not None:
+        metrics += link.client_rotation.metrics()
+    ctx.made.add(Part(name="link", metrics=metrics, close=(link.close,), objects={API: link.objects}))
+    return LinkAssembly(link=link, classes=classes)

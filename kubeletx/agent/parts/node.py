@@ -27,13 +27,12 @@ log = structlog.get_logger(__name__)
 
 
 class NodeAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_node`: the node's status and events.
+    """The node's status and events, from `make_node`.
 
     `reporter`: computes the node's status. `events`: records events. `ref`: reference to the Node, for its events.
     `context`: data of the node that the specs of sandboxes and containers need.
     """
 
-    part: Part
     reporter: NodeReporter
     events: EventRecorder
     ref: ObjectRef
@@ -61,8 +60,8 @@ def make_node(ctx: PartContext, endpoints: Sequence[Endpoint]) -> NodeAssembly:
         check_cgroup_version(ctx.config.cgroups, version, events, ref)
         check_swap(ctx.config, version, is_on=ctx.host.has_swap)
 
+    ctx.made.add(Part(name="node", tables=(EVENT_TABLES, CONDITION_TABLES), load=load, close=(events.flush,)))
     return NodeAssembly(
-        part=Part(name="node", tables=(EVENT_TABLES, CONDITION_TABLES), load=load, close=(events.flush,)),
         reporter=reporter,
         events=events,
         ref=ref,

@@ -1,25 +1,28 @@
-"""`Part`: one component of the agent as a value: its tables, tasks, servers and health checks.
+"""`Part`: one component of the agent as a value: its tables, tasks, servers, metrics and health checks.
 
-    factory ─► typed result (registry, manager, …) with its Part ─► Composition
-    Part    tables, load ─► tasks ─► servers ─► feeds        close
+    factory ─► Part ─► Composition.add, add, … ─► open: tables of all parts, then `load` of each in order
+    Part    tables, load ─► tasks ─► servers ─► feeds        close, in reverse order
 
-Each factory in this folder builds one component from the configuration and the results of earlier factories.
-`Composition` (`kubeletx.agent.composition`) opens the state database with the tables of all components, loads them, and
-closes them at the end. `Assembly.run` runs their tasks and servers.
+Each factory in this folder builds one component from the configuration and the results of earlier factories, adds its
+`Part` to the `Composition`, and returns the objects that later factories need. `Assembly.run` runs the tasks and servers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 from sqlalchemy import MetaData
 
-from kubeletx.api import Clock, ClusterObjects
+from kubeletx.api import AlreadyExists, Clock, ClusterObjects
+from kubeletx.api.counting import Metric
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.plugins.loading import Plugins
-from kubeletx.pods import DesiredPod, ExtrasProvider, PodFacts
+from kubeletx.pods import DesiredPod, ExtrasProvider, PodFacts, StatusBoard
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 
@@ -77,6 +80,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks that start after the servers listen: pod sources, and reports to a cluster."""
     close: tuple[Close, ...] = ()
     """Functions to call at the end, in reverse order, after the components added later are closed."""
+    metrics: Iterable[Metric] = ()
+    """What the component counts, for ``/metrics``; iterated once, when the component is added."""
     health: tuple[HealthCheck, ...] = ()
     """Health checks of the component, for ``/healthz``."""
     status_listeners: tuple[StatusListener, ...] = ()
@@ -88,11 +93,79 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Providers of further mounts, environment variables and annotations for containers, by unique names."""
 
 
+class Composition:
+    """Collects the agent's components in the order of `add`. Leaving the context closes them in reverse order.
+
+    `objects`: access to the API objects that pods refer to, by name of the pods' source. `extras`: providers of further
+    mounts, environment variables and annotations for containers, by name. Both are filled by later parts, too.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.objects: dict[str, ClusterObjects] = {}
+        self.extras: dict[str, ExtrasProvider] = {}
+        self._metrics: list[Metric] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    def sources(self) -> frozenset[str]:
+        """Return the names of all pod sources."""
+        return frozenset(name for part in self.parts for name in part.sources)
+
+    def metrics(self) -> Sequence[Metric]:
+        """Return the metrics of all components."""
+        return self._metrics
+
+    def health(self) -> tuple[PartHealth, ...]:
+        """Run the health checks of all components, and return the results in the order of `add`."""
+        return tuple(found for part in self.parts for check in part.health for found in check())
+
+    def add(self, part: Part) -> None:
+        """Add a component. Raises AlreadyExists if another one has a provider of extras of the same name."""
+        if taken := sorted(self.extras.keys() & part.extras.keys()):
+            raise AlreadyExists(f"{part.name}: another part has providers of extras {taken}")
+        self.parts.append(part)
+        self.objects.update(part.objects)
+        self.extras.update(part.extras)
+        self._metrics.extend(part.metrics)
+        for close in part.close:
+            self._stack.push_async_callback(_close, close)
+
+    async def open(self, store: Store, board: StatusBoard) -> None:
+        """Subscribe the components' status listeners to `board`, open the state database, and load the components.
+
+        The database gets the tables of all components; their `load` functions are called in the order of `add`.
+        """
+        for part in self.parts:
+            for listener in part.status_listeners:
+                board.subscribe(listener)
+        await store.begin([metadata for part in self.parts for metadata in part.tables])
+        for part in self.parts:
+            if part.load is not None:
+                await part.load()
+
+
+async def _close(close: Close) -> None:
+    done = close()
+    if inspect.isawaitable(done):
+        await done
+
+
 class PartContext(msgspec.Struct, frozen=True, kw_only=True):
     """Values that every factory in `parts/` needs.
 
-    `host`: state of the machine at the agent's start. `store`: the state database, which is not open yet.
+    `made`: the components so far; a factory adds its own. `host`: state of the machine at the agent's start. `store`:
+    the state database, which is not open yet.
     """
+
+    made: Composition
 
     config: AgentConfig
     plugins: Plugins

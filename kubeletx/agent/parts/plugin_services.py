@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeletx.api import ClusterObjects
 from kubeletx.node.readiness import CheckFacts
 from kubeletx.plugins.host import PluginHostParts
 from kubeletx.pods import Review
 from kubeletx.pods.model.sources import API, SourceTraits
-from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
-from kubeletx.static.manifest import ManifestReader
 
 from ..host.pod_cgroups import may_make_cgroups
 from ..host.slow_calls import watched_markers
 from .node import NodeAssembly
-from .part import Part, PartContext, Task
-from .pods import PodsAssembly
-from .sources import SourcesAssembly
-from .views import ViewsAssembly
+from .part import Part, PartContext
 from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
@@ -30,12 +24,11 @@ if TYPE_CHECKING:
 
 
 class PluginsAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_plugins`: the registrations of plugins other than runtimes.
+    """The registrations of plugins other than runtimes, from `make_plugins`.
 
     `services` None: plugins registered only runtimes.
     """
 
-    part: Part
     services: PluginServices | None
 
     @property
@@ -55,22 +48,13 @@ class PluginsAssembly(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(SourceTraits(name=name, remedy=f"remove it from pod source {name}") for name in names)
 
 
-class PluginFeeds(msgspec.Struct, frozen=True):
-    """Component built by `make_plugin_feeds`: the tasks of the plugins' health checks and pod sources."""
-
-    part: Part
-
-
-def make_plugins(
-    ctx: PartContext, node: NodeAssembly, volumes: VolumesAssembly, objects: Mapping[str, ClusterObjects]
-) -> PluginsAssembly:
+def make_plugins(ctx: PartContext, node: NodeAssembly, volumes: VolumesAssembly) -> PluginsAssembly:
     """Call the factories of the health checks, pod sources and so on that plugins registered.
 
-    Their volume drivers are added to the table of `volumes`. `objects`: access to API objects by name of the pod
-    source.
+    Their volume drivers are added to the table of `volumes`.
     """
     if not len(ctx.plugins.registrations):
-        return PluginsAssembly(part=Part(name="plugins"), services=None)
+        return PluginsAssembly(services=None)
     from kubeletx.plugins.services import PluginServices
     from kubeletx.store.records import StoreRecords
 
@@ -82,7 +66,7 @@ def make_plugins(
             clock=ctx.clock,
             events=node.events,
             records=StoreRecords(ctx.store).of,
-            cluster=objects.get(API),
+            cluster=ctx.made.objects.get(API),
             child_cgroup=_child_cgroup(ctx),
             volume_plugin_directory=ctx.config.volumes.plugin_dir,
         ),
@@ -95,9 +79,15 @@ def make_plugins(
     )
     for driver in services.volume_drivers:
         volumes.preparer.drivers.add(driver.entry)
-    return PluginsAssembly(
-        part=Part(name="plugins", close=(services.close,), health=(services.health,)), services=services
+    ctx.made.add(
+        Part(
+            name="plugins",
+            metrics=services.counts.metrics(),
+            close=(services.close,),
+            health=(services.health,),
+        )
     )
+    return PluginsAssembly(services=services)
 
 
 def _child_cgroup(ctx: PartContext) -> Callable[[str], ChildCgroup] | None:
@@ -109,33 +99,3 @@ def _child_cgroup(ctx: PartContext) -> Callable[[str], ChildCgroup] | None:
     from kubeletx.plugins.isolated.cgroups import child_cgroups
 
     return child_cgroups(ctx.host.trees, ctx.config.cgroups.root, ctx.config.plugins)
-
-
-def make_plugin_feeds(
-    ctx: PartContext,
-    plugins: PluginsAssembly,
-    node: NodeAssembly,
-    pods: PodsAssembly,
-    sources: SourcesAssembly,
-    views: ViewsAssembly,
-) -> PluginFeeds:
-    """Build the tasks that run the plugins' health checks and pod sources."""
-    if plugins.services is None:
-        return PluginFeeds(Part(name="plugin-feeds"))
-    from kubeletx.plugins.pod_sources import SourceParts
-
-    parts = SourceParts(
-        pods=pods.manager,
-        reader=ManifestReader(node_name=node.reporter.name, workload_types=WorkloadTypes(ctx.plugins.kinds)),
-        clock=ctx.clock,
-        on_failure=sources.health.failed,
-    )
-    tasks = plugins.services.background(views.node.checks_changed)
-    feeds = plugins.services.sources.feeds(parts)
-    part = Part(
-        name="plugin-feeds",
-        tasks=tuple(Task(name=name, run=run) for name, run in tasks.items()),
-        feeds=tuple(Task(name=f"source-{name}", run=run) for name, run in feeds.items()),
-        sources=plugins.services.sources.names,
-    )
-    return PluginFeeds(part)

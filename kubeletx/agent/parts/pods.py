@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 
-from kubeletx.api import ClusterObjects
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.status import runtime_labels
 from kubeletx.pods import (
     POD_TABLES,
     Counters,
-    ExtrasProvider,
     FileWatcher,
     LogKeeper,
     NodeIdentity,
@@ -23,7 +20,6 @@ from kubeletx.pods import (
     PodFiles,
     PodManager,
     PodRecords,
-    Review,
     StatusBoard,
     UnitHooks,
     UnitImages,
@@ -31,61 +27,49 @@ from kubeletx.pods import (
     UserNamespaces,
 )
 from kubeletx.pods.admission import NodeAdmission
-from kubeletx.pods.model.sources import BUILT_IN, SourceTraits
+from kubeletx.pods.model.sources import BUILT_IN
 
+from ..backend.metrics import pod_metrics
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups
 from .images import ImagesAssembly
 from .link import LinkAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
+from .plugin_services import PluginsAssembly
 from .runtimes import RuntimesAssembly
 from .settings import admission_node, rotation_limits
 from .volumes import VolumesAssembly
 
 
 class PodsAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_pods`: the objects that run pods.
+    """The objects that run pods, from `make_pods`.
 
-    `manager`: starts and ends pods; `Assembly.run` runs it. `services`: used by all pod workers. `watcher`: watches log files. `cgroups` None: the agent makes no
-    cgroups for pods.
+    `manager`: starts and ends pods; `Assembly.run` runs it. `services`: used by all pod workers. `watcher`: watches log
+    files. `cgroups` None: the agent makes no cgroups for pods.
     """
 
-    part: Part
     manager: PodManager
     services: PodExecutor
     admission: NodeAdmission
-    probes: UnitProbes
     directories: PodDirectories
     watcher: FileWatcher
     cgroups: PodCgroupManager | None
 
 
-class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of `make_pods`: the results of earlier factories.
-
-    `objects`: access to the API objects that pods may refer to, by name of the pods' source. `extras`: providers of
-    further mounts, environment variables and annotations for containers, by name.
-    """
-
-    node: NodeAssembly
-    link: LinkAssembly
-    runtimes: RuntimesAssembly
-    volumes: VolumesAssembly
-    images: ImagesAssembly
-    objects: Mapping[str, ClusterObjects]
-    extras: Mapping[str, ExtrasProvider]
-    review: Review | None = None
-    """Reviews a new pod before it is assigned to a runtime; None: only the node's own admission decides."""
-    more_sources: tuple[SourceTraits, ...] = ()
-    """Traits of the pod sources of plugins."""
-
-
-def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
+def make_pods(
+    ctx: PartContext,
+    node: NodeAssembly,
+    link: LinkAssembly,
+    runtimes: RuntimesAssembly,
+    volumes: VolumesAssembly,
+    images: ImagesAssembly,
+    plugins: PluginsAssembly,
+) -> PodsAssembly:
     """Build the pod manager and everything that its workers use; no pod has a worker yet."""
     config, clock = ctx.config, ctx.clock
-    node, volumes, registry = needs.node, needs.volumes, needs.runtimes.registry
-    reporter, context, files = node.reporter, node.context, needs.volumes.files
+    registry, objects = runtimes.registry, ctx.made.objects
+    reporter, context, files = node.reporter, node.context, volumes.files
     cgroups = make_pod_cgroups(config, context, files, ctx.host.trees, registry.cgroup_driver.use)
     probes, watcher = UnitProbes(registry, clock, node.events), FileWatcher()
     logs = LogKeeper(
@@ -110,7 +94,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
             identity=NodeIdentity(name=reporter.name, host_ips=reporter.ips),
             volumes=volumes.preparer,
             admission=admission,
-            images=UnitImages(needs.images.stores, clock, counters, needs.objects),
+            images=UnitImages(images.stores, clock, counters, objects),
             probes=probes,
             hooks=UnitHooks(registry, clock, reporter.ips[0] if reporter.ips else ""),
             directories=PodFiles(context, directories, volumes.preparer, files),
@@ -122,28 +106,35 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
             counters=counters,
             events=node.events,
             clock=clock,
-            review=needs.review,
-            sources=BUILT_IN.with_more(needs.more_sources),
-            classes=needs.link.classes,
-            cluster=needs.objects,
-            extras=needs.extras,
+            review=plugins.review,
+            sources=BUILT_IN.with_more(plugins.sources),
+            classes=link.classes,
+            cluster=objects,
+            extras=ctx.made.extras,
             crash_cap_seconds=config.pods.max_restart_period_seconds,
         )
     )
     manager = PodManager(services, has_lost_history=lambda: ctx.store.lost is not None)
     registry.subscribe(manager)
-    needs.link.classes.subscribe(manager.classes_changed)
-    return PodsAssembly(
-        part=Part(
+    link.classes.subscribe(manager.classes_changed)
+    ctx.made.add(
+        Part(
             name="pods",
             tables=(POD_TABLES,),
             tasks=(Task(name="logs", run=logs.run),),
+            metrics=(
+                *pod_metrics(manager, in_cluster=link.link is not None),
+                *counters.metrics(),
+                *probes.metrics(),
+                *(cgroups.metrics() if cgroups is not None else ()),
+            ),
             close=(probes.close, watcher.close),
-        ),
+        )
+    )
+    return PodsAssembly(
         manager=manager,
         services=services,
         admission=admission,
-        probes=probes,
         directories=directories,
         watcher=watcher,
         cgroups=cgroups,

@@ -17,6 +17,7 @@ from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.host.host import HostParts
+from kubeletx.runtimes.metrics import runtime_metrics
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..config.endpoints import check_classes, check_plugin_isolation, read_endpoints
@@ -32,13 +33,12 @@ log = structlog.get_logger(__name__)
 
 
 class RuntimesAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_runtimes`: the runtimes of the node.
+    """The runtimes of the node, from `make_runtimes`.
 
     `registry`: all runtimes; `Assembly.run` runs it. `plugins`: the loaded plugins, including those that a reload
     loads.
     """
 
-    part: Part
     registry: RuntimeRegistry
     plugins: RunningPlugins
 
@@ -110,5 +110,14 @@ def make_runtimes(
     if pod_network is not None:
         tasks.append(Task(name="pod-network", run=pod_network.run))
         closes.append(pod_network.close)
-    part = Part(name="runtimes", tables=(RUNTIME_TABLES,), load=load, tasks=tuple(tasks), close=tuple(closes))
-    return RuntimesAssembly(part=part, registry=registry, plugins=running)
+    ctx.made.add(
+        Part(
+            name="runtimes",
+            tables=(RUNTIME_TABLES,),
+            load=load,
+            tasks=tuple(tasks),
+            metrics=runtime_metrics(registry),
+            close=tuple(closes),
+        )
+    )
+    return RuntimesAssembly(registry=registry, plugins=running)

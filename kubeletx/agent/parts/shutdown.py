@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import TYPE_CHECKING
 
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
 from kubeletx.pods import HostShutdown
 
-from .cluster import ClusterAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
 from .views import ViewsAssembly
 from .volumes import VolumesAssembly
 
+if TYPE_CHECKING:
+    from ..cluster.member import Cluster
+
 SHUTTING_DOWN = "node is shutting down"
-
-
-class ShutdownAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_shutdown`: the task that watches for a shutdown of the host."""
-
-    part: Part
 
 
 def make_shutdown(
@@ -30,8 +26,8 @@ def make_shutdown(
     volumes: VolumesAssembly,
     pods: PodsAssembly,
     views: ViewsAssembly,
-    cluster: ClusterAssembly,
-) -> ShutdownAssembly:
+    cluster: Cluster | None,
+) -> None:
     """Build the task that watches for a shutdown of the host and then ends the pods.
 
     A shutdown also closes pod admission and makes the node not Ready.
@@ -43,7 +39,7 @@ def make_shutdown(
         views.node.problems_changed(*([SHUTTING_DOWN] if is_ending else []))
 
     def has_reported() -> bool:
-        return cluster.cluster is None or cluster.cluster.statuses.is_idle
+        return cluster is None or cluster.statuses.is_idle
 
     shutdown = HostShutdown(
         Logind(volumes.files),
@@ -55,6 +51,4 @@ def make_shutdown(
         on_change=on_change,
         has_reported=has_reported,
     )
-    return ShutdownAssembly(
-        part=Part(name="host-shutdown", tasks=(Task(name="host-shutdown", run=shutdown.run),))
-    )
+    ctx.made.add(Part(name="host-shutdown", tasks=(Task(name="host-shutdown", run=shutdown.run),)))

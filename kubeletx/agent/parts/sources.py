@@ -28,13 +28,12 @@ log = structlog.get_logger(__name__)
 
 
 class SourcesAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_sources`: the pod sources other than the API server.
+    """The pod sources other than the API server, from `make_sources`.
 
     `applied`: the source of pods that the admin socket applies. `health`: counts the failures of all pod sources,
     including the API server's.
     """
 
-    part: Part
     applied: AppliedSource
     health: SourceHealth
 
@@ -62,10 +61,10 @@ def make_sources(ctx: PartContext, node: NodeAssembly, pods: PodsAssembly) -> So
         Task(name=f"source-{name}", run=run, on_failure=functools.partial(health.failed, name))
         for name, run in runs.items()
     )
-    part = Part(
-        name="sources", sources=tuple(runs), feeds=feeds, close=(applied.close,), health=(health.parts,)
+    ctx.made.add(
+        Part(name="sources", sources=tuple(runs), feeds=feeds, close=(applied.close,), health=(health.parts,))
     )
-    return SourcesAssembly(part=part, applied=applied, health=health)
+    return SourcesAssembly(applied=applied, health=health)
 
 
 def _file_source(

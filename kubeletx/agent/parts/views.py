@@ -7,17 +7,20 @@ from functools import partial
 import msgspec
 
 from kubeletx.node.host_usage import read_host
-from kubeletx.node.readiness import CheckFacts
 from kubeletx.pods import DiskBoard, VolumeBoard
 from kubeletx.runtimes.images.gc import ImageCollector
 from kubeletx.runtimes.usage import UsageBoard
 
+from ..backend.figures import FigureBackend
 from ..backend.images import ImageBackend
+from ..backend.metrics import volume_metrics
 from ..backend.node import NodeBackend
-from ..backend.volumes import attached_volumes
+from ..backend.runtimes import RuntimeBackend
+from ..backend.volumes import VolumeBackend, attached_volumes
 from .images import ImagesAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
+from .plugin_services import PluginsAssembly
 from .pods import PodsAssembly
 from .runtimes import RuntimesAssembly
 from .settings import collection_settings
@@ -25,19 +28,20 @@ from .volumes import VolumesAssembly
 
 
 class ViewsAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_views`: measured usage, images and the node.
+    """Measured usage, and the objects that show it, images, the node, runtimes and volumes, from `make_views`.
 
-    `collector`: removes unused images. `images`, `node`: answer requests of the servers. `usage`: usage that runtimes
-    measured. `disks`: disk usage by pod. `volumes`: usage of volumes.
+    `collector`: removes unused images. `usage`: usage that runtimes measured. `disks`: disk usage by pod. `figures`:
+    measures the usage that the kubelet's API serves as metrics.
     """
 
-    part: Part
     collector: ImageCollector
     images: ImageBackend
     node: NodeBackend
     usage: UsageBoard
     disks: DiskBoard
-    volumes: VolumeBoard
+    figures: FigureBackend
+    runtimes: RuntimeBackend
+    volumes: VolumeBackend
 
 
 def make_views(
@@ -47,12 +51,9 @@ def make_views(
     images: ImagesAssembly,
     volumes: VolumesAssembly,
     pods: PodsAssembly,
-    checks: tuple[CheckFacts, ...],
+    plugins: PluginsAssembly,
 ) -> ViewsAssembly:
-    """Build the tasks that measure disk usage and collect unused images, and the objects that show node and images.
-
-    `checks`: the plugins' health checks, before their first results.
-    """
+    """Build the tasks that measure disk usage and collect unused images, and the objects that show what they measure."""
     registry, manager, clock = runtimes.registry, pods.manager, ctx.clock
     period = ctx.config.eviction.volume_stats_seconds
     collector = ImageCollector(
@@ -94,19 +95,39 @@ def make_views(
         attached=partial(attached_volumes, volumes.preparer),
         read_host=partial(volumes.files, read_host, ctx.config.root_dir),
         clock=clock,
-        checks=checks,
+        checks=plugins.checks,
     )
     runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
-    return ViewsAssembly(
-        part=Part(
+    ctx.made.add(
+        Part(
             name="views",
             tasks=tuple(Task(name=name, run=run) for name, run in runs.items()),
+            metrics=volume_metrics(manager, volumes.preparer, volume_uses),
             close=(collector.close,),
-        ),
+        )
+    )
+    return ViewsAssembly(
         collector=collector,
         images=image_views,
         node=node_view,
         usage=usage,
         disks=disks,
-        volumes=volume_uses,
+        figures=FigureBackend(
+            node_name=node.reporter.name,
+            usage=usage,
+            stores=images.stores,
+            manager=manager,
+            services=pods.services,
+            context=node.context,
+            cgroups=pods.cgroups,
+            trees=ctx.host.trees,
+            disks=disks,
+            volumes=volume_uses,
+            blocking=volumes.files,
+            clock=clock,
+        ),
+        runtimes=RuntimeBackend(registry, manager, ctx.plugins.kinds, images.stores, runtimes.plugins),
+        volumes=VolumeBackend(
+            manager=manager, preparer=volumes.preparer, disks=disks, board=volume_uses, clock=clock
+        ),
     )

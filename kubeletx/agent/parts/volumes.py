@@ -21,12 +21,11 @@ PATIENCE_SECONDS = 10.0
 
 
 class VolumesAssembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Component built by `make_volumes`: the object that sets up pods' volumes, and two thread pools.
+    """The object that sets up pods' volumes, and two thread pools, from `make_volumes`.
 
     `files`: threads for local file work. `measuring`: threads for calls that a dead file server may block.
     """
 
-    part: Part
     files: FileThreads
     measuring: BoundedThreadPool
     preparer: VolumePreparer
@@ -45,9 +44,11 @@ def make_volumes(ctx: PartContext, node: NodeAssembly) -> VolumesAssembly:
         working=working.run,
         boot_id=ctx.host.boot_id,
     )
-    return VolumesAssembly(
-        part=Part(name="volumes", close=(files.close, measuring.close, working.close, preparer.close)),
-        files=files,
-        measuring=measuring,
-        preparer=preparer,
+    ctx.made.add(
+        Part(
+            name="volumes",
+            metrics=preparer.operations.metrics(),
+            close=(files.close, measuring.close, working.close, preparer.close),
+        )
     )
+    return VolumesAssembly(files=files, measuring=measuring, preparer=preparer)

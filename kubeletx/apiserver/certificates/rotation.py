@@ -14,8 +14,9 @@ Source: client-go, util/certificate/certificate_manager.go.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -23,7 +24,7 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.api.backoff import Backoff
-from kubeletx.api.counting import Durations
+from kubeletx.api.counting import Durations, Metric, counter, gauge, histogram
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import least_seconds
@@ -96,6 +97,30 @@ class CertificateRotation:
         if self.current is None:
             return None
         return (self.current.not_after - self._clock.now()).total_seconds()
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of this certificate, by the kubelet's names; the failures have no suffix ``_total``."""
+        kind, prefix = self._purpose.name, "kubelet_certificate_manager"
+        word = {"client": "client", "server": "serving"}[kind]
+        is_client = kind == "client"
+        yield gauge(
+            f"{prefix}_{kind}_ttl_seconds",
+            f"Seconds until the {word} certificate expires; +Inf without a certificate.",
+            lambda: math.inf if self.ttl_seconds is None else math.trunc(self.ttl_seconds),
+        )
+        yield counter(
+            f"{prefix}_client_expiration_renew_errors"
+            if is_client
+            else "kubelet_server_expiration_renew_errors",
+            f"Number of failed renewals of the {word} certificate.",
+            lambda: self.errors,
+        )
+        if not is_client:
+            yield histogram(
+                f"{prefix}_server_rotation_seconds",
+                "Age of a serving certificate when it was renewed.",
+                self.lives,
+            )
 
     async def run(self) -> None:
         """Request a certificate if none is valid for the subject, and renew it each time it is due, until cancelled."""

@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
 import structlog
 
 from kubeletx.api import Blocking, Internal, Resources
-from kubeletx.api.counting import LabelledDurations
+from kubeletx.api.counting import LabelledDurations, Metric, histogram
 from kubeletx.kube.manifests.units import spec_workload_type
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from kubeletx.kube.types.core import Pod
@@ -92,6 +92,15 @@ class PodCgroupManager:
         self._prepared = False
         self.durations = LabelledDurations()
         """Durations of the changes, by the kubelet's operation names: create, update, destroy."""
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metric of the durations."""
+        yield histogram(
+            "kubelet_cgroup_manager_duration_seconds",
+            "Duration of a change of a pod's cgroup.",
+            self.durations,
+            "operation_type",
+        )
 
     @cached_property
     def _driver(self) -> CgroupDriver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 
 from kubeletx.api import (
     Clock,
@@ -14,14 +14,14 @@ from kubeletx.api import (
     RuntimeName,
     SupportsExec,
 )
-from kubeletx.api.counting import LabelledDurations
+from kubeletx.api.counting import Metric, Samples, counter, histogram
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..model.draft import Goal
 from ..model.facts import DesiredPod, PodFacts, ProbeFacts
 from ..model.roles import init_units, pod_ref, regular_units
 from .exec import ExecSync
-from .outcome import ProbeKind, ProbeOutcome
+from .outcome import ProbeOutcome
 from .targets import has_probes, targets_of
 from .worker import ProbeSet
 
@@ -62,6 +62,14 @@ class RuntimeExecFinder:
         return True
 
 
+_RESULTS = {
+    ProbeOutcome.SUCCESS: "successful",
+    ProbeOutcome.WARNING: "successful",
+    ProbeOutcome.FAILURE: "failed",
+}
+"""Label of each probe result, as in the kubelet; any other result is labelled ``unknown``."""
+
+
 class UnitProbes:
     """Starts and stops the probes of all pods on the node as the pods change."""
 
@@ -95,13 +103,33 @@ class UnitProbes:
         self._finders[uid].runtime = facts.runtime
         probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
-    def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, ProbeOutcome]]]:
-        """Return the number of probe attempts by container, kind and outcome, for each pod with probes by UID."""
-        return {uid: probes.counts for uid, probes in self._sets.items()}
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of the attempts of all probes, of pods that still exist."""
+        yield counter(
+            "prober_probe_total",
+            "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+            self._attempts,
+            *("container", "namespace", "pod", "pod_uid", "probe_type", "result"),
+        )
+        yield histogram(
+            "prober_probe_duration_seconds",
+            "Duration in seconds for a probe response.",
+            lambda: [
+                ((container, probes.ref.namespace, probes.ref.name, probe), one)
+                for probes in self._sets.values()
+                for (container, probe), one in probes.durations.items()
+            ],
+            *("container", "namespace", "pod", "probe_type"),
+        )
 
-    def durations(self) -> Mapping[PodUid, LabelledDurations]:
-        """Return the durations of probe attempts by container and kind of probe, for each pod with probes by UID."""
-        return {uid: probes.durations for uid, probes in self._sets.items()}
+    def _attempts(self) -> Samples:
+        counts: Counter[tuple[str, ...]] = Counter()
+        for uid, probes in self._sets.items():
+            ref = probes.ref
+            for (container, kind, outcome), number in probes.counts.items():
+                result = _RESULTS.get(outcome, "unknown")
+                counts[container, ref.namespace, ref.name, uid, kind.value, result] += number
+        return counts.items()
 
     def drop(self, uid: PodUid) -> None:
         """Forget the pod's probes and end their tasks in the background."""

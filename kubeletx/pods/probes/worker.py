@@ -63,7 +63,7 @@ class ProbeSet:
 
         `draw`: returns a random number from 0 to 1, to spread probes after a restart of the agent.
         """
-        self._ref, self._finder, self._clock, self._events = ref, finder, clock, events
+        self.ref, self._finder, self._clock, self._events = ref, finder, clock, events
         self._on_result, self._ask, self._draw = on_result, ask, draw
         self._watches: dict[str, _Watch] = {}
         self.counts: Counter[tuple[str, ProbeKind, ProbeOutcome]] = Counter()
@@ -132,7 +132,7 @@ class ProbeSet:
             elif task is None and is_wanted and probe is not None:
                 watch.tasks[kind] = asyncio.create_task(
                     self._run(watch, kind, probe),
-                    name=f"{kind.value.lower()} probe {self._ref.namespace}/{self._ref.name}/{watch.target.name}",
+                    name=f"{kind.value.lower()} probe {self.ref.namespace}/{self.ref.name}/{watch.target.name}",
                 )
 
     async def _run(self, watch: _Watch, kind: ProbeKind, probe: Probe) -> None:
@@ -212,12 +212,12 @@ class ProbeSet:
                 reason, text = Event.PROBE_WARNING, f"{kind.value} probe warning: {answer.message}"
             case _:
                 return
-        ref = replace(self._ref, field=target.field)
+        ref = replace(self.ref, field=target.field)
         self._events.record(ref, type="Warning", reason=reason, message=text)
 
     @property
     def _pod(self) -> str:
-        return f"{self._ref.namespace}/{self._ref.name}"
+        return f"{self.ref.namespace}/{self.ref.name}"
 
 
 class _Watch:

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TypeVar
 
 from kubeletx.api import KubeletxError, TimedOut, Unavailable
+from kubeletx.api.counting import Durations
 
 from .abandoned import AbandonableCalls
 from .guarded import GuardedCalls
@@ -32,7 +33,7 @@ from .priority_semaphore import PrioritySemaphore
 T = TypeVar("T")
 
 BUCKETS: tuple[float, ...] = tuple(round(0.005 * 2.5**n, 6) for n in range(14))
-"""Upper bounds of `CallCount.buckets` in seconds, as in kubelet_runtime_operations_duration_seconds."""
+"""Upper bounds of `CallCount.durations` in seconds, as in kubelet_runtime_operations_duration_seconds."""
 
 
 class CallClass(enum.Enum):
@@ -61,24 +62,11 @@ _READING = (CallClass.QUERY, CallClass.SWITCHED)
 
 @dataclass(slots=True)
 class CallCount:
-    """Counters of one method. `buckets[i]`: calls that took up to `BUCKETS[i]` seconds (not cumulative).
-
-    `seconds`: total duration of the calls. The last bucket counts calls above all bounds.
-    """
+    """Counters of one method. `calls`: number of all calls, also those that failed (`errors`)."""
 
     calls: int = 0
     errors: int = 0
-    seconds: float = 0.0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-
-    def add(self, seconds: float) -> None:
-        """Count one finished call that took `seconds`."""
-        self.seconds += seconds
-        for index, bound in enumerate(BUCKETS):
-            if seconds <= bound:
-                self.buckets[index] += 1
-                return
-        self.buckets[-1] += 1
+    durations: Durations = field(default_factory=lambda: Durations(BUCKETS))
 
 
 class CallGate:
@@ -212,4 +200,4 @@ class CallGate:
                 raise Unavailable(f"runtime {self._name}: {method}: the connection was closed") from error
             raise
         finally:
-            count.add(time.perf_counter() - began)
+            count.durations.add(time.perf_counter() - began)

@@ -46,6 +46,7 @@ from kubeletx.api import (
     UnitSummary,
     names,
 )
+from kubeletx.api.counting import Durations
 
 from .calls import CallClass, CallCount
 from .connection import Connection
@@ -210,12 +211,12 @@ class RuntimeHandle:
         return self._throttled.events
 
     @property
-    def relists(self) -> CallCount:
+    def relists(self) -> Durations:
         """Number and durations of the lists of all pods on the runtime."""
         return self._relister.relists
 
     @property
-    def relist_intervals(self) -> CallCount:
+    def relist_intervals(self) -> Durations:
         """Number and lengths of the intervals between the beginnings of consecutive lists."""
         return self._relister.relist_intervals
 

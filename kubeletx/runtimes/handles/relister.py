@@ -23,8 +23,9 @@ from kubeletx.api import (
     matching,
     names,
 )
+from kubeletx.api.counting import Durations
 
-from .calls import CallCount
+from .calls import BUCKETS
 from .event_filter import EventFilter
 from .snapshot_table import SnapshotTable
 from .snapshots import PodSnapshot
@@ -63,9 +64,9 @@ class Relister:
         self._match = match
         self._clock = clock
         self._relist_began: float | None = None
-        self.relists = CallCount()
+        self.relists = Durations(BUCKETS)
         """Number and durations of the calls of `relist`."""
-        self.relist_intervals = CallCount()
+        self.relist_intervals = Durations(BUCKETS)
         """Number and lengths of the intervals between the beginnings of consecutive calls of `relist`."""
 
     async def look(self, uid: PodUid) -> PodSnapshot:

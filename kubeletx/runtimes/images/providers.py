@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
 
 from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenParameters
+from kubeletx.api.counting import Metric, counter, gauge, histogram
 
 from ..handles.calls import CallCount
 from .credentials import auth_of
@@ -78,14 +79,34 @@ class CredentialProviders:
 
         `seconds`: deadline of one run of a program.
         """
-        self.digest = plan.digest
+        self._digest = plan.digest
         self._cluster = cluster
         self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
 
-    @property
-    def counts(self) -> dict[str, CallCount]:
-        """Number and durations of the runs of each provider's program, by the provider's name."""
-        return {one.settings.name: one.count for one in self._providers}
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of the providers' programs; none without a configuration of providers."""
+        if not self._digest:
+            return
+        name = "kubelet_credential_provider_"
+        counts = {one.settings.name: one.count for one in self._providers}
+        yield gauge(
+            f"{name}config_info",
+            "Hash of the configuration of credential providers; the value is 1.",
+            {self._digest: 1},
+            "hash",
+        )
+        yield counter(
+            f"{name}plugin_errors_total",
+            "Number of runs of a credential provider that failed.",
+            lambda: [((plugin,), count.errors) for plugin, count in counts.items()],
+            "plugin_name",
+        )
+        yield histogram(
+            f"{name}plugin_duration",
+            "Duration of one run of a credential provider in seconds.",
+            lambda: [((plugin,), count.durations) for plugin, count in counts.items()],
+            "plugin_name",
+        )
 
     def is_personal(self, image: str) -> bool:
         """Return True if the credentials for the image may depend on the pod: a provider uses its service account."""
@@ -195,7 +216,7 @@ class _Provider:
             self.count.errors += 1
             raise
         finally:
-            self.count.add(self._clock.monotonic() - began)
+            self.count.durations.add(self._clock.monotonic() - began)
 
     def _check_echo(self, logins: Iterable[Login], account: _Account) -> None:
         token = self.settings.token

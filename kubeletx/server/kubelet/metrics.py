@@ -31,13 +31,12 @@ def routes(backend: AboutVerbs, source: FiguresSource) -> tuple[KubeletRoute, ..
         return _text(cadvisor_metrics(await source.figures(), device_name))
 
     async def probes(_request: web.Request) -> web.StreamResponse:
-        from ..metrics.probe import probe_metrics
+        from ..metrics.agent import render_probes
 
-        view = await backend.metrics()
-        return _text(probe_metrics(view.probes, view.probe_durations))
+        return _text(render_probes(await backend.metrics()))
 
     async def slis(_request: web.Request) -> web.StreamResponse:
-        from ..metrics.probe import sli_metrics
+        from ..metrics.agent import sli_metrics
 
         return _text(sli_metrics(await backend.health()))
 

@@ -30,19 +30,19 @@ class Family:
         self._lines.append(f"{self._name}{labels} {number(value)}{stamp}\n")
 
     def add_histogram(
-        self, labels: Mapping[str, str], bounds: Sequence[float], counts: Sequence[int], total: float
+        self, labels: Mapping[str, str], bounds: Sequence[float], counts: Iterable[float], total: float
     ) -> None:
         """Add a histogram.
 
         `counts`: observations per bucket (not cumulative), one more than `bounds`. `total`: sum of the observed
         values.
         """
-        passed = 0
+        passed: float = 0
         for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
             passed += count
-            self._lines.append(f"{self._name}_bucket{labels_of({**labels, 'le': bound})} {passed}\n")
+            self._lines.append(f"{self._name}_bucket{labels_of({'le': bound, **labels})} {passed}\n")
         text = labels_of(labels)
-        self._lines.append(f"{self._name}_sum{text} {number(total)}\n{self._name}_count{text} {passed}\n")
+        self._lines.append(f"{self._name}_count{text} {passed}\n{self._name}_sum{text} {number(total)}\n")
 
     def text(self) -> str:
         """Return the metric as text; empty without samples."""

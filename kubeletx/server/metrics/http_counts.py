@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from kubeletx.api.counting import LabelledDurations
+from kubeletx.api.counting import LabelledDurations, Metric, counter, gauge, histogram
 
 OTHER = "other"
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE"})
 LONG_RUNNING = frozenset({"exec", "attach", "portforward", "debug"})
+_LABELS = ("method", "path", "server_type", "long_running")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -30,6 +31,17 @@ class HttpCounts:
         self.requests: Counter[tuple[str, ...]] = Counter()
         self.inflight: Counter[tuple[str, ...]] = Counter()
         self.durations = LabelledDurations()
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of these counts."""
+        where, labels = "requests to the kubelet API and the read-only port", _LABELS
+        yield counter("kubelet_http_requests_total", f"Number of {where}.", self.requests, *labels)
+        yield histogram(
+            "kubelet_http_requests_duration_seconds", f"Duration of {where}.", self.durations, *labels
+        )
+        yield gauge(
+            "kubelet_http_inflight_requests", "Number of such requests in progress.", self.inflight, *labels
+        )
 
     @contextmanager
     def counted(self, method: str, path: str, server_type: str) -> Iterator[None]:

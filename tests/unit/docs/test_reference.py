@@ -17,7 +17,6 @@ from kubeletx.cli.options.group import show
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.status.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.metrics.table import METRICS
 from kubeletx.server.views import ORPHANED
 from tests.unit.docs.pages import DOCS, ROOT, first_words, rows, section, words
 
@@ -169,20 +168,6 @@ def test_every_reason_of_the_page_is_in_the_code() -> None:
     for word in first_words(part("Reasons", "Events")):
         known = word.removeprefix("OutOf").removeprefix("KubeletHas")
         assert f'"{known}"' in source or known in ("...",), word
-
-
-def test_every_metric_is_there_with_its_labels() -> None:
-    table = {
-        words(row[0])[0]: {word for word in re.split(r",\s*", row[1]) if word}
-        for row in rows(section(PAGE, "Metrics"))
-    }
-    assert table == {name: set(metric.labels) for name, metric in METRICS.items()}
-
-
-def test_every_metric_has_a_kind_and_a_help_text_of_its_own() -> None:
-    assert {metric.kind for metric in METRICS.values()} == {"counter", "gauge", "histogram"}
-    assert all(metric.text and metric.text != name for name, metric in METRICS.items())
-    assert all(metric.kind == "counter" for name, metric in METRICS.items() if name.endswith("_total"))
 
 
 def test_the_error_table_is_the_code_s() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import AlreadyExists, Conflict, NotFound, Session, StreamRequest, StreamUrl
+from kubeletx.api.counting import Metric, gauge
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
@@ -30,7 +31,6 @@ from kubeletx.server.views import (
     ImageView,
     LogOptions,
     MeasuredUsage,
-    MetricsView,
     PanelContent,
     PanelView,
     PartHealth,
@@ -70,7 +70,7 @@ class FakeAdminBackend:
         self.sessions: list[Session | StreamUrl] = []
         self.usage_view = UsageView(node_name="node-1", node=MeasuredUsage())
         self.health_view = HealthView(parts=(PartHealth(name="syncloop", ok=True),))
-        self.metrics_view = MetricsView(node_name="node-1")
+        self.agent_metrics = [gauge("kubelet_node_name", "Name of the node.", {"node-1": 1}, "node")]
         self.python = ""
         self.plugin_views: tuple[PluginView, ...] = ()
         self.plugin_reload = PluginReload()
@@ -145,9 +145,9 @@ class FakeAdminBackend:
         """Return the attribute `health_view`, which a test may set."""
         return self.health_view
 
-    async def metrics(self) -> MetricsView:
-        """Return the attribute `metrics_view`, which a test may set."""
-        return self.metrics_view
+    async def metrics(self) -> Sequence[Metric]:
+        """Return the attribute `agent_metrics`, which a test may fill."""
+        return self.agent_metrics
 
     async def plugins(self) -> Sequence[PluginView]:
         """Return the attribute `plugin_views`, which a test may set."""

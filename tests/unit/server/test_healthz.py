@@ -8,10 +8,11 @@ import aiohttp
 import pytest
 
 from kubeletx.api import InvalidConfig
+from kubeletx.api.counting import Durations, counter, gauge, histogram
 from kubeletx.kube.types.core import ObjectMeta, Pod
 from kubeletx.server.healthz import health_server
 from kubeletx.server.kubelet.readonly import readonly_server
-from kubeletx.server.views import HealthView, HistogramView, MetricsView, OperationView, PartHealth
+from kubeletx.server.views import HealthView, PartHealth
 from tests.unit.server.api_client import NoFigures
 from tests.unit.server.fake_admin import FakeAdminBackend
 
@@ -74,26 +75,16 @@ async def test_a_port_in_use_is_refused_by_its_flag() -> None:
 async def test_the_read_only_port_shows_pods_and_metrics() -> None:
     backend = FakeAdminBackend()
     backend.put(Pod(metadata=ObjectMeta(name="a", namespace="default")))
-    backend.metrics_view = MetricsView(
-        node_name="n",
-        running_pods=1,
-        running_containers={"running": 2},
-        operations=(
-            OperationView(
-                runtime="one",
-                operation="create_sandbox",
-                calls=3,
-                errors=1,
-                durations=HistogramView(bounds=(0.1, 1.0), counts=(1, 1, 1), sum_seconds=2.5),
-            ),
-        ),
-        runtimes_ready={"one": True},
-        abandoned_calls={"one": 2},
-        counters={"kubelet_started_pods_total": 4},
-        durations={
-            "kubelet_pod_start_duration_seconds": HistogramView(bounds=(1.0,), counts=(2, 0), sum_seconds=1.0)
-        },
-    )
+    took = Durations((0.1, 1.0))
+    for seconds in (0.1, 0.5, 2.0):
+        took.add(seconds)
+    labels = ("operation_type", "runtime")
+    backend.agent_metrics = [
+        gauge("kubelet_running_pods", "Pods.", lambda: 1),
+        gauge("kubelet_running_containers", "Containers.", {"running": 2}, "container_state"),
+        counter("kubelet_runtime_operations_total", "Calls.", {("create_sandbox", "one"): 3}, *labels),
+        histogram("x_seconds", "Time.", lambda: [(("one", "b"), took)], "runtime", "a"),
+    ]
     server = readonly_server(backend.parts, NoFigures(), "127.0.0.1", 0)
     await server.start()
     try:
@@ -101,16 +92,15 @@ async def test_the_read_only_port_shows_pods_and_metrics() -> None:
         text = (await get(server.port, "/metrics"))[1]
     finally:
         await server.stop()
-    for line in (
-        "kubelet_running_pods 1.0",
-        'kubelet_running_containers{container_state="running"} 2.0',
-        'kubelet_runtime_operations_total{operation_type="create_sandbox",runtime="one"} 3.0',
-        'kubelet_runtime_operations_errors_total{operation_type="create_sandbox",runtime="one"} 1.0',
-        'kubelet_runtime_operations_duration_seconds_bucket{le="1.0",operation_type="create_sandbox",runtime="one"} 2.0',
-        'kubelet_runtime_operations_duration_seconds_bucket{le="+Inf",operation_type="create_sandbox",runtime="one"} 3.0',
-        "kubelet_started_pods_total 4.0",
-        "kubelet_pod_start_duration_seconds_count 2.0",
-        'kubeletx_runtime_ready{runtime="one"} 1.0',
-        'kubeletx_runtime_abandoned_calls{runtime="one"} 2.0',
-    ):
-        assert line in text.splitlines(), line
+    assert text.partition("# HELP process_")[0] == (
+        "# HELP kubelet_running_pods Pods.\n# TYPE kubelet_running_pods gauge\nkubelet_running_pods 1.0\n"
+        "# HELP kubelet_running_containers Containers.\n# TYPE kubelet_running_containers gauge\n"
+        'kubelet_running_containers{container_state="running"} 2.0\n'
+        "# HELP kubelet_runtime_operations_total Calls.\n# TYPE kubelet_runtime_operations_total counter\n"
+        'kubelet_runtime_operations_total{operation_type="create_sandbox",runtime="one"} 3.0\n'
+        "# HELP x_seconds Time.\n# TYPE x_seconds histogram\n"
+        'x_seconds_bucket{le="0.1",a="b",runtime="one"} 1.0\n'
+        'x_seconds_bucket{le="1.0",a="b",runtime="one"} 2.0\n'
+        'x_seconds_bucket{le="+Inf",a="b",runtime="one"} 3.0\n'
+        'x_seconds_count{a="b",runtime="one"} 3.0\nx_seconds_sum{a="b",runtime="one"} 2.6\n'
+    )

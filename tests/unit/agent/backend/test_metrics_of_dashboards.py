@@ -14,22 +14,20 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from msgspec.structs import replace
 
-from kubeletx.agent.backend.counted import SecretFigures
+from kubeletx.agent.backend.metrics import volume_metrics
 from kubeletx.agent.host.readings import HostReadings
-from kubeletx.api.counting import Durations
-from kubeletx.apiserver.certificates.rotation import CertificateRotation
-from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.kube.types.core import Container, ResourceRequirements, Volume
 from kubeletx.node.cgroups.trees import CgroupTrees
+from kubeletx.node.host_usage import FsUsage
+from kubeletx.pods import VolumeBoard
 from kubeletx.server.metrics.agent import render
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
-from kubeletx.server.metrics.table import METRICS
-from kubeletx.server.views import ClaimView
+from kubeletx.volumes.preparer import VolumePreparer
 from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.backend.metrics_model import more_metrics
 
 OF_METRICS = {
     "kubelet_certificate_manager_client_expiration_renew_errors",
@@ -109,16 +107,6 @@ NOBODY_HAS = {
     "kubelet_node_config_error": "of dynamic configuration, which kubelets have not had since v1.24",
 }
 """Asked for by kubernetes-mixin, and not exposed."""
-CLAIM = ClaimView(
-    namespace="d",
-    claim="c",
-    capacity_bytes=1,
-    available_bytes=1,
-    used_bytes=1,
-    inodes=1,
-    inodes_free=1,
-    inodes_used=1,
-)
 REQUESTS = {"cpu": "100m", "memory": "64Mi"}
 UNIT_FILES = {
     "cpu.stat": "usage_usec 9\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1500000\n",
@@ -147,9 +135,8 @@ def trees(agent: AgentModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return root
 
 
-def test_no_name_is_both_exposed_and_excused() -> None:
-    assert not NOBODY_HAS.keys() & (OF_METRICS | OF_CADVISOR | METRICS.keys())
-    assert {name for name in OF_METRICS if not name.startswith(("process_", "python_"))} <= METRICS.keys()
+def test_no_name_is_both_asked_for_and_excused() -> None:
+    assert not NOBODY_HAS.keys() & (OF_METRICS | OF_CADVISOR)
 
 
 async def test_a_kubelets_dashboards_find_what_they_ask_for(agent: AgentModel, trees: Path) -> None:
@@ -161,29 +148,27 @@ async def test_a_kubelets_dashboards_find_what_they_ask_for(agent: AgentModel, t
     )
     async with agent.running() as backend:
         await agent.apply(pod)
-        counted = backend.about._counted
-        # What needs a cluster, or a node in need, is counted by hand where the agent counts it.
-        requests = RequestCounts()
-        requests.answered("10.0.0.1:6443", "GET", "200", 0.01)
-        counted.counters.evictions["memory.available"] += 1
-        rotation = cast(
-            CertificateRotation, SimpleNamespace(ttl_seconds=9.0, errors=1, lives=Durations((1.0,)))
-        )
-        backend.about._counted = replace(
-            counted,
-            requests=requests,
-            secrets=SecretFigures(providers=counted.secrets.providers, client=rotation, server=rotation),
-        )
-        view = await backend.about.metrics()
-    text = render(replace(view, claims=(CLAIM,)))
+        # What needs a cluster, or a node in need, is counted by hand.
+        agent.parts.pods.services.counters.evictions["memory.available"] += 1
+        metrics = [*await backend.about.metrics(), *more_metrics()]
+        made = {one.name: one for one in metrics}
+        assert len(made) == len(metrics)
+        assert not NOBODY_HAS.keys() & made.keys()
+        (worker,) = agent.parts.manager.workers.values()
+        fs = FsUsage(capacity_bytes=1, available_bytes=1, used_bytes=1, inodes=1, inodes_free=1)
+        uses = {worker.uid: {"v": SimpleNamespace(claim="c", fs=fs)}}
+        board = cast(VolumeBoard, SimpleNamespace(figures=uses))
+        claims = volume_metrics(agent.parts.manager, cast(VolumePreparer, None), board)
+        made |= {one.name: one for one in claims if "volume_stats" in one.name}
+        text = render(made.values())
     found = names(text)
     assert found >= OF_METRICS, OF_METRICS - found
     assert not found & NOBODY_HAS.keys()
     for name, inside in re.findall(r"^(\w+)\{(.*?)\} ", text.decode(), re.MULTILINE):
         if name.startswith("python_"):
             continue
-        family = name if name in METRICS else re.sub(r"_(bucket|sum|count)$", "", name)
-        assert set(re.findall(r"(\w+)=\"", inside)) - {"le"} == set(METRICS[family].labels), name
+        family = name if name in made else re.sub(r"_(bucket|sum|count)$", "", name)
+        assert set(re.findall(r"(\w+)=\"", inside)) - {"le"} == set(made[family].labels), name
 
 
 async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_for(
@@ -201,7 +186,7 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
             (trees / group).mkdir(exist_ok=True)
             for name, text in UNIT_FILES.items():
                 (trees / group / name).write_text(text)
-        figure_backend = agent.parts.servers.figures
+        figure_backend = agent.parts.views.figures
         await agent.done(figure_backend.figures())
         (trees / "kubepods/cpu.stat").write_text("usage_usec 500009\n")
         await agent.clock.run_for(10)
@@ -234,8 +219,6 @@ def test_an_agent_that_nobody_scrapes_has_not_imported_what_renders_metrics() ->
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert not set(done.stdout.split()) & {
-        "kubeletx.agent.backend.metric_counts",
-        "kubeletx.agent.backend.about.metrics",
         "kubeletx.server.metrics.cadvisor",
         "kubeletx.server.metrics.agent",
         "kubeletx.server.metrics.resource",

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubeletx.api import InterfaceStats, PodUid, UnitId, UnitStats
+from kubeletx.api import EventSink, InterfaceStats, PodUid, UnitId, UnitStats
+from kubeletx.api.counting import Durations, counter, histogram
 from kubeletx.node.cgroups.processes import ProcessUsage
 from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
 from kubeletx.node.cgroups.usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
 from kubeletx.node.host_usage import DiskTraffic, FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
+from kubeletx.pods import UnitProbes
+from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.kubelet.readonly import readonly_server
+from kubeletx.server.metrics.agent import render_probes, sli_metrics
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.figures import (
     Figures,
@@ -27,10 +32,10 @@ from kubeletx.server.metrics.figures import (
     UnitFigures,
     VolumeFigures,
 )
-from kubeletx.server.metrics.probe import probe_metrics, sli_metrics
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
-from kubeletx.server.views import HealthView, HistogramView, PartHealth, ProbeCount, ProbeDuration
+from kubeletx.server.views import HealthView, PartHealth
+from kubeletx.testing import FakeClock
 from kubeletx.volumes.disk_usage import DiskUse
 from tests.unit.server.api_client import serving
 from tests.unit.server.fake_admin import FakeAdminBackend
@@ -246,13 +251,11 @@ def test_the_short_summary_has_processor_and_memory_only() -> None:
 
 
 def test_probes_and_health_are_counted() -> None:
-    count = ProbeCount(
-        namespace="n", pod="p", uid="u", container="c", probe="Liveness", result="failed", count=3
-    )
-    (((name, labels), (value, _)),) = samples(probe_metrics((count,))).items()
+    count = counter("prober_probe_total", "Probes.", {("c", "Liveness"): 3}, "container", "probe_type")
+    (((name, labels), (value, _)),) = samples(render_probes((count,))).items()
     assert (name, value) == ("prober_probe_total", 3)
     assert dict(labels)["probe_type"] == "Liveness"
-    assert probe_metrics(()) == b""
+    assert render_probes(()) == b""
     health = HealthView(parts=(PartHealth(name="syncloop", ok=False),))
     found = samples(sli_metrics(health))
     assert found["kubernetes_healthcheck", (("name", "syncloop"), ("type", "healthz"))][0] == 0
@@ -484,11 +487,13 @@ def test_the_summary_tells_pressure_and_what_belongs_to_no_pod() -> None:
 
 
 def test_the_time_of_probes_is_a_histogram() -> None:
-    histogram = HistogramView(bounds=(0.5, 1), counts=(2, 1, 1), sum_seconds=4.5)
-    one = ProbeDuration(namespace="n", pod="p", container="c", probe="Readiness", histogram=histogram)
-    found = samples(probe_metrics((), (one,)))
-    labels = (("container", "c"), ("namespace", "n"), ("pod", "p"), ("probe_type", "Readiness"))
+    took = Durations((0.5, 1))
+    for seconds in (0.25, 0.25, 1.0, 3.0):
+        took.add(seconds)
     name = "prober_probe_duration_seconds"
+    one = histogram(name, "Time.", lambda: [(("c", "Readiness"), took)], "container", "probe_type")
+    found = samples(render_probes((one,)))
+    labels = (("container", "c"), ("probe_type", "Readiness"))
     buckets = {dict(key[1])["le"]: value for key, (value, _) in found.items() if key[0] == f"{name}_bucket"}
     assert buckets == {"0.5": 2, "1": 3, "+Inf": 4}
     assert found[f"{name}_sum", labels][0] == 4.5
@@ -515,21 +520,13 @@ def labels_by_name(text: bytes) -> dict[str, set[str]]:
         ("/metrics/cadvisor", cadvisor_metrics(whole_figures(), str)),
         (
             "/metrics/probes",
-            probe_metrics(
-                (
-                    ProbeCount(
-                        namespace="n", pod="p", uid="u", container="c", probe="x", result="failed", count=1
-                    ),
-                ),
-                (
-                    ProbeDuration(
-                        namespace="n",
-                        pod="p",
-                        container="c",
-                        probe="x",
-                        histogram=HistogramView(bounds=(), counts=(1,), sum_seconds=1.0),
-                    ),
-                ),
+            render_probes(
+                one._replace(
+                    source=lambda one=one: [(one.labels, Durations() if one.kind == "histogram" else 1)]
+                )
+                for one in UnitProbes(
+                    cast(RuntimeRegistry, None), FakeClock(), cast(EventSink, None)
+                ).metrics()
             ),
         ),
         ("/metrics/slis", sli_metrics(HealthView())),

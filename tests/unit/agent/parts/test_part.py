@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from kubeletx.agent.composition import Composition
-from kubeletx.agent.parts.part import Part
+from kubeletx.agent.parts.part import Composition, Part
 from kubeletx.api import AlreadyExists
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.pods import UnitExtras
-
-
-class Assembly(msgspec.Struct, frozen=True):
-    part: Part
 
 
 async def nothing(_pod: Pod, _container: Container | VirtualMachine) -> UnitExtras:
@@ -21,13 +15,13 @@ async def nothing(_pod: Pod, _container: Container | VirtualMachine) -> UnitExtr
 async def test_providers_of_extras_of_all_parts_are_one_live_table() -> None:
     async with Composition() as made:
         extras = made.extras
-        made.add(Assembly(Part(name="sessions", extras={"sessions": nothing})))
-        made.add(Assembly(Part(name="web", extras={"web": nothing})))
+        made.add(Part(name="sessions", extras={"sessions": nothing}))
+        made.add(Part(name="web", extras={"web": nothing}))
         assert sorted(extras) == ["sessions", "web"]
 
 
 async def test_a_second_provider_of_one_name_is_refused() -> None:
     async with Composition() as made:
-        made.add(Assembly(Part(name="one", extras={"sessions": nothing})))
+        made.add(Part(name="one", extras={"sessions": nothing}))
         with pytest.raises(AlreadyExists, match=r"two: another part has providers of extras \['sessions'\]"):
-            made.add(Assembly(Part(name="two", extras={"sessions": nothing})))
+            made.add(Part(name="two", extras={"sessions": nothing}))
