@@ -97,11 +97,9 @@ class EventReporter:
 
     @property
     def is_idle(self) -> bool:
-        """True if no event waits to be sent."""
         return not self._warnings and not self._others and self._current is None
 
     async def run(self) -> None:
-        """Collect events and send them, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._collect(), name="api-events-collect")
             group.create_task(self._report(), name="api-events-report")

@@ -72,7 +72,6 @@ class ApiPods:
 
     @property
     def mirrors(self) -> Mapping[tuple[str, str], Pod]:
-        """Mirror pods by namespace and name."""
         return self._mirrors
 
     def subscribe(self, listener: Listener) -> None:

@@ -76,7 +76,6 @@ class CriAttach:
         self._client = client
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """Return a URL of the CRI server's streaming server, which connects a client to the process's streams."""
         answer = await self._client.call(
             methods.ATTACH,
             pb.AttachRequest(
@@ -98,7 +97,6 @@ class CriPortForward:
         self._client = client
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl:
-        """Return a URL of the CRI server's streaming server, which connects a client to `port` of the sandbox."""
         answer = await self._client.call(
             methods.PORT_FORWARD,
             pb.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[port]),
@@ -135,7 +133,6 @@ class CriLogs:
         self._client = client
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Make the server open the log file's path again. Raises Conflict if the container is not running."""
         await self._client.call(
             methods.REOPEN_CONTAINER_LOG,
             pb.ReopenContainerLogRequest(container_id=unit_id),
@@ -150,7 +147,6 @@ class CriResize:
         self._client = client
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Change the limits that are set in `resources`; limits that are None there stay unchanged."""
         await self._client.call(
             methods.UPDATE_CONTAINER_RESOURCES,
             pb.UpdateContainerResourcesRequest(container_id=unit_id, linux=resources_to_cri(resources)),
@@ -165,10 +161,6 @@ class CriCheckpoint:
         self._client = client
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """Write the container's state to an archive at `path`.
-
-        `timeout_seconds` is rounded up to whole seconds for CRI.
-        """
         await self._client.call(
             methods.CHECKPOINT_CONTAINER,
             pb.CheckpointContainerRequest(
@@ -211,10 +203,6 @@ class CriPassthrough:
         return await self._client_of(method).call_bytes(method, request, timeout_seconds=deadline_seconds)
 
     def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
-        """Forward a server-streaming call, and yield the encoded answers.
-
-        `method`: name such as GetContainerEvents, or a full gRPC path. Raises CriStatusError.
-        """
         return self._client_of(method).stream_bytes(method, request)
 
     def _client_of(self, method: str) -> CriClient:

@@ -82,7 +82,6 @@ class ContainerdEvents:
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events from now on, and one RESYNC about a second after the start. Raises Unavailable on disconnect."""
         request = events_pb.SubscribeRequest(filters=filters(self._namespace))
         header = ((NAMESPACE_HEADER, self._namespace),)
         stream = self._client.stream(SUBSCRIBE, request, metadata=header)

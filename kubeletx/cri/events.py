@@ -43,7 +43,6 @@ class CriEvents:
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events from now on, and one RESYNC about a second after the start. Raises Unavailable on disconnect."""
         answers = self._client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
         async for answer in with_gap(answers, self._sleep):
             yield RESYNC if answer is None else event_from_cri(answer)

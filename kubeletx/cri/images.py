@@ -82,7 +82,6 @@ class CriImages:
         )
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """List all images of the store, including those that other clients pulled."""
         answer = await self._client.call(
             methods.LIST_IMAGES, pb.ListImagesRequest(), timeout_seconds=DEADLINE_SECONDS
         )

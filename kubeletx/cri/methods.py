@@ -36,7 +36,6 @@ class Method(NamedTuple, Generic[Q, A]):
 
     @property
     def name(self) -> str:
-        """Name of the method, such as RunPodSandbox: the last part of its path."""
         return self.path.rsplit("/", 1)[1]
 
 

@@ -103,10 +103,6 @@ class CriRuntime:
         self._capabilities: dict[type, object] = {}
 
     async def open(self) -> None:
-        """Connect, and find out the server's version, features and capabilities.
-
-        Raises Unavailable if the server does not answer.
-        """
         self.client.open()
         self.image_client.open()
         version = await self._call(methods.VERSION, pb.VersionRequest())
@@ -117,7 +113,6 @@ class CriRuntime:
         self.known.clear()
 
     async def close(self) -> None:
-        """Close the connections to the server. Calls in flight raise Unavailable."""
         await self.client.close()
         await self.image_client.close()
 
@@ -151,14 +146,9 @@ class CriRuntime:
         return self.backend.cgroup_driver
 
     async def version(self) -> RuntimeVersion:
-        """Call Version, and return the server's name and version. The answer is not cached."""
         return version_from_cri(await self._call(methods.VERSION, pb.VersionRequest()))
 
     async def health(self) -> RuntimeHealth:
-        """Call Status, and return the server's conditions.
-
-        If the server does not have the runtime handler in the endpoint's URL, HandlerReady is added as False.
-        """
         answer = await self._call(methods.STATUS, pb.StatusRequest())
         backend = self._backend
         if backend is None:
@@ -168,10 +158,6 @@ class CriRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Call RunPodSandbox, and return the sandbox's id. The sandbox is then ready and its network is set up.
-
-        If the sandbox exists already, its id is returned.
-        """
         request = pb.RunPodSandboxRequest(
             config=self._sandbox_config(spec), runtime_handler=self._handler_of(spec)
         )
@@ -187,7 +173,6 @@ class CriRuntime:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call StopPodSandbox; succeeds if the sandbox does not exist."""
         try:
             await self._call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
         except NotFound as error:
@@ -227,7 +212,6 @@ class CriRuntime:
         return listed
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Call PodSandboxStatus, and return the status of the sandbox. Raises NotFound if it does not exist."""
         answer = await self._call(
             methods.POD_SANDBOX_STATUS, pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         )
@@ -258,7 +242,6 @@ class CriRuntime:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Call StartContainer. Succeeds if the container is already running; raises Conflict if it has exited."""
         try:
             await self._call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=unit_id))
         except Conflict:
@@ -266,10 +249,6 @@ class CriRuntime:
                 raise
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Call StopContainer, with `grace_seconds` rounded up to whole seconds.
-
-        Succeeds if the container does not exist.
-        """
         seconds = max(0, math.ceil(grace_seconds))
         request = pb.StopContainerRequest(container_id=unit_id, timeout=seconds)
         await self._end_unit(
@@ -279,7 +258,6 @@ class CriRuntime:
         )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Call RemoveContainer; succeeds if the container does not exist."""
         request = pb.RemoveContainerRequest(container_id=unit_id)
         await self._end_unit(
             unit_id, lambda: self._remove(methods.REMOVE_CONTAINER, request, unit_id), until=()
@@ -303,7 +281,6 @@ class CriRuntime:
         return listed
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Call ContainerStatus, and return the status of the container. Raises NotFound if it does not exist."""
         answer = await self._call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=unit_id))
         return unit_status_from_cri(answer, await self._sandbox_of(unit_id))
 

@@ -51,7 +51,6 @@ class CustomResourceRecords:
         self._namespace = namespace
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Create an object with `value` as its spec. Raises AlreadyExists."""
         made = {
             "apiVersion": f"{self._resource.group}/{self._resource.version}",
             "kind": self._kind,
@@ -61,12 +60,10 @@ class CustomResourceRecords:
         return _record(await self._client.create(self._path(), made, CustomObject))
 
     async def get(self, name: str) -> Record:
-        """Return the object of this name as a record. Raises NotFound."""
         check_record_name(name)
         return _record(await self._client.get(self._path(name), CustomObject))
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        """Return one page. All pages of a list show the same moment. A token is valid for a few minutes."""
         params = {"limit": str(limit), **({"continue": token} if token else {})}
         page = await self._client.get(self._path(), CustomObjectList, params=params)
         return RecordPage(records=tuple(map(_record, page.items)), next_token=page.metadata.continue_)
@@ -85,16 +82,12 @@ class CustomResourceRecords:
         return _record(await self._client.patch(self._path(name), patch, CustomObject, kind=Patch.JSON))
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Delete the object if it has the expected version. Raises NotFound, or Conflict if it has another version.
-
-        An object with finalizers exists until its last finalizer is removed.
-        """
         check_record_name(name)
         self._check_version(name, expected_version)
+        # An object with finalizers exists until its last finalizer is removed.
         await self._client.delete(self._path(name), resource_version=expected_version)
 
     async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """Yield the existing records, `RecordsSynced`, then changes. Failures are logged and retried, not raised."""
         news = _News()
         reflector = Reflector(
             self._client, self._resource, CustomObject, news, clock=self._clock, namespace=self._namespace

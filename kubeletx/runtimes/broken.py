@@ -43,11 +43,9 @@ class BrokenRuntime:
         """Do nothing: there is nothing to close."""
 
     def traits(self) -> Traits:
-        """Return the default traits."""
         return Traits()
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return None for every capability."""
         return None
 
     async def version(self) -> RuntimeVersion:

@@ -112,7 +112,6 @@ class RuntimeRegistry:
         return self._fleet.configure()
 
     async def run(self) -> None:
-        """Run every runtime until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -382,13 +381,11 @@ class RuntimeRegistry:
 
     @property
     def broken(self) -> Mapping[RuntimeName, str]:
-        """Reason of each runtime that its plugin could not make."""
         return self._fleet.broken
 
     # --- RuntimeListener, called by the handles ---
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Report the runtime's change to every listener."""
         for listener in self._listeners:
             listener.runtime_changed(name)
 

@@ -82,7 +82,6 @@ class FileSource:
         )
 
     async def run(self) -> None:
-        """Watch and read the manifests and deliver their pods to the sink, until cancelled."""
         try:
             while True:
                 list_at = self._clock.monotonic() + self._check_seconds

@@ -74,7 +74,6 @@ class UrlSource:
         self._outage = ""
 
     async def run(self) -> None:
-        """Request the manifest and deliver its pods to the sink, until cancelled."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)

@@ -102,7 +102,6 @@ class SpdySession:
         self._exit: asyncio.Task[int] | None = None
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield output as pairs of STDOUT or STDERR and bytes, until both streams have ended."""
         channels = [c for c in (Channel.STDOUT, Channel.STDERR) if c in self._streams]
         if len(channels) == 1:
             while data := await self._streams[channels[0]].read():
@@ -122,14 +121,9 @@ class SpdySession:
                 task.cancel()
 
     async def write(self, data: bytes) -> None:
-        """Send data to stdin, or to the forwarded port. Raises Unavailable if the session was opened without stdin."""
         await self._stdin().write(data)
 
     async def close_stdin(self) -> None:
-        """Close stdin; output continues.
-
-        Does nothing if the session was opened without stdin, or the server has disconnected.
-        """
         stream = self._streams.get(Channel.STDIN)
         if stream is not None:
             try:
@@ -138,7 +132,6 @@ class SpdySession:
                 pass
 
     async def resize(self, width: int, height: int) -> None:
-        """Send the terminal's new size, in character cells; does nothing if the session has no terminal."""
         stream = self._streams.get(Channel.RESIZE)
         if stream is not None:
             await stream.write(msgspec.json.encode({"Width": width, "Height": height}) + b"\n")
@@ -159,7 +152,6 @@ class SpdySession:
         return exit_code_of(report)
 
     async def close(self) -> None:
-        """Close the SPDY connection, and end the task that reads it."""
         self._reader.cancel()
         try:
             await asyncio.wait([self._reader])

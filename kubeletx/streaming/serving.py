@@ -67,7 +67,6 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def is_tunnel(self) -> bool:
-        """True if the client sends SPDY inside a WebSocket."""
         return self.protocol in TUNNEL_PROTOCOLS
 
 

@@ -80,7 +80,6 @@ class Tunnel:
         await self._room.wait()
 
     def is_closing(self) -> bool:
-        """Return True if no more data can be written."""
         return self._is_closing or self._ws.closed
 
     def close(self) -> None:

@@ -197,7 +197,6 @@ class WebSocketSession:
         self._ended = asyncio.Event()
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield output as pairs of STDOUT or STDERR and bytes, until the server has closed the connection."""
         try:
             async for channel, data in _messages(self._ws, WsProtocol.V5):
                 if channel == Channel.ERROR:
@@ -208,17 +207,14 @@ class WebSocketSession:
             self._ended.set()
 
     async def write(self, data: bytes) -> None:
-        """Send data to stdin of the command, or to the forwarded port. Raises Unavailable if the connection is lost."""
         for start in range(0, len(data), CHUNK_BYTES):
             await _send_message(self._ws, WsProtocol.V5, Channel.STDIN, data[start : start + CHUNK_BYTES])
 
     async def close_stdin(self) -> None:
-        """Close stdin of the command; output continues. Does nothing if the connection is closed."""
         if not self._ws.closed:
             await _send_message(self._ws, WsProtocol.V5, CLOSE_CHANNEL, bytes((Channel.STDIN,)))
 
     async def resize(self, width: int, height: int) -> None:
-        """Send the terminal's new size, in character cells."""
         await _send_message(self._ws, WsProtocol.V5, Channel.RESIZE, encode_resize(width, height))
 
     async def wait(self) -> int:

@@ -148,7 +148,6 @@ class ApiNode:
     # --- life ---
 
     async def run(self) -> None:
-        """Register the Node, then report its status and labels until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="node-status")
             group.create_task(self._tick(), name="node-tick")

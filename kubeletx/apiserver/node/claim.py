@@ -43,7 +43,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The identity as text for messages."""
         return f"agent {self.agent} (boot {self.boot}, process {self.pid}, since {self.since})"
 
     def is_same_run(self, other: Identity) -> bool:
@@ -129,7 +128,6 @@ class Reporting:
 
     @property
     def is_allowed(self) -> bool:
-        """True while this agent may report."""
         return self._allowed.is_set()
 
     def allow(self) -> None:

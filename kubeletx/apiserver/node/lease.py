@@ -108,7 +108,6 @@ class NodeLease:
     # --- life ---
 
     async def run(self) -> None:
-        """Claim the node's name, then renew the Lease until cancelled."""
         every = self._duration * RENEW_FRACTION
         backoff = server_backoff(first=0.2, cap=min(CAP_SECONDS, every))
         while True:

@@ -59,7 +59,6 @@ class TypeTaints:
         self._news.set()
 
     async def run(self) -> None:
-        """Set the taints after each change, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="taints-due")
             await run_sync_loop(

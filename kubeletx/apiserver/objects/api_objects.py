@@ -65,7 +65,6 @@ class ApiObjects:
         self._service_watch = Reflector(client, SERVICES, Service, self._services, clock=clock)
 
     async def run(self) -> None:
-        """Run the watches until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._followed.run(), name="api-followed")
             group.create_task(self._service_watch.run(), name="api-services")

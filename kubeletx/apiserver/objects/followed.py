@@ -49,7 +49,6 @@ class FollowedKind(enum.Enum):
 
     @property
     def type(self) -> type[Content]:
-        """Python type of the kind's objects."""
         return ConfigMap if self is FollowedKind.CONFIG_MAP else Secret
 
 
@@ -94,16 +93,13 @@ class _Followed:
             self._task = None
 
     def replace(self, items: Sequence[Content], unreadable: Sequence[ObjectMeta]) -> None:
-        """Store the object from a list; an empty list means that it does not exist."""
         if not unreadable:
             self._see(items[0] if items else None)
 
     def put(self, item: Content) -> None:
-        """Store the object's new state."""
         self._see(item)
 
     def drop(self, item: Content) -> None:
-        """Record that the object was deleted."""
         self._see(None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
@@ -137,11 +133,9 @@ class FollowedObjects:
 
     @property
     def keys(self) -> frozenset[ObjectKey]:
-        """Keys of the followed objects."""
         return frozenset(self._followed)
 
     async def run(self) -> None:
-        """Run all watches, also those added later, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:

@@ -45,11 +45,9 @@ class RuntimeClasses(Mapping[str, str]):
         self._become({**kept, **{item.metadata.name: item.handler for item in items}})
 
     def put(self, item: RuntimeClass) -> None:
-        """Add or replace the runtime class."""
         self._become({**self._found, item.metadata.name: item.handler})
 
     def drop(self, item: RuntimeClass) -> None:
-        """Remove the runtime class."""
         self._become({name: one for name, one in self._found.items() if name != item.metadata.name})
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:

@@ -44,7 +44,6 @@ class ServiceSink:
         )
 
     def drop(self, item: Service) -> None:
-        """Remove the service."""
         there = self._services.get(item.metadata.namespace, {})
         there.pop(item.metadata.name, None)
         if not there:

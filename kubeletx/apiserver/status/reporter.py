@@ -156,7 +156,6 @@ class StatusReporter:
 
     @property
     def is_idle(self) -> bool:
-        """True if no status waits to be reported."""
         return not self._queue and not self._busy and not self._later
 
     @property
@@ -167,7 +166,6 @@ class StatusReporter:
     # --- life ---
 
     async def run(self) -> None:
-        """Report statuses until cancelled; may be started again."""
         for uid in self._wanted:
             self._put(uid)
         slots = asyncio.Semaphore(PARALLEL)

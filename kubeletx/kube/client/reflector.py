@@ -157,7 +157,6 @@ class Reflector(Generic[T]):
         return self._problem
 
     async def run(self) -> None:
-        """List once, then watch, and list again after failures; runs until it is cancelled."""
         wanted = "0"  # any state that the server has cached; later none older than the last seen
         while True:
             try:

@@ -132,7 +132,6 @@ class KubeClient:
         return decode(await self.request("GET", path, params=params), type_, path)
 
     async def create(self, path: str, value: Any, type_: type[T]) -> T:
-        """Create an object; returns it as the server stored it. Raises AlreadyExists if its name is taken."""
         return decode(await self.request("POST", path, body=msgspec.json.encode(value)), type_, path)
 
     async def replace(self, path: str, value: Any, type_: type[T]) -> T:

@@ -282,7 +282,6 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the pod, unique in its namespace."""
         return self.metadata.name
 
     @property

@@ -91,11 +91,6 @@ class CniPodNetwork:
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach the pod's network namespace, and return its addresses. `ports`: CNI portMappings.
-
-        A repeated call for the same namespace returns the first result. Raises Unavailable or TimedOut; then the
-        attachment is undone, in the background if a plugin fails again.
-        """
         if _ID.fullmatch(uid) is None:
             raise Internal(f"pod network: {uid!r} cannot be a CNI container id")
         async with self._lock(uid):
@@ -126,10 +121,6 @@ class CniPodNetwork:
             return to_address(result, netns=netns, interface=entry.interface)
 
     async def problem(self) -> str:
-        """Return the reason why no pod can be attached now; empty if pods can be attached.
-
-        Reasons are a missing or unusable configuration and a missing plugin.
-        """
         try:
             config = await self._disk.run(load_config, self._conf_dir)
             for plugin in config.plugins:
@@ -139,15 +130,11 @@ class CniPodNetwork:
         return ""
 
     async def check(self, uid: PodUid) -> bool:
-        """Return True if the pod is attached: its network namespace exists and the plugins' CHECK succeeds.
-
-        CHECK is skipped if the configuration is older than CNI 0.4.0 or disables it. Raises TimedOut.
-        """
         async with self._lock(uid):
             entry = self._entries.get(uid)
             if entry is None or entry.result is None or entry.deleting or not _exists(entry.netns):
                 return False
-            if entry.config.disable_check or not entry.config.supports("0.4.0"):
+            if entry.config.disable_check or not entry.config.supports("0.4.0"):  # the first with CHECK
                 return True
             try:
                 for plugin in entry.config.plugins:
@@ -158,10 +145,6 @@ class CniPodNetwork:
             return True
 
     async def delete(self, uid: PodUid) -> None:
-        """Detach the pod and free its addresses; succeeds if it was never attached.
-
-        Raises when a plugin fails; the deletion is then repeated in the background as well.
-        """
         async with self._lock(uid):
             entry = self._entries.get(uid)
             if entry is not None:

@@ -52,7 +52,6 @@ class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> PluginIdentity:
-        """The plugin that registered the kind, for messages."""
         return PluginIdentity(self.plugin, self.distribution, self.version)
 
     def serves(self, workload_type: str, scheme: str) -> bool:

@@ -95,7 +95,6 @@ class Connection:
 
     @property
     def state(self) -> RuntimeState:
-        """Current readiness, reachability and cordon of the runtime."""
         return self._health.state
 
     @property

@@ -46,7 +46,6 @@ class EventFilter:
 
     @property
     def kept(self) -> int:
-        """Number of events of unknown object ids that are kept at the moment."""
         return self._kept
 
     def take(self, event: RuntimeEvent) -> None:

@@ -21,31 +21,25 @@ class GuardedSession:
         self._session = session
 
     def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield the session's output; items of a wrong type are left out."""
         items: AsyncIterator[tuple[Channel, bytes]] = self._calls.stream(
             "Session.output", self._session.output, _wrong_output
         )
         return items
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to stdin."""
         await self._calls.call("Session.write", lambda: self._session.write(data))
 
     async def close_stdin(self) -> None:
-        """Close stdin."""
         await self._calls.call("Session.close_stdin", self._session.close_stdin)
 
     async def resize(self, width: int, height: int) -> None:
-        """Set the terminal's size in character cells."""
         await self._calls.call("Session.resize", lambda: self._session.resize(width, height))
 
     async def wait(self) -> int:
-        """Return the exit code. Raises Internal if the plugin returns anything but a number."""
         code: int = await self._calls.call("Session.wait", self._session.wait)
         return code
 
     async def close(self) -> None:
-        """End the session in any state."""
         await self._calls.call("Session.close", self._session.close)
 
 

@@ -157,22 +157,18 @@ class RuntimeHandle:
 
     @property
     def name(self) -> RuntimeName:
-        """Name of the runtime, unique on this node."""
         return self.endpoint.name
 
     @property
     def workload_type(self) -> str:
-        """Workload type of the runtime: container, vm, or another one that its plugin declares."""
         return self.endpoint.workload_type
 
     @property
     def kind(self) -> str:
-        """Name of the plugin kind that serves the runtime."""
         return self.endpoint.kind
 
     @property
     def state(self) -> RuntimeState:
-        """Current readiness, reachability and cordon of the runtime."""
         return self._connection.state
 
     @property
@@ -182,7 +178,6 @@ class RuntimeHandle:
 
     @property
     def last_version(self) -> RuntimeVersion | None:
-        """Name and version that the runtime reported at the last connection; None before the first."""
         return self._connection.version
 
     @property
@@ -192,7 +187,6 @@ class RuntimeHandle:
 
     @property
     def has_event_stream(self) -> bool:
-        """True while the runtime's event stream is open."""
         return self._watch.streaming
 
     @property
@@ -207,17 +201,14 @@ class RuntimeHandle:
 
     @property
     def throttled_events(self) -> int:
-        """Number of events that were held back or dropped since the runtime sent too many."""
         return self._throttled.events
 
     @property
     def relists(self) -> Durations:
-        """Number and durations of the lists of all pods on the runtime."""
         return self._relister.relists
 
     @property
     def relist_intervals(self) -> Durations:
-        """Number and lengths of the intervals between the beginnings of consecutive lists."""
         return self._relister.relist_intervals
 
     @property
@@ -244,7 +235,6 @@ class RuntimeHandle:
     # --- life ---
 
     async def run(self) -> None:
-        """Keep the connection and the snapshots until cancelled, then disconnect."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._connection.run(), name=f"runtime-{self.name}-connection")
@@ -289,7 +279,6 @@ class RuntimeHandle:
             )
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call `Runtime.remove_sandbox`, then remove the sandbox and its units from the snapshot."""
         ids = (sandbox_id, *self._table.units_in(sandbox_id))
         with self._filter.acting(ids, EventKind.STOPPED, EventKind.DELETED):
             await self._change(
@@ -301,7 +290,6 @@ class RuntimeHandle:
         self._table.note_removed(sandbox_id, at=self._clock.monotonic())
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Call `Runtime.create_unit`."""
         self._filter.begin_create(sandbox.uid)
         try:
             unit_id = await self._change(
@@ -341,7 +329,6 @@ class RuntimeHandle:
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Call `Runtime.remove_unit`, then remove the unit from the snapshot."""
         with self._filter.acting([unit_id], EventKind.DELETED):
             await self._change(
                 "remove_unit",
@@ -385,7 +372,6 @@ class RuntimeHandle:
     # --- queries ---
 
     async def version(self) -> RuntimeVersion:
-        """Call `Runtime.version`."""
         return await self._query("version", self._runtime.version)
 
     async def health(self) -> RuntimeHealth:
@@ -397,13 +383,11 @@ class RuntimeHandle:
         return await self._query("list_sandboxes", lambda: self._runtime.list_sandboxes(match))
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Call `Runtime.sandbox_status`."""
         return await self._query(
             "sandbox_status", lambda: self._runtime.sandbox_status(sandbox_id), sandbox_id
         )
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """Call `Runtime.list_units`."""
         return await self._query("list_units", lambda: self._runtime.list_units(match))
 
     async def unit_status(self, unit_id: UnitId, *, after_switch: bool = False) -> UnitStatus:

@@ -25,7 +25,6 @@ class PrioritySemaphore:
 
     @property
     def is_free(self) -> bool:
-        """True if `acquire` would return immediately."""
         return self._free > 0
 
     async def acquire(self, *, behind: bool = False) -> None:

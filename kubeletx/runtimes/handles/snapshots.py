@@ -27,7 +27,6 @@ class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing of the pod is on the runtime."""
         return not self.sandboxes and not self.units
 
     def units_named(self, name: str) -> tuple[UnitSummary, ...]:

@@ -113,7 +113,6 @@ class Watch:
         self.want_list()
 
     async def run(self) -> None:
-        """List the runtime's pods and read its events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_listing(), name=f"runtime-{self._name}-relist")
             group.create_task(self._keep_streaming(), name=f"runtime-{self._name}-events")
@@ -263,7 +262,6 @@ class _Trouble:
 
     @property
     def is_there(self) -> bool:
-        """True after a failure until the next success."""
         return self._since is not None
 
     def is_worth_a_line(self) -> bool:

@@ -38,12 +38,10 @@ class RuntimeHost:
 
     @property
     def agent_id(self) -> str:
-        """Unique id of this agent, with which everything that it creates on a runtime is labelled."""
         return self._parts.agent_id
 
     @property
     def node_name(self) -> str:
-        """The node's name."""
         return self._parts.node_name
 
     @property
@@ -55,24 +53,17 @@ class RuntimeHost:
 
     @property
     def clock(self) -> Clock:
-        """The agent's clock; in tests a fake one."""
         return self._parts.clock
 
     @property
     def events(self) -> EventSink:
-        """Sink for events that users see."""
         return self._parts.events
 
     @property
     def pod_network(self) -> PodNetwork | None:
-        """The node's CNI network; None if the node has none."""
         return self._parts.pod_network
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking function on a thread of this runtime and return its result.
-
-        Raises Unavailable at once if all of the runtime's threads hang.
-        """
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:

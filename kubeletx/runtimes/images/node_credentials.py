@@ -22,7 +22,6 @@ class ImageCredentials:
         self._providers = providers
 
     def is_personal(self, image: str) -> bool:
-        """Return True if the credentials for this image may depend on the pod: a provider uses its service account."""
         return self._providers.is_personal(image)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:

@@ -114,10 +114,6 @@ class CredentialProviders:
         return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """Return the credentials that may fit the image, those with the most specific pattern first.
-
-        `puller`: the pod that needs the image; None if the pull is not for a pod.
-        """
         repository = repository_of(image)
         fitting = [one for one in self._providers if one.fits(repository)]
         found = await asyncio.gather(*(one.entries(repository, puller) for one in fitting))
