@@ -35,7 +35,7 @@ from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import EVENTS
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.event import Event
-from kubeletx.runtimes.handles.burst_limit import BurstLimit
+from kubeletx.runtimes.handles.event_pacer import BurstLimit
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .client import CriClient
     from .containerd import ContainerdEvents, server_uuid
-    from .containerd_pulls import follow_pulls
-    from .containerd_runtime import ContainerdRuntime
+    from .containerd_runtime import ContainerdRuntime, follow_pulls
     from .containerd_tasks import ContainerdTask, ContainerdTasks, TaskState
     from .errors import CriStatusError
     from .images import CRI_NAMESPACE, FollowPull
@@ -44,7 +43,7 @@ _HOMES = {
     "CriStatusError": "errors",
     "FollowPull": "images",
     "TaskState": "containerd_tasks",
-    "follow_pulls": "containerd_pulls",
+    "follow_pulls": "containerd_runtime",
     "server_uuid": "containerd",
 }
 

@@ -145,7 +145,7 @@ def left_task(error: KubeletxError) -> str | None:
     return found[1].rstrip(".") if found is not None else None
 
 
-def what_to_do(task_id: str, namespace: str) -> str:
+def hint(task_id: str, namespace: str) -> str:
     """Return a text that tells an operator how to end the containerd task that the agent could not end.
 
     `namespace`: containerd namespace of the task.

@@ -74,7 +74,7 @@ from .convert import (
     unit_summary_from_cri,
     unit_to_cri,
 )
-from .errors import is_name_taken, left_task, what_to_do
+from .errors import hint, is_name_taken, left_task
 from .events import CriEvents, knows_events
 from .existing import first_sandbox, first_unit
 from .ids import KnownIds
@@ -429,7 +429,7 @@ class CriRuntime:
                 if task is None or task in ended:
                     raise
                 if not self._belongs(task, target) or not await self.end_task(task):
-                    raise Conflict(f"{error.message}; {what_to_do(task, CRI_NAMESPACE)}") from error
+                    raise Conflict(f"{error.message}; {hint(task, CRI_NAMESPACE)}") from error
                 ended.add(task)
             else:
                 return

@@ -2,7 +2,7 @@
 
 `types.core` has Pod and all its parts, `types.node` and `types.event` have Node and Event. `manifests.load` reads
 manifests, `manifests.defaults` sets the defaults that an API server would set, and `validation` lists all mistakes in a
-pod. Only `client` and `records` need a cluster.
+pod. Only `client` needs a cluster.
 """
 
 from .types.core import Container, Pod, PodList, PodSpec, PodStatus

@@ -39,11 +39,9 @@ from kubeletx.kube.text.duration import format_duration
 from kubeletx.kube.types.core import Container, ImageVolumeSource, Pod, PodUnit
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
-from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
-from kubeletx.runtimes.images.puller import Puller
-from kubeletx.runtimes.images.store import ImageStore
+from kubeletx.runtimes.images.store import IMAGE_PULL_BACK_OFF, ImageStore, PullBackOff, PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.images.verification import Credential, SecretUse, digest_of
+from kubeletx.runtimes.images.verification import Credential, Puller, SecretUse, digest_of
 
 from .counters import Counters
 from .pod_events import PodEvents

@@ -301,7 +301,7 @@ class RuntimeRegistry:
             return None
         return handle, snapshot
 
-    async def bury(self, uid: PodUid) -> None:
+    async def abandon_binding(self, uid: PodUid) -> None:
         """Give up a pod whose runtime does not answer: write a tombstone, then delete the binding.
 
         The tombstone makes the agent remove the pod when the runtime answers again. Raises NotFound if the pod is not
@@ -349,11 +349,11 @@ class RuntimeRegistry:
                     f"{pods} on runtime {name!r}; drain it first (--drain), or end by force (--force)"
                 )
 
-            async def bury_all() -> None:
+            async def abandon_all() -> None:
                 for uid in bound:
-                    await self.bury(uid)
+                    await self.abandon_binding(uid)
 
-            await self._fleet.remove(handle, bury_all)
+            await self._fleet.remove(handle, abandon_all)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """Cordon or uncordon a runtime; this holds after a restart of the agent too."""

@@ -17,19 +17,18 @@ import asyncio
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from kubeletx.api import Clock
+from kubeletx.api import Clock, sleep_or
 from kubeletx.pods.model.sources import FILE, PodSink
 
-from .alarm import Alarm
 from .files import is_complete_at_once, is_gone, list_names
 from .last_good import LastGoodManifests
 from .looking import Looking, LookOutcome
 from .manifest import ManifestReader, OnUnknown, ignore_unknown
 from .manifest_ownership import ManifestOwnership
-from .removals import Removals
 from .watch import PathWatch
 
 log = structlog.get_logger(__name__)
@@ -73,7 +72,7 @@ class FileSource:
         self._removals = Removals(clock)
         self._changed: set[str] = set()
         self._postponed: set[str] = set()
-        self._alarm = Alarm(clock)
+        self._changed = asyncio.Event()
         self._is_list_due = True
         self._is_synced = False
         self._outage: str | None = None
@@ -105,7 +104,8 @@ class FileSource:
             if removals_seconds is not None:
                 seconds = min(seconds, removals_seconds)
             if not self._changed and not self._is_list_due:
-                await self._alarm.wait(seconds)
+                await sleep_or(self._clock, seconds, self._changed)
+                self._changed.clear()
 
     # --- callbacks of the watch ---------------------------------------------------------------------
 
@@ -114,18 +114,18 @@ class FileSource:
             return  # it is still being written; inotify reports its closing
         self._removals.discard(path)
         self._changed.add(path)
-        self._alarm.ring()
+        self._changed.set()
 
     def _on_gone(self, path: str) -> None:
         self._changed.discard(path)
         self._postponed.discard(path)
         if path in self._claims:
             self._removals.add(path)
-            self._alarm.ring()
+            self._changed.set()
 
     def _on_path(self) -> None:
         self._is_list_due = True
-        self._alarm.ring()
+        self._changed.set()
 
     # --- all files ----------------------------------------------------------------------------------
 
@@ -216,3 +216,60 @@ class FileSource:
                 case LookOutcome.POSTPONED:
                     self._postponed.add(path)
             await asyncio.sleep(0)  # the first pods start while the other files are read
+
+
+QUIET_SECONDS: Final = 0.2
+"""Seconds without another removal after which the removals take effect."""
+LONGEST_SECONDS: Final = 2.0
+"""Seconds since the first removal after which the removals take effect in any case."""
+
+
+class Removals:
+    """Collects removed files until their removals take effect, all at the same time.
+
+    If the whole directory is deleted, its files are removed first. The delay gives time to detect this, so that the pods
+    are kept.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._paths: dict[str, None] = {}
+        self._first_at = self._last_at = 0.0
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths
+
+    def add(self, path: str) -> None:
+        """Add a removed file. This delays the effect of all pending removals again, up to `LONGEST_SECONDS`."""
+        if path in self._paths:
+            return
+        self._last_at = self._clock.monotonic()
+        if not self._paths:
+            self._first_at = self._last_at
+        self._paths[path] = None
+
+    def discard(self, path: str) -> None:
+        """Cancel the removal of a file that exists again."""
+        self._paths.pop(path, None)
+
+    def clear(self) -> None:
+        """Cancel all pending removals."""
+        self._paths.clear()
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the pending removals take effect; 0.0 if they may take effect now.
+
+        Returns None if there are no pending removals.
+        """
+        if not self._paths:
+            return None
+        believed_at = min(self._last_at + QUIET_SECONDS, self._first_at + LONGEST_SECONDS)
+        return max(0.0, believed_at - self._clock.monotonic())
+
+    def take(self) -> list[str]:
+        """Return the files whose removal takes effect now, sorted, and forget them; empty if it is too early."""
+        if self.seconds_left() != 0.0:
+            return []
+        paths = sorted(self._paths)
+        self._paths.clear()
+        return paths

@@ -27,18 +27,18 @@ SCHEMA_VERSION = 1
 """The schema version that this code reads and writes."""
 
 
-class NotSound(Exception):
+class IntegrityError(Exception):
     """Raised if the file is not a usable database; the message says why."""
 
 
 def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
     """Open the database file and create the tables that it lacks; create the file if it is missing.
 
-    Raises NotSound for a file that is corrupt or no database, InvalidConfig for a file of a newer schema version, and
+    Raises IntegrityError for a file that is corrupt or no database, InvalidConfig for a file of a newer schema version, and
     SQLite's own errors otherwise, such as for a full disk.
     """
     if path.exists() and not path.is_file():
-        raise NotSound("it is not a regular file")
+        raise IntegrityError("it is not a regular file")
     _make_private(path)
     connection = _new_engine(path).connect()
     try:
@@ -47,7 +47,7 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
         connection.close()
         connection.engine.dispose()
         if is_corrupt(error):
-            raise NotSound(str(getattr(error, "orig", error))) from error
+            raise IntegrityError(str(getattr(error, "orig", error))) from error
         raise
     return connection
 
@@ -72,7 +72,7 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
     driver.execute("PRAGMA cache_size=-1024")
     found = driver.execute("PRAGMA quick_check(1)").fetchone()
     if found is None or found[0] != "ok":
-        raise NotSound(str(found[0] if found else "the check gave no answer"))
+        raise IntegrityError(str(found[0] if found else "the check gave no answer"))
     version = int(driver.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise InvalidConfig(
@@ -90,12 +90,12 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
 
 
 def _check_columns(driver: Any, metadata: MetaData) -> None:
-    """Raise NotSound if a table lacks a column that this code needs; another program must have made that table."""
+    """Raise IntegrityError if a table lacks a column that this code needs; another program must have made that table."""
     for table in metadata.tables.values():
         have = {row[1] for row in driver.execute(f"PRAGMA table_info('{table.name}')")}
         for column in table.columns:
             if column.name not in have:
-                raise NotSound(f"table {table.name} has no column {column.name}")
+                raise IntegrityError(f"table {table.name} has no column {column.name}")
 
 
 def set_aside(path: Path) -> Path:

@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection
 
 from kubeletx.api import KubeletxError, Unavailable
 
-from .engine import NotSound, connect, set_aside, synchronise
+from .engine import IntegrityError, connect, set_aside, synchronise
 from .errors import is_of_the_file, translate
 from .queue import Batch, QueuedWork, Work, WorkQueue
 
@@ -180,7 +180,7 @@ class Store:
             self._note_missing()
             try:
                 self._connection = connect(self.path, self._tables)
-            except NotSound as error:
+            except IntegrityError as error:
                 aside = set_aside(self.path)
                 self._lost = f"the state database {self.path} was unusable ({error}); it is kept as {aside}"
                 log.warning(

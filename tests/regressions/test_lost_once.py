@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from kubeletx.api import KubeletxError, SystemClock
 from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
-from kubeletx.kube.client.connections import Reach
+from kubeletx.kube.client.connections import Reachability
 from kubeletx.kube.client.resources import NODES, PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Node
@@ -26,15 +26,15 @@ LOST, REACHED = "Lost the API server", "Reached the API server again"
 
 
 @pytest.fixture
-def reach() -> Reach:
-    return Reach()
+def reach() -> Reachability:
+    return Reachability()
 
 
 def lines_of(lines: list[dict[str, object]]) -> list[object]:
     return [one["event"] for one in lines if one["event"] in (LOST, REACHED)]
 
 
-def test_an_answer_to_a_request_from_before_the_loss_does_not_end_it(reach: Reach) -> None:
+def test_an_answer_to_a_request_from_before_the_loss_does_not_end_it(reach: Reachability) -> None:
     with capture_logs() as lines:
         early = time.perf_counter()
         reach.note_answer("connection refused", "s")
@@ -45,7 +45,9 @@ def test_an_answer_to_a_request_from_before_the_loss_does_not_end_it(reach: Reac
     assert lines_of(lines) == [LOST, REACHED]
 
 
-def test_a_request_that_was_hung_up_in_the_outage_begins_no_other_one_when_it_ends(reach: Reach) -> None:
+def test_a_request_that_was_hung_up_in_the_outage_begins_no_other_one_when_it_ends(
+    reach: Reachability,
+) -> None:
     with capture_logs() as lines:
         hung = time.perf_counter()
         reach.note_answer("connection refused", "s")
@@ -56,7 +58,9 @@ def test_a_request_that_was_hung_up_in_the_outage_begins_no_other_one_when_it_en
     assert lines_of(lines) == [LOST, REACHED, LOST]
 
 
-def test_a_server_that_hangs_up_is_lost_once_it_does_not_answer_the_next_request_either(reach: Reach) -> None:
+def test_a_server_that_hangs_up_is_lost_once_it_does_not_answer_the_next_request_either(
+    reach: Reachability,
+) -> None:
     with capture_logs() as lines:
         early = time.perf_counter()
         reach.note_answer("hung up", "s", is_hang_up=True)

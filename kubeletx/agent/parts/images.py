@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
-from kubeletx.runtimes.images.node_credentials import ImageCredentials
-from kubeletx.runtimes.images.providers import CredentialProviders
+from kubeletx.runtimes.images.providers import CredentialProviders, ImageCredentials
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.stores import ImageStores

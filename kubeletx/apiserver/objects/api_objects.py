@@ -5,7 +5,7 @@
 | config maps, secrets    | a watch for each, while a pod refers to it   | `followed.py`         |
 | service account tokens  | requested, bound to the pod, renewed         | `tokens.py`           |
 | service accounts        | read when a credential provider needs them   |                       |
-| services                | one watch of all                             | `services.py`         |
+| services                | one watch of all                             | `ServiceSink`         |
 | claims and volumes      | read when a pod's volumes are made ready     | `volumes.py`          |
 | secrets of volumes      | read when a volume driver needs one          |                       |
 """
@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 from kubeletx.api import (
     Clock,
@@ -30,10 +31,10 @@ from kubeletx.api import (
 )
 from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.resources import SECRETS, SERVICE_ACCOUNTS, SERVICES
+from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Secret, Service, ServiceAccount
 
 from .followed import FollowedKind, FollowedObjects, data_of
-from .services import ServiceSink
 from .tokens import PodTokens
 from .volumes import ClaimedVolumes
 
@@ -138,3 +139,46 @@ class ApiObjects:
     def _tell(self, uid: PodUid) -> None:
         for listener in self._listeners:
             listener(uid)
+
+
+class ServiceSink:
+    """Keeps the services that have a cluster IP, by namespace and name. Implements `ReflectorSink` of services."""
+
+    def __init__(self) -> None:
+        self._services: defaultdict[str, dict[str, ClusterService]] = defaultdict(dict)
+
+    def of(self, namespace: str) -> tuple[ClusterService, ...]:
+        """Return the services of one namespace, sorted by name."""
+        found = self._services.get(namespace, {})
+        return tuple(found[name] for name in sorted(found))
+
+    def replace(self, items: Sequence[Service], unreadable: Sequence[ObjectMeta]) -> None:
+        """Replace all services. A service that cannot be decoded stays as it was."""
+        before, self._services = self._services, defaultdict(dict)
+        for meta in unreadable:
+            if (known := before[meta.namespace].get(meta.name)) is not None:
+                self._services[meta.namespace][meta.name] = known
+        for item in items:
+            self.put(item)
+
+    def put(self, item: Service) -> None:
+        """Add or replace the service; one without a cluster IP is removed."""
+        spec, meta = item.spec, item.metadata
+        if spec.cluster_ip in ("", "None"):
+            self.drop(item)
+            return
+        self._services[meta.namespace][meta.name] = ClusterService(
+            name=meta.name,
+            namespace=meta.namespace,
+            address=spec.cluster_ip,
+            ports=tuple((port.name, port.port, port.protocol or "TCP") for port in spec.ports),
+        )
+
+    def drop(self, item: Service) -> None:
+        there = self._services.get(item.metadata.namespace, {})
+        there.pop(item.metadata.name, None)
+        if not there:
+            self._services.pop(item.metadata.namespace, None)
+
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
+        """Keep the service as it was last decoded."""

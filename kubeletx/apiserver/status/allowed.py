@@ -1,4 +1,4 @@
-"""`allowed`: changes a pod's status so that the API server accepts it. Pure.
+"""`allowed`: changes a pod's status so that the API server accepts it. `is_startup_only`: if it may wait. Pure.
 
 An API server refuses a whole status in which a terminated container runs again against its restart policy. That happens
 on a node: a failed probe ends a container with exit code 0 under OnFailure and starts another, init containers run
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from kubeletx.kube.types.core import Container, ContainerStatus, Pod, PodStatus
-from kubeletx.pods import RESTART_ALL, should_restart
+from kubeletx.kube.types.core import Container, ContainerState, ContainerStatus, Pod, PodStatus
+from kubeletx.pods import CONTAINER_CREATING, POD_INITIALIZING, RESTART_ALL, should_restart
 
 
 def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:
@@ -52,3 +52,29 @@ def _is_final(status: ContainerStatus, containers: Mapping[str, Container], poli
         return False
     container = containers.get(status.name, Container(name=status.name))
     return not should_restart(container, policy, ended.exit_code)
+
+
+_ON_THE_WAY = frozenset({CONTAINER_CREATING, POD_INITIALIZING})
+
+
+def is_startup_only(status: PodStatus) -> bool:
+    """Return True if the status shows only that the pod is starting, and may wait for a newer one before it is sent.
+
+    A pod before its first start has a new status after each step: admitted, sandbox created, address known. No client
+    acts on these, and an undisturbed start takes less than a second. All other statuses are sent at once: something
+    runs, has ended, fails, or waits.
+    """
+    if status.phase != "Pending" or status.reason or status.message:
+        return False
+    containers = (*status.init_container_statuses, *status.container_statuses)
+    return bool(containers) and all(_is_on_the_way(one) for one in containers)
+
+
+def _is_on_the_way(container: ContainerStatus) -> bool:
+    waiting = container.state.waiting
+    return (
+        waiting is not None
+        and waiting.reason in _ON_THE_WAY
+        and not waiting.message
+        and container.last_state == ContainerState()
+    )

@@ -45,8 +45,7 @@ from ..field_managers import tell_foreign_write
 from ..foreign_writes import ForeignWrites
 from ..mirrors.form import Key, stands_for
 from ..pods import ApiPods, is_mirror
-from .allowed import allowed
-from .debounce import is_startup_only
+from .allowed import allowed, is_startup_only
 from .patch import status_patch
 
 log = structlog.get_logger(__name__)

@@ -6,12 +6,16 @@ messages, and have their defaults in values that come from CRI; each module name
 """
 
 from .common import (
+    auth_to_cri,
+    filesystem_from_cri,
+    image_from_cri,
+    image_spec_from_cri,
+    image_spec_to_cri,
     namespaces_from_cri,
     namespaces_to_cri,
     resources_from_cri,
     resources_to_cri,
 )
-from .images import auth_to_cri, filesystem_from_cri, image_from_cri, image_spec_from_cri, image_spec_to_cri
 from .observed import (
     sandbox_status_from_cri,
     sandbox_summary_from_cri,

@@ -25,6 +25,8 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from .common import (
     id_mappings_from_cri,
     id_mappings_to_cri,
+    image_spec_from_cri,
+    image_spec_to_cri,
     int64_to_cri,
     legacy_profile_from_cri,
     namespaces_from_cri,
@@ -36,7 +38,6 @@ from .common import (
     selinux_from_cri,
     selinux_to_cri,
 )
-from .images import image_spec_from_cri, image_spec_to_cri
 
 _PROPAGATION_TO_CRI = {
     MountPropagation.PRIVATE: pb.PROPAGATION_PRIVATE,

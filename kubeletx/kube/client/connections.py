@@ -26,8 +26,8 @@ _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
 """TCP keep-alive: a peer that vanished silently is detected after 35 seconds."""
 
 
-class Reach:
-    """Records whether an API server answers. All its clients share one `Reach`, so that an outage is logged once."""
+class Reachability:
+    """Records whether an API server answers. All its clients share one `Reachability`, so that an outage is logged once."""
 
     def __init__(self) -> None:
         self.back = asyncio.Event()
@@ -85,13 +85,13 @@ class Connections:
         clock: Clock,
         user_agent: str,
         counts: RequestCounts,
-        reach: Reach | None = None,
+        reach: Reachability | None = None,
     ) -> None:
         self.access = access
         self.host = urlsplit(access.server).netloc
         self.counts = counts
         self.credentials = ClientCredentials(access, clock)
-        self.reach = reach or Reach()
+        self.reach = reach or Reachability()
         self.streams: set[asyncio.Timeout] = set()
         """Timeouts of bodies that are read as streams."""
         self._user_agent = user_agent
@@ -112,18 +112,8 @@ class Connections:
                 one.reschedule(now)
         await self.close()
 
-    @property
-    def problem(self) -> str:
-        """Reason the server does not answer; empty while it does."""
-        return self.reach.problem
-
-    @property
-    def back(self) -> asyncio.Event:
-        """Event that is set when an outage ends; see `Reach.back`."""
-        return self.reach.back
-
     def note_answer(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
-        """Record that a request was answered (`problem` empty), or why it failed; see `Reach.note_answer`."""
+        """Record that a request was answered (`problem` empty), or why it failed; see `Reachability.note_answer`."""
         self.reach.note_answer(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:

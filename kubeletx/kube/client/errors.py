@@ -40,7 +40,7 @@ class Expired(Conflict):
     """The server no longer has this resource version, or does not have it yet: list again."""
 
 
-class BrokenOff(Unavailable):
+class ConnectionLost(Unavailable):
     """The connection broke while the client read the server's answer."""
 
 

@@ -35,7 +35,7 @@ from ..text.objects import decode_object
 from ..types.api_status import Status
 from ..types.meta import ApiStruct, ListMeta, ObjectMeta
 from .backoff import server_backoff
-from .errors import BrokenOff, Expired, error_of, least_seconds
+from .errors import ConnectionLost, Expired, error_of, least_seconds
 from .lists import selectors
 from .requests import KubeClient, decode
 from .resources import Resource
@@ -175,7 +175,7 @@ class Reflector(Generic[T]):
                 await self._wait(error)
 
     async def _wait(self, error: KubeletxError) -> None:
-        is_end = isinstance(error, BrokenOff)  # perhaps a proxy cut the watch; the next list shows it
+        is_end = isinstance(error, ConnectionLost)  # perhaps a proxy cut the watch; the next list shows it
         if not is_end and not self._problem and not self._client.problem:
             log.warning("Watch failed", resource=self._what, err=str(error))
         self._problem = "" if is_end else str(error)

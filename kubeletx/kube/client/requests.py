@@ -29,9 +29,9 @@ from kubeletx.api import (
 from ..text.objects import decode_object
 from ..tls_buffers import shrink
 from .access import ClusterAccess
-from .connections import Connections, Reach
+from .connections import Connections, Reachability
 from .counts import NO_ANSWER, RequestCounts
-from .errors import BrokenOff, error_of, parse_status
+from .errors import ConnectionLost, error_of, parse_status
 
 if TYPE_CHECKING:
     import aiohttp
@@ -67,7 +67,7 @@ class KubeClient:
         user_agent: str = "kubeletx",
         throttle: Throttle | None = None,
         counts: RequestCounts | None = None,
-        reach: Reach | None = None,
+        reach: Reachability | None = None,
     ) -> None:
         """`throttle`: function that is awaited before each request except watches, to limit the rate; None: no limit.
 
@@ -89,7 +89,7 @@ class KubeClient:
 
         The client logs an outage once, so callers need not log requests that fail during the outage.
         """
-        return self._connections.problem
+        return self.reach.problem
 
     @property
     def counts(self) -> RequestCounts:
@@ -97,7 +97,7 @@ class KubeClient:
         return self._connections.counts
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> Reachability:
         """Reachability of the server, to share with its other clients."""
         return self._connections.reach
 
@@ -125,7 +125,7 @@ class KubeClient:
 
     async def pause(self, seconds: float) -> None:
         """Wait for `seconds` before a retry. Returns early if an outage of the server ends meanwhile."""
-        await first_of("api-pause", self._clock.sleep(seconds), self._connections.back.wait())
+        await first_of("api-pause", self._clock.sleep(seconds), self.reach.back.wait())
 
     async def get(self, path: str, type_: type[T], *, params: Mapping[str, str] | None = None) -> T:
         """Read one object or list. Raises NotFound, PermissionDenied, Unavailable, TimedOut, Internal."""
@@ -280,7 +280,7 @@ class KubeClient:
                 seconds = time.perf_counter() - sent_at
                 self._connections.counts.answered(self._connections.host, method, code, seconds)
             is_answered = True
-            if response.status not in _NOBODY_BEHIND or not self._connections.problem:
+            if response.status not in _NOBODY_BEHIND or not self.reach.problem:
                 self._connections.note_answer("", began=began)
             async with response:
                 if not 200 <= response.status < 300:
@@ -303,7 +303,7 @@ class KubeClient:
             if (
                 is_answered
             ):  # perhaps a proxy cut this one stream; the next request shows whether the server answers
-                raise BrokenOff(f"{what}: {words}") from error
+                raise ConnectionLost(f"{what}: {words}") from error
             is_hang_up = not isinstance(error, aiohttp.ClientConnectorError)
             self._connections.note_answer(words, began=began, is_hang_up=is_hang_up)
             raise Unavailable(f"{what}: {words}") from error

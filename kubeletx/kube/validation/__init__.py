@@ -16,11 +16,16 @@ from ..manifests.load import describe
 from ..types.core import Nic, Pod
 from . import words
 from .environment import check_pod_size
-from .machine import VIRTLET_RUNTIME, check_machine_annotations, check_machine_settings, check_nic_list
+from .machine import (
+    VIRTLET_RUNTIME,
+    check_machine_annotations,
+    check_machine_settings,
+    check_nic_list,
+    check_standby,
+)
 from .metadata import check_metadata
 from .problems import Problems, alternatives, show
 from .spec import check_spec
-from .standby import check_standby
 
 
 def validate_pod(

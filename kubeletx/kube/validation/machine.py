@@ -226,3 +226,18 @@ def _check_user_data(field: str, user_data: str | None, problems: Problems) -> N
 def _check_length(field: str, length: int, problems: Problems) -> None:
     if length > MAX_USER_DATA_BYTES:
         problems.add(field, f"holds {length} bytes", f"use at most {MAX_USER_DATA_BYTES}")
+
+
+STANDBY_WORDS: Final = ("standby", "hibernated")
+"""Values of annotation ``kubeletx.io/standby``."""
+
+
+def check_standby(pod: Pod, problems: Problems) -> None:
+    """Check the annotations on standby: known state, no empty strategy."""
+    notes = pod.metadata.annotations
+    field = f"metadata.annotations[{names.STANDBY}]"
+    problems.one_of(field, notes.get(names.STANDBY), STANDBY_WORDS)
+    if names.STANDBY_STRATEGY in notes and not notes[names.STANDBY_STRATEGY]:
+        problems.add(
+            f"metadata.annotations[{names.STANDBY_STRATEGY}]", "is empty", "name a strategy, or remove it"
+        )

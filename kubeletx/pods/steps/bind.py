@@ -168,7 +168,7 @@ async def unbind(step: StepContext) -> Result:
     is_left = step.facts.outage is not None or (snapshot is not None and bool(snapshot.sandboxes))
     if is_left and registry.bindings().get(step.uid) is not None:
         try:
-            await registry.bury(step.uid)
+            await registry.abandon_binding(step.uid)
         except KubeletxError as error:
             return results.StopFailed("TombstoneNotWritten", str(error))
         log.warning(

@@ -1,7 +1,7 @@
 """Journal of requests to the pod network. It is written before each request, to release addresses after a crash.
 
 There is one file per pod. An entry without a result is an unfinished ADD. An entry marked as `deleting` has a DEL that
-is repeated until it succeeds.
+is repeated until it succeeds. `to_address` converts CNI results of 0.2.0, and of 0.3.0 and later.
 """
 
 from __future__ import annotations
@@ -12,10 +12,44 @@ from typing import Any
 import msgspec
 import structlog
 
-from kubeletx.api import PodUid
+from kubeletx.api import PodAddress, PodUid
 from kubeletx.linux.files import remove_file, replace_file
 
 from .config import NetworkConfig
+
+
+def to_address(result: dict[str, Any], *, netns: str, interface: str) -> PodAddress:
+    """Return the pod's addresses from a CNI result, without those of interfaces outside the pod's network namespace.
+
+    `netns`: path of that namespace. `interface`: name of the pod's interface in it.
+    """
+    interfaces = result.get("interfaces") or []
+    ips: list[str] = []
+    gateways: list[str] = []
+    for entry in _entries(result):
+        index = entry.get("interface")
+        if isinstance(index, int) and index < len(interfaces) and not interfaces[index].get("sandbox"):
+            continue
+        ips.append(entry["address"])
+        if gateway := entry.get("gateway"):
+            gateways.append(gateway)
+    mine = [i for i in interfaces if i.get("name") == interface and i.get("sandbox")]
+    return PodAddress(
+        ips=tuple(ips),
+        gateways=tuple(gateways),
+        interface=interface,
+        netns=netns,
+        mac=mine[0].get("mac", "") if mine else "",
+        result=result,
+    )
+
+
+def _entries(result: dict[str, Any]) -> list[dict[str, Any]]:
+    if "ips" in result:
+        return [entry for entry in result["ips"] if entry.get("address")]
+    old = [result.get("ip4"), result.get("ip6")]
+    return [{"address": e["ip"], "gateway": e.get("gateway")} for e in old if e and e.get("ip")]
+
 
 log = structlog.get_logger(__name__)
 

@@ -35,8 +35,7 @@ from kubeletx.api.backoff import Backoff
 
 from ..host.programs import ProgramFailed, run_program
 from .config import find_plugin, load_config, plugin_input
-from .journal import CniAttachment, Journal
-from .result import to_address
+from .journal import CniAttachment, Journal, to_address
 
 log = structlog.get_logger(__name__)
 

@@ -240,11 +240,11 @@ class KindTable:
         """True if a plugin that is not loaded may declare workload types that are unknown here."""
         return any(not one.knows_kinds for one in self.failed)
 
-    def _refuse_failed(self, field: str, what: str, is_meant: Callable[[FailedPlugin], bool]) -> None:
-        meant = [one for one in self.failed if is_meant(one)]
-        if meant:
+    def _refuse_failed(self, field: str, what: str, may_serve: Callable[[FailedPlugin], bool]) -> None:
+        plugins = [plugin for plugin in self.failed if may_serve(plugin)]
+        if plugins:
             raise PluginMissing(
-                field=field, problem=f"no loaded plugin serves {what}", fix=describe_failed(meant)
+                field=field, problem=f"no loaded plugin serves {what}", fix=describe_failed(plugins)
             )
 
     def _named(self, wanted: str, field: str) -> RuntimeKind:

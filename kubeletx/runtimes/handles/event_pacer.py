@@ -10,11 +10,47 @@ same kind and object replaces it, and the events that a pod has then are passed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from kubeletx.api import Clock, PodUid, RuntimeEvent
+import structlog
 
-from .burst_limit import BurstLimit
+from kubeletx.api import Clock, EventSink, ObjectRef, PodUid, RuntimeEvent, names
+
+_ONE = 1 - 1e-6
+"""Tokens that count as one: the end of `wait_seconds` never misses a token by a rounding error."""
+
+
+class BurstLimit:
+    """Permits `burst` uses at once, and after that `per_second` uses a second on average.
+
+    Times are monotonic seconds.
+    """
+
+    __slots__ = ("_at", "_burst", "_per_second", "_tokens")
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._tokens, self._at = burst, 0.0
+
+    def take(self, now: float) -> bool:
+        """Use one token and return True; return False if there is none now."""
+        self._refill(now)
+        if self._tokens < _ONE:
+            return False
+        self._tokens -= 1
+        return True
+
+    def wait_seconds(self, now: float) -> float:
+        """Return the seconds until a token is there; 0 if there is one now."""
+        self._refill(now)
+        return 0.0 if self._tokens >= _ONE else (1 - self._tokens) / self._per_second
+
+    def _refill(self, now: float) -> None:
+        if now > self._at:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
+            self._at = now
+
 
 Emit = Callable[[PodUid, RuntimeEvent], None]
 
@@ -92,3 +128,61 @@ class EventPacer:
                 self._emit(uid, event)
         if self._held:
             self._schedule(now)
+
+
+log = structlog.get_logger(__name__)
+
+WARN_SECONDS = 600.0
+NOTICED = 100
+"""Number of events held back within `WARN_SECONDS` before the first warning: a short burst is no fault."""
+
+
+class ThrottleReport:
+    """Counts the events of one runtime that were held back or not read, and reports a flood of them.
+
+    `events`: number of these events since the agent's start.
+    """
+
+    def __init__(self, runtime: str, *, clock: Clock, sink: EventSink) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._sink = sink
+        self._warned_at = -math.inf
+        self._since = -math.inf
+        self._recent = 0
+        self.events = 0
+
+    def held(self, detail: str) -> None:
+        """Count one event that was held back; warn if there are many. `detail`: names the event."""
+        self.events += 1
+        now = self._clock.monotonic()
+        if now - self._since > WARN_SECONDS:
+            self._since, self._recent = now, 0
+        self._recent += 1
+        if self._recent >= NOTICED:
+            self._warn(
+                f"runtime {self._runtime} reports more changes of pods than the agent reads; {detail}. Events "
+                "that repeat one another are merged, and pods are read at most 10 times a second; see the log "
+                "of the runtime or its plugin"
+            )
+
+    def closed(self, seconds: float) -> None:
+        """Count the event for which a stream was closed, since it was above the limit, and warn.
+
+        `seconds`: time until the stream is opened again.
+        """
+        self.events += 1
+        self._warn(
+            f"runtime {self._runtime} sent events faster than the agent reads them (more than 1,000 a second); "
+            f"its event stream is closed for {seconds:g} s, and its pods are listed each second instead; see "
+            "the log of the runtime or its plugin"
+        )
+
+    def _warn(self, message: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._warned_at < WARN_SECONDS:
+            return
+        self._warned_at = now
+        log.warning("Throttled events of runtime", runtime=self._runtime, events=self.events, err=message)
+        ref = ObjectRef(kind="Runtime", name=self._runtime)
+        self._sink.record(ref, type="Warning", reason=names.Event.RUNTIME_EVENTS_THROTTLED, message=message)

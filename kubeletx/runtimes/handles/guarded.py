@@ -23,7 +23,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import structlog
 
-from kubeletx.api import Internal, KubeletxError, Session, TimedOut, Unavailable, names
+from kubeletx.api import Channel, Internal, KubeletxError, Session, TimedOut, Unavailable, names
 
 from ..plugins.failures import is_no_answer, limited, message_of, place_of, words_of
 from .checked import CHECKS, BrokenAnswer
@@ -151,8 +151,6 @@ class GuardedCalls:
             more = f" ({len(notes)} problems in this answer)" if len(notes) > 1 else ""
             self.note(method, f"{notes[0]}{more}", "answer")
         if method in _STREAMED and isinstance(found, Session):
-            from .guarded_session import GuardedSession
-
             return cast("T", GuardedSession(self, found))
         return cast("T", found)
 
@@ -227,3 +225,36 @@ def _is_running(task: asyncio.Task[Any] | None) -> bool:
         return task is not None and asyncio.current_task() is task
     except RuntimeError:  # no event loop runs
         return False
+
+
+class GuardedSession:
+    """A plugin's session of exec, attach or port-forward that raises only KubeletxError and CancelledError."""
+
+    def __init__(self, calls: GuardedCalls, session: Session) -> None:
+        self._calls = calls
+        self._session = session
+
+    def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        return self._calls.stream("Session.output", self._session.output, _wrong_output)
+
+    async def write(self, data: bytes) -> None:
+        await self._calls.call("Session.write", lambda: self._session.write(data))
+
+    async def close_stdin(self) -> None:
+        await self._calls.call("Session.close_stdin", self._session.close_stdin)
+
+    async def resize(self, width: int, height: int) -> None:
+        await self._calls.call("Session.resize", lambda: self._session.resize(width, height))
+
+    async def wait(self) -> int:
+        return await self._calls.call("Session.wait", self._session.wait)
+
+    async def close(self) -> None:
+        await self._calls.call("Session.close", self._session.close)
+
+
+def _wrong_output(item: Any) -> str:
+    is_pair = isinstance(item, tuple) and len(item) == 2 and item[0] in (Channel.STDOUT, Channel.STDERR)
+    if is_pair and isinstance(item[1], bytes | bytearray | memoryview):
+        return ""
+    return f"yielded {describe(item)}; must be a pair of STDOUT or STDERR and bytes"

@@ -51,14 +51,13 @@ from kubeletx.api.counting import Durations
 from .calls import CallClass, CallCount
 from .connection import Connection
 from .event_filter import EventFilter
-from .event_pacer import EventPacer
+from .event_pacer import EventPacer, ThrottleReport
 from .event_tee import EventSubscription, EventTee
 from .health import RuntimeState
 from .limits import Limits
 from .relister import Relister
 from .snapshot_table import SnapshotTable
 from .snapshots import PodSnapshot
-from .throttling import ThrottleReport
 from .watching import Watch
 
 log = structlog.get_logger(__name__)

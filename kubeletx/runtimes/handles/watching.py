@@ -34,14 +34,13 @@ from kubeletx.api import (
 )
 from kubeletx.api.backoff import Backoff
 
-from .burst_limit import BurstLimit
 from .checked import wrong_event
 from .connection import Connection
+from .event_pacer import BurstLimit, ThrottleReport
 from .event_tee import RESYNC, EventTee
 from .guarded import GuardedStream
 from .limits import Limits
 from .plugin_call import plugin_call
-from .throttling import ThrottleReport
 
 log = structlog.get_logger(__name__)
 

@@ -45,8 +45,8 @@ def used_images(
     words = set(wanted)
     for unit in units:
         words.update(word for word in (unit.image, unit.image_id) if word)
-    meant = {found.canonical for word in words if (found := find_image_reference(word)) is not None}
-    return frozenset(image.id for image in images if _is_named(image, words, meant))
+    canonical = {found.canonical for word in words if (found := find_image_reference(word)) is not None}
+    return frozenset(image.id for image in images if _is_named(image, words, canonical))
 
 
 def deletable(
@@ -102,9 +102,9 @@ def _age(since: datetime, now: datetime) -> timedelta:
     return max(timedelta(0), now - since)
 
 
-def _is_named(image: ImageStatus, words: set[str], meant: set[ImageReference]) -> bool:
+def _is_named(image: ImageStatus, words: set[str], canonical: set[ImageReference]) -> bool:
     names = (image.id, image.ref, *image.tags, *image.digests)
     if any(name in words for name in names):
         return True
     named = map(find_image_reference, (*image.tags, *image.digests))
-    return any(one is not None and one.canonical in meant for one in named)
+    return any(one is not None and one.canonical in canonical for one in named)

@@ -1,4 +1,4 @@
-"""Rate limits of pulls: `TokenBucket` and `PullBackoffs`."""
+"""Rate limits of pulls: `TokenBucket` and `PullDelays`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class PullBackoffs:
+class PullDelays:
     """Computes the delays between failed pulls of an image. Each key `image` has its own delay.
 
     Each failure doubles the delay, from `first` to `cap` seconds. It starts again after a success, or if the image was

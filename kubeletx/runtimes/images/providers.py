@@ -22,13 +22,12 @@ from kubeletx.api import Clock, ClusterObjects, KubeletxError, NotFound, TokenPa
 from kubeletx.api.counting import Metric, counter, gauge, histogram
 
 from ..handles.calls import CallCount
-from .credentials import auth_of
+from .credentials import NodeCredentials, auth_of
 from .keyring import RegistryEntry, fits, matching, repository_of
 from .provider_config import Provider, ProviderPlan, TokenAttributes
 from .provider_program import PROVIDER_SECONDS, Login, ProviderFailed, ProviderResponse, Question, ask
-from .puller import Puller
 from .shared import Shared
-from .verification import AccountUse, Credential
+from .verification import AccountUse, Credential, Puller
 
 log = structlog.get_logger(__name__)
 
@@ -266,3 +265,25 @@ def _chosen(wanted: TokenAttributes, annotations: Mapping[str, str]) -> tuple[tu
         return None
     keys = sorted({*required, *wanted.optional_service_account_annotation_keys})
     return tuple((key, annotations[key]) for key in keys if key in annotations)
+
+
+class ImageCredentials:
+    """All registry credentials of the node, in the kubelet's order; implements `store.RegistryCredentials`.
+
+    For a pull, the pod's pull secrets come first (see `store.ImageStore.pull`), then the docker config and its helpers,
+    then the credential providers. They are tried until one works. Source: kubelet, pkg/kubelet/images/image_manager.go.
+    """
+
+    def __init__(self, node: NodeCredentials, providers: CredentialProviders) -> None:
+        self._node = node
+        self._providers = providers
+
+    def is_personal(self, image: str) -> bool:
+        return self._providers.is_personal(image)
+
+    async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
+        node = [Credential(auth=one) for one in await self._node.lookup(image)]
+        return (*node, *await self._providers.lookup(image, puller))
+
+    async def find_account(self, puller: Puller) -> AccountUse | None:
+        return await self._providers.find_account(puller)

@@ -34,14 +34,33 @@ from kubeletx.api import (
 from kubeletx.api.names import POD_SOURCE
 
 from ..handles.handle import RuntimeHandle
-from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
 from .keyring import repository_of
-from .limits import PullBackoffs, TokenBucket
-from .puller import Puller
+from .limits import PullDelays, TokenBucket
 from .records import ImageRecords
 from .settings import PullSettings
 from .shared import Shared
-from .verification import AccountUse, Credential, Origin
+from .verification import AccountUse, Credential, Origin, Puller
+
+ERR_IMAGE_PULL = "ErrImagePull"
+IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+
+
+class PullFailed(Unavailable):
+    """Raised if a pull failed. `retry_at`: monotonic time of the next try; earlier ones raise `PullBackOff`."""
+
+    def __init__(self, message: str, *, retry_at: float, reason: str = ERR_IMAGE_PULL) -> None:
+        """`reason`: reason of the error of the image service; ErrImagePull if it gave none."""
+        super().__init__(message, reason=reason)
+        self.retry_at = retry_at
+
+
+class PullBackOff(PullFailed):
+    """Raised instead of pulling, while the back-off after the last failure is not over."""
+
+    def __init__(self, message: str, *, retry_at: float) -> None:
+        """`retry_at`: monotonic time at which the back-off ends."""
+        super().__init__(message, retry_at=retry_at, reason=IMAGE_PULL_BACK_OFF)
+
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -99,7 +118,7 @@ class ImageStore:
         self._credentials = credentials
         self._verification = settings.verification
         self._pulls: SharedPulls[ImageStatus] = SharedPulls()
-        self._backoffs = PullBackoffs(settings.backoff_seconds, settings.backoff_cap_seconds)
+        self._backoffs = PullDelays(settings.backoff_seconds, settings.backoff_cap_seconds)
         self._finding: Shared[ImageStatus | None] = Shared("find image")
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
         self._slots = asyncio.Semaphore(settings.at_once) if settings.at_once is not None else None

@@ -14,9 +14,23 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kubeletx.api import ImageAuth, find_image_reference
+from kubeletx.api import ImageAuth, PodUid, find_image_reference
 
 from .keyring import repository_of
+
+
+class Puller(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod for which an image is pulled.
+
+    `service_account`: empty if the pod has none. `source`: name of the pod's source, such as ``api``.
+    """
+
+    uid: PodUid
+    namespace: str = ""
+    name: str = ""
+    service_account: str = ""
+    source: str = ""
+
 
 NEVER: Final = "NeverVerify"
 NEVER_PRELOADED: Final = "NeverVerifyPreloadedImages"

@@ -15,7 +15,7 @@ import msgspec
 from kubeletx.api import ClusterVolume, VolumePod, VolumeRequest
 from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.kube.types.meta import json_name
-from kubeletx.kube.validation.flex_volume import options_problem
+from kubeletx.kube.validation.volumes import options_problem
 
 from .. import layout
 from ..prepared import VolumeError

@@ -8,7 +8,7 @@ import pytest
 
 from kubeletx.api import SystemClock
 from kubeletx.kube.client import BudgetExceeded, KubeClient, TooManyRequests, load_kubeconfig
-from kubeletx.kube.client.evictions import evict_pod
+from kubeletx.kube.client.statuses import evict_pod
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
 
 JOB = {

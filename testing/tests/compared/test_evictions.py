@@ -8,7 +8,7 @@ import pytest
 
 from kubeletx.api import Conflict, NotFound, Unavailable
 from kubeletx.kube.client import BudgetExceeded, KubeClient, TooManyRequests
-from kubeletx.kube.client.evictions import evict_pod
+from kubeletx.kube.client.statuses import evict_pod
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from testing.tests.compared.api_cluster import pod, refusal
 

@@ -12,8 +12,8 @@ import pytest_asyncio
 from kubeletx.api import Conflict, Records, SystemClock
 from kubeletx.kube.client import KubeClient, Resource
 from kubeletx.kube.client.definitions import install_definition
+from kubeletx.kube.client.records import CustomResourceRecords, definition
 from kubeletx.kube.client.resources import CUSTOM_RESOURCE_DEFINITIONS
-from kubeletx.kube.records import CustomResourceRecords, definition
 from kubeletx.testing.contract import RecordsContract
 from kubeletx_testing.apiserver import ApiClient
 from kubeletx_testing.apiserver.resources import Resource as ServedResource

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletx.cri.containerd_pulls import Fetched
+from kubeletx.cri.containerd_runtime import Fetched
 from kubeletx.cri.stubs.containerd_content_pb2 import Status
 
 

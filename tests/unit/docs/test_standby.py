@@ -11,7 +11,7 @@ from kubeletx.agent.config.tree import SETTINGS
 from kubeletx.api import names
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.kube.validation import validate_pod
-from kubeletx.kube.validation.standby import STANDBY_WORDS
+from kubeletx.kube.validation.machine import STANDBY_WORDS
 from kubeletx.pods.workloads.standby import status
 from tests.unit.docs.pages import DOCS, named_blocks, rows, words
 

@@ -33,9 +33,9 @@ from kubeletx.pods.counters import Counters
 from kubeletx.pods.pod_events import PodEvents
 from kubeletx.pods.unit_images import ImageUser, UnitImages
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.runtimes.images.errors import PullFailed
-from kubeletx.runtimes.images.puller import Puller
+from kubeletx.runtimes.images.store import PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.images.verification import Puller
 from kubeletx.testing import FakeClock, FakeEventSink
 
 IMAGE = "registry.example/disks/debian:12"

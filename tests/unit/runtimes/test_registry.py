@@ -242,7 +242,7 @@ async def test_a_pod_buried_during_an_outage_is_cleared_after_it(two: World) -> 
         backend = two.runtimes["one"].backend
         backend.kill()
         await two.until(lambda: not registry.get("one").state.reachable)
-        await registry.bury(PodUid("uid-a"))
+        await registry.abandon_binding(PodUid("uid-a"))
         assert registry.orphans() == {}
         backend.revive()
         await two.until(lambda: not backend.sandboxes, 200)

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from kubeletx.api import ClusterVolume, ObjectUser, PodUid, SystemClock, TokenParameters, Unavailable
 from kubeletx.apiserver.objects import followed as objects_followed
 from kubeletx.apiserver.objects import volumes as objects_volumes
-from kubeletx.apiserver.objects.api_objects import ApiObjects
-from kubeletx.apiserver.objects.services import ServiceSink
+from kubeletx.apiserver.objects.api_objects import ApiObjects, ServiceSink
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Service, ServiceSpec

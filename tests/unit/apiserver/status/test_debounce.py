@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.apiserver.status.debounce import is_startup_only
+from kubeletx.apiserver.status.allowed import is_startup_only
 from kubeletx.kube.types.core import (
     ContainerState,
     ContainerStateRunning,

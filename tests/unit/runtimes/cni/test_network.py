@@ -13,7 +13,7 @@ import pytest
 from kubeletx.api import Internal, PodUid, TimedOut, Unavailable
 from kubeletx.runtimes.cni import CniPodNetwork
 from kubeletx.runtimes.cni.config import parse_config, plugin_input
-from kubeletx.runtimes.cni.result import to_address
+from kubeletx.runtimes.cni.journal import to_address
 from kubeletx.testing import FakeClock
 from kubeletx_testing.waiting import let_others_work, until
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeletx.runtimes.handles.burst_limit import BurstLimit
+from kubeletx.runtimes.handles.event_pacer import BurstLimit
 
 
 def test_a_burst_passes_at_once_and_the_rest_at_the_rate() -> None:

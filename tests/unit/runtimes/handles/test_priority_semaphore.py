@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.runtimes.handles.priority_semaphore import PrioritySemaphore
+from kubeletx.runtimes.handles.calls import PrioritySemaphore
 
 
 async def settle() -> None:

@@ -20,7 +20,6 @@ from kubeletx.api import (
 )
 from kubeletx.api.counting import Durations
 from kubeletx.runtimes.images.credentials import NodeCredentials
-from kubeletx.runtimes.images.node_credentials import ImageCredentials
 from kubeletx.runtimes.images.provider_config import (
     PROVIDER_V1,
     EnvironmentVariable,
@@ -28,9 +27,8 @@ from kubeletx.runtimes.images.provider_config import (
     ProviderPlan,
     TokenAttributes,
 )
-from kubeletx.runtimes.images.providers import PURGE_SECONDS, CredentialProviders
-from kubeletx.runtimes.images.puller import Puller
-from kubeletx.runtimes.images.verification import AccountUse, Credential
+from kubeletx.runtimes.images.providers import PURGE_SECONDS, CredentialProviders, ImageCredentials
+from kubeletx.runtimes.images.verification import AccountUse, Credential, Puller
 from kubeletx.testing import FakeClock
 
 TOKEN = "header.claims.signature"

@@ -26,14 +26,12 @@ from kubeletx.api import (
     names,
 )
 from kubeletx.runtimes.images.choice import FilesystemUsage
-from kubeletx.runtimes.images.errors import PullBackOff, PullFailed
 from kubeletx.runtimes.images.gc import ImageCollector
-from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.records import METADATA, ImageRecords
 from kubeletx.runtimes.images.settings import CollectionSettings, PullSettings
-from kubeletx.runtimes.images.store import ImageStore
+from kubeletx.runtimes.images.store import ImageStore, PullBackOff, PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.images.verification import AccountUse, Credential
+from kubeletx.runtimes.images.verification import AccountUse, Credential, Puller
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeEventSink, FakeRuntime

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PermissionDenied, PodUid, Unavailable
-from kubeletx.runtimes.images.errors import PullFailed
-from kubeletx.runtimes.images.puller import Puller
 from kubeletx.runtimes.images.settings import PullSettings
+from kubeletx.runtimes.images.store import PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.images.verification import (
     ALWAYS,
@@ -23,6 +22,7 @@ from kubeletx.runtimes.images.verification import (
     Access,
     AccountUse,
     Credential,
+    Puller,
     SecretUse,
     VerificationSettings,
     check_pattern,

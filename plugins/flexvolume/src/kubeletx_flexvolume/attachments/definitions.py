@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.client import Resource
-from kubeletx.kube.records import definition
+from kubeletx.kube.client.records import definition
 
 from ..values import AccessMode, HolderStatus
 from .garbage import MAX_ITEMS

@@ -100,7 +100,7 @@ def _machine_stores(
 
 def _cluster_stores(path: Path, node: str, clock: Clock, draw: Draw) -> Stores:
     from kubeletx.kube.client import KubeClient, load_kubeconfig
-    from kubeletx.kube.records import CustomResourceRecords
+    from kubeletx.kube.client.records import CustomResourceRecords
 
     from .cluster_events import ClusterEvents
     from .cluster_nodes import ClusterNodes, ClusterPods

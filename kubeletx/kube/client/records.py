@@ -2,7 +2,7 @@
 
 Each record is one custom object: the object's name is the record's name, its resourceVersion the record's version, and
 its ``spec`` the record's value. Labels, annotations and status of the object are never changed. The API server must
-serve the resource; `client.definitions.install_definition` installs it. The resource's schema must not prune fields of
+serve the resource; `definitions.install_definition` installs it. The resource's schema must not prune fields of
 the values; the schema that `definition` returns accepts any value.
 """
 
@@ -27,11 +27,11 @@ from kubeletx.api.records import (
     record_json,
 )
 
-from .client.reflector import Reflector
-from .client.requests import KubeClient, Patch
-from .client.resources import Resource
-from .types.custom import CustomObject, CustomObjectList
-from .types.meta import ObjectMeta
+from ..types.custom import CustomObject, CustomObjectList
+from ..types.meta import ObjectMeta
+from .reflector import Reflector
+from .requests import KubeClient, Patch
+from .resources import Resource
 
 
 class CustomResourceRecords:
