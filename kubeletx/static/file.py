@@ -72,7 +72,7 @@ class FileSource:
         self._removals = Removals(clock)
         self._changed: set[str] = set()
         self._postponed: set[str] = set()
-        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
         self._is_list_due = True
         self._is_synced = False
         self._outage: str | None = None
@@ -104,8 +104,8 @@ class FileSource:
             if removals_seconds is not None:
                 seconds = min(seconds, removals_seconds)
             if not self._changed and not self._is_list_due:
-                await sleep_or(self._clock, seconds, self._changed)
-                self._changed.clear()
+                await sleep_or(self._clock, seconds, self._wake)
+                self._wake.clear()
 
     # --- callbacks of the watch ---------------------------------------------------------------------
 
@@ -114,18 +114,18 @@ class FileSource:
             return  # it is still being written; inotify reports its closing
         self._removals.discard(path)
         self._changed.add(path)
-        self._changed.set()
+        self._wake.set()
 
     def _on_gone(self, path: str) -> None:
         self._changed.discard(path)
         self._postponed.discard(path)
         if path in self._claims:
             self._removals.add(path)
-            self._changed.set()
+            self._wake.set()
 
     def _on_path(self) -> None:
         self._is_list_due = True
-        self._changed.set()
+        self._wake.set()
 
     # --- all files ----------------------------------------------------------------------------------
 
