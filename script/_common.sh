@@ -1,7 +1,7 @@
 # Sourced by the other scripts: where things are, and words for people.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-VENV="$ROOT/.venv"
+VENV="${KUBELETX_VENV:-$ROOT/.venv}"
 UNPACKED="$ROOT/.demo/packages"
 
 # Programs that script/setup had to unpack instead of install are found here first.
