@@ -107,17 +107,21 @@ async def run_program(
     inherited: Sequence[int] = (),
     ending: Ending = KILL,
     name: str = "",
+    started: Callable[[int], object] | None = None,
 ) -> ProgramResult:
     """Run the program and return its result, whatever its exit code is.
 
     `seconds`: its deadline; None: none. `environment`: all its variables; None: those of this process. `inherited`:
     descriptors that it gets with the same numbers, such as a lock that is held until the last of its processes has
-    ended. `name`: for messages; empty: ``argv[0]``, since arguments may be secret; `shell_text` shows them. Raises
+    ended. `name`: for messages; empty: ``argv[0]``, since arguments may be secret; `shell_text` shows them. `started`: called
+    with the process ID. Raises
     OSError if it cannot be started, TimedOut if it was stopped at the deadline, and ProgramHangs. If the caller is
     cancelled, the program is stopped first.
     """
     child = _Child(argv, stdin, environment, inherited, name)
     try:
+        if started is not None:
+            started(child.pid)
         return await _drive(child, _life(child, seconds, ending))
     except asyncio.CancelledError:
         if not ending.survives_cancellation:

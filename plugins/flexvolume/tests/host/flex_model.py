@@ -17,12 +17,12 @@ from typing import Any
 
 from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
-from kubeletx_flexvolume.host.processes import ProcessResult
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import Unavailable, VolumeRequest
 from kubeletx.linux.json_files import JsonFiles
 from kubeletx.linux.mounts import MountPoint
+from kubeletx.linux.programs import ProgramResult
 from kubeletx.testing import FakeVolumeHost
 from kubeletx.testing.specs import volume_request
 
@@ -51,7 +51,7 @@ class FakeNode:
         self.file.touch()
         self.ran: list[str] = []
         """Programs that were run, with their arguments."""
-        self._results = {"blockdev": ProcessResult(0, b"1073741824\n", b"")}
+        self._results = {"blockdev": ProgramResult(name="blockdev", exit_code=0, stdout=b"1073741824\n")}
         """Results by the first word of the program; others succeed without output."""
 
     def table(self) -> tuple[MountPoint, ...]:
@@ -67,7 +67,7 @@ class FakeNode:
     def mounted(self) -> list[str]:
         return [one.target for one in self.table()]
 
-    async def __call__(self, program: Sequence[str], *, key: str) -> ProcessResult:
+    async def __call__(self, program: Sequence[str], *, key: str) -> ProgramResult:
         assert key
         self.ran.append(" ".join(program))
         if (result := self._results.get(program[0])) is not None:
@@ -81,11 +81,11 @@ class FakeNode:
                 self.mount(program[-1], bound.fs_type, bound.source, mode)
         if program[0] == "umount":
             self.unmount(program[-1])
-        return ProcessResult(0, b"", b"")
+        return ProgramResult(name=program[0], exit_code=0)
 
     def answer(self, program: str, *, code: int = 0, err: str = "") -> None:
         """Set the result of a program."""
-        self._results[program] = ProcessResult(code, b"", err.encode())
+        self._results[program] = ProgramResult(name=program, exit_code=code, stderr=err.encode())
 
     def mount(self, target: str, fs_type: str = "tmpfs", source: str = "tmpfs", mode: str = "rw") -> None:
         with self.file.open("a") as file:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from kubeletx_flexvolume.host import processes as module
 from kubeletx_flexvolume.host.processes import Processes
 from structlog.testing import capture_logs
 
 from kubeletx.api import TimedOut, Unavailable
+from kubeletx.linux.programs import ProgramResult, run_program
 from kubeletx_testing.waiting import let_others_work, until
 from plugins.flexvolume.tests.host.flex_model import OK, PLAIN, FlexNode, failure, says
 
@@ -318,7 +318,7 @@ async def test_a_call_that_a_killed_agent_left_is_ended_at_the_start(flex: FlexN
     flex.install_plain()
     program = (
         "import subprocess, sys, pathlib, msgspec\n"
-        "from kubeletx_flexvolume.host.running import RunningProcess, start_time\n"
+        "from kubeletx_flexvolume.host.processes import RunningProcess, start_time\n"
         "child = subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=subprocess.DEVNULL)\n"
         "path = pathlib.Path(sys.argv[1]); path.mkdir()\n"
         "one = RunningProcess('key', child.pid, start_time(child.pid))\n"
@@ -364,19 +364,15 @@ async def test_a_call_of_an_agent_that_was_killed_before_it_knew_the_process_is_
         await other.wait()
 
 
-async def test_a_program_has_a_record_before_it_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    processes = Processes(tmp_path / "running")
-    await processes.open()
+async def test_a_program_has_a_record_before_it_starts(tmp_path: Path) -> None:
     seen = []
-    start = module._start
 
-    async def starting(*args: Any) -> Any:
+    async def starting(*args: Any, **options: Any) -> ProgramResult:
         seen.extend(json.loads(one.read_bytes()) for one in (tmp_path / "running").iterdir())
-        return await start(*args)
+        return await run_program(*args, **options)
 
-    monkeypatch.setattr(module, "_start", starting)
+    processes = Processes(tmp_path / "running", run=starting)
+    await processes.open()
     with pytest.raises(FileNotFoundError):
         await processes.run(("/no/such/program",), key="volume", environment={})
     assert [(one["key"], one["pid"]) for one in seen] == [("volume", 0)]

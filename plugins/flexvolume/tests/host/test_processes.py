@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 from kubeletx_flexvolume.device import Device
-from kubeletx_flexvolume.host import processes as module
 from kubeletx_flexvolume.host.driver import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
 from kubeletx_flexvolume.host.node import Node, same_volume
-from kubeletx_flexvolume.host.processes import Processes, ProcessResult
-from kubeletx_flexvolume.host.running import group_lives
+from kubeletx_flexvolume.host.processes import Processes, group_lives
 from kubeletx_flexvolume.host.threads import Threads
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx.linux.mounts import MountPoint
+from kubeletx.linux.programs import ProgramResult
 from kubeletx_testing.waiting import until
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -79,10 +78,13 @@ async def test_a_program_that_does_not_exist_is_an_oserror(tmp_path: Path) -> No
 
 
 async def test_a_process_that_outlives_its_kill_blocks_further_calls_for_its_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    processes, alive = await made(tmp_path), {True}
-    monkeypatch.setattr(module, "group_lives", lambda pid: bool(alive))  # as in an uninterruptible call
+    alive = {True}
+    processes = Processes(
+        tmp_path / "running", lives=lambda pid: bool(alive)
+    )  # as in an uninterruptible call
+    await processes.open()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await processes.run(shell("exec sleep 1000"), key="volume", environment=ENVIRONMENT)
@@ -227,7 +229,7 @@ async def test_links_in_the_directory_of_a_path_are_resolved_and_the_path_itself
     async def blocking(function, *args):  # type: ignore[no-untyped-def]
         return function(*args)
 
-    async def run(program: Sequence[str], *, key: str) -> ProcessResult:
+    async def run(program: Sequence[str], *, key: str) -> ProgramResult:
         raise AssertionError(program)
 
     entry = shown(str(real / "target"))

@@ -16,13 +16,13 @@ from typing import Final, Protocol, TypeVar
 
 from kubeletx.api import TimedOut, Unavailable, VolumeStats
 from kubeletx.api.names import Event
+from kubeletx.linux import programs as linux_programs
 from kubeletx.linux.mounts import MountPoint, find_mount, kernel_path, read_mounts
 
 from ..blank import PROBE
 from ..blank_probe import INTERRUPTED
 from ..errors import file_error
 from ..programs import LOOK_SECONDS, ProgramResult
-from .processes import ProcessResult
 from .threads import Threads
 
 R = TypeVar("R")
@@ -35,7 +35,7 @@ _KEPT: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EEXI
 class RunProgram(Protocol):
     """Runs one program of the node. `key`: as in `Processes.run`."""
 
-    async def __call__(self, program: Sequence[str], *, key: str) -> ProcessResult: ...
+    async def __call__(self, program: Sequence[str], *, key: str) -> linux_programs.ProgramResult: ...
 
 
 class Node:

@@ -1,15 +1,15 @@
-"""`Processes`: runs drivers and the node's programs, with bounded output, in process groups that can be ended.
+"""`Processes`: runs drivers and the node's programs, and remembers the programs that may still change a volume.
 
-    start ─► running ─► exited ─► result
-                │          └── pipes that a daemon of the program keeps open are read for DRAIN_SECONDS longer
-                └─ cancelled ─► SIGTERM to the group ─► STOP_SECONDS ─► SIGKILL ─► result unknown
-
-A deadline is a cancellation, too: callers use `asyncio.timeout`. A program that exits by itself may leave processes
-behind, such as the daemon of a FUSE file system: they are not killed.
+A program that exits by itself may leave processes behind, such as the daemon of a FUSE file system: they are not killed.
+A call that is cancelled or floods its output is ended with its process group. A deadline is a cancellation, too: callers
+use `asyncio.timeout`.
 
 A process in an uninterruptible system call outlives SIGKILL. Until it has ended, further calls with its key raise
-Unavailable, since both would change the same volume. For the same reason the running processes are recorded in files
-(`running`): the next agent process ends what a killed one left, before it calls a driver for any volume.
+Unavailable, since both would change the same volume. For the same reason the running programs are recorded in files: the
+next agent process ends what a killed one left, before it calls a driver for any volume. A record is written before its
+program is started. Until it has the process ID, the program is found by the variable `CALL` of its environment. Numbers
+of processes are reused, so that the time of the start is compared, too. Records are not flushed to the disk, since no
+program survives a reboot.
 """
 
 from __future__ import annotations
@@ -18,42 +18,56 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
 from kubeletx.api import Unavailable
 from kubeletx.api.names import Event
-
-from .running import CALL, RunningProcess, group_lives, is_own, read_record, start_time, write_record
+from kubeletx.linux.boot import boot_id
+from kubeletx.linux.programs import Ending, ProgramResult, run_program
 
 log = structlog.get_logger(__name__)
 
-MOST_OUTPUT_BYTES: Final = 1 << 20
-DRAIN_SECONDS: Final = 0.3
-STOP_SECONDS: Final = 0.4
-KILL_SECONDS: Final = 0.4
+CALL: Final = "KUBELETX_CALL"
+"""Environment variable with the ID of a call."""
+ENDING: Final = Ending(steps=((signal.SIGTERM, 0.4), (signal.SIGKILL, 0.4)), leaves_daemon=True)
+_ENDED: Final = (b"Z", b"X")
 
 
-class ProcessResult(msgspec.Struct, frozen=True):
-    """Result of a program that has exited. `is_cut`: it printed more than `MOST_OUTPUT_BYTES`, and was killed."""
+class RunningProcess(msgspec.Struct, frozen=True):
+    """Record of a running program. `key`: as in `Processes.run`. `started`: as returned by `start_time`.
 
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    is_cut: bool = False
+    `call`: ID of the call. `pid` 0: it was about to be started.
+    """
+
+    key: str
+    pid: int
+    started: str
+    call: str = ""
 
 
 class Processes:
     """Runs programs as children of this process, each in a session of its own."""
 
-    def __init__(self, directory: Path) -> None:
-        """`directory`: for records of running programs; `open` makes it."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        run: Callable[..., Awaitable[ProgramResult]] = run_program,
+        lives: Callable[[int], bool] | None = None,
+    ) -> None:
+        """`directory`: for records of running programs; `open` makes it.
+
+        `run`: runs a program, as `run_program` does. `lives`: returns True if a process of this group has not ended.
+        """
         self._directory = directory
+        self._run = run
+        self._lives = lives or group_lives
         self._is_warned = False
         self._stuck: dict[str, int] = {}
         """Processes that did not end when they were killed, by key."""
@@ -61,15 +75,15 @@ class Processes:
     async def open(self) -> None:
         """End the programs that an earlier process of the agent has left running. Raises OSError."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        paths = [path for path in self._directory.iterdir() if not is_own(path)]
-        left = [one for path in paths for one in read_record(path)]
-        await asyncio.gather(*(self._end_left(one) for one in left))
+        paths = [path for path in self._directory.iterdir() if not _is_own(path)]
+        left = [process for path in paths for process in _left_running(path)]
+        await asyncio.gather(*(self._end(process) for process in left))
         for path in paths:
             path.unlink(missing_ok=True)
 
     async def run(
         self, program: Sequence[str], *, key: str = "", environment: Mapping[str, str]
-    ) -> ProcessResult:
+    ) -> ProgramResult:
         """Run a program and return its result.
 
         `key`: names what the program changes, such as a volume; empty: nothing. `environment`: all its variables.
@@ -78,47 +92,33 @@ class Processes:
         """
         self._check(key)
         call = secrets.token_hex(8)
-        record = self._directory / f"{call}.json"
+        record, pid = self._directory / f"{call}.json", 0
+
+        def started(number: int) -> None:
+            nonlocal pid
+            pid = number
+            self._record(record, RunningProcess(key, pid, start_time(pid), call))
+
         self._record(record, RunningProcess(key, 0, "", call))
         try:
-            return await self._run(program, key, {**environment, CALL: call}, record)
+            return await self._run(
+                program,
+                seconds=None,
+                environment={**environment, CALL: call},
+                ending=ENDING,
+                started=started,
+            )
+        except BaseException:
+            if key and pid and self._lives(pid):
+                self._stuck[key] = pid
+                log.warning("Failed to end a process with SIGKILL", pid=pid)
+            raise
         finally:
             record.unlink(missing_ok=True)
 
-    async def _run(
-        self, program: Sequence[str], key: str, environment: Mapping[str, str], record: Path
-    ) -> ProcessResult:
-        loop = asyncio.get_running_loop()
-        starting = loop.create_task(_start(program, environment), name="flexvolume start")
-        # asyncio leaves pipes open, and waits for the program's children, if its start is cancelled.
-        is_cancelled = await _settled(starting)
-        if is_cancelled and starting.exception() is not None:
-            raise asyncio.CancelledError
-        transport, output = starting.result()
-        pid = transport.get_pid()
-        try:
-            self._record(record, RunningProcess(key, pid, start_time(pid), environment[CALL]))
-            if is_cancelled:
-                raise asyncio.CancelledError
-            await output.finished()
-            if output.is_cut:
-                await self._end(key, pid, output)
-        except BaseException:
-            await self._end(key, pid, output)
-            raise
-        finally:
-            transport.close()
-        exit_code = transport.get_returncode()
-        return ProcessResult(
-            -signal.SIGKILL if exit_code is None else exit_code,
-            bytes(output.data[1]),
-            bytes(output.data[2]),
-            output.is_cut,
-        )
-
     def _check(self, key: str) -> None:
         pid = self._stuck.get(key, 0) if key else 0
-        if pid and group_lives(pid):
+        if pid and self._lives(pid):
             raise Unavailable(
                 f"an earlier call for it does not end although it was killed (process {pid}); its storage may hang",
                 reason=Event.FAILED_MOUNT,
@@ -128,26 +128,14 @@ class Processes:
     def _record(self, path: Path, record: RunningProcess) -> None:
         """Record a running program. With a full disk it runs without: a release may be what frees space."""
         try:
-            write_record(path, record)
+            path.write_bytes(msgspec.json.encode(record))
         except OSError as error:
             if not self._is_warned:
                 self._is_warned = True
                 log.warning("Failed to record a running program", path=str(path), err=str(error))
 
-    async def _end(self, key: str, pid: int, output: _Output) -> None:
-        """Kill the group of a program; note it as stuck if it does not end."""
-        try:
-            _signal(pid, signal.SIGTERM, output)
-            await output.ended(STOP_SECONDS)
-        finally:
-            _signal(pid, signal.SIGKILL, output)
-        await output.ended(KILL_SECONDS)
-        if key and group_lives(pid):
-            self._stuck[key] = pid
-            log.warning("Failed to end a process with SIGKILL", pid=pid)
-
-    async def _end_left(self, left: RunningProcess) -> None:
-        for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+    async def _end(self, left: RunningProcess) -> None:
+        for number, seconds in ENDING.steps:
             if start_time(left.pid) != left.started:
                 break
             log.info("Killed a program of an earlier agent process", pid=left.pid, signal=number.name)
@@ -158,97 +146,72 @@ class Processes:
             self._stuck[left.key] = left.pid
 
 
-async def _start(
-    program: Sequence[str], environment: Mapping[str, str]
-) -> tuple[asyncio.SubprocessTransport, _Output]:
-    loop = asyncio.get_running_loop()
-    return await loop.subprocess_exec(
-        lambda: _Output(loop),
-        *program,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=dict(environment),
-        cwd="/",
-        start_new_session=True,
-    )
+def start_time(pid: int) -> str:
+    """Return when a process was started, as boot ID and ticks since the boot; empty if it has ended."""
+    fields = _stat(pid)
+    if not fields or fields[0] in _ENDED:
+        return ""
+    return f"{boot_id()} {fields[19].decode()}"
 
 
-async def _settled(task: asyncio.Task[Any]) -> bool:
-    """Wait until a short task has ended; return True if the caller was cancelled meanwhile."""
-    is_cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError:
-            is_cancelled = True
-    return is_cancelled
+def group_lives(pid: int) -> bool:
+    """Return True if a process of the group `pid` has not ended. Zombies have ended, also if their parent ignores them."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    every = (_stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return any(fields and int(fields[2]) == pid and fields[0] not in _ENDED for fields in every)
 
 
-class _Output(asyncio.SubprocessProtocol):
-    """Output of one program, and its end."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.data = {1: bytearray(), 2: bytearray()}
-        self.is_cut = False
-        self.exited = asyncio.Event()
-        self._open = {1, 2}
-        self._closed = asyncio.Event()
-        self._full: asyncio.Future[None] = loop.create_future()
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the program has exited and no process keeps its output open."""
-        return self.exited.is_set() and self._closed.is_set()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        room = MOST_OUTPUT_BYTES - len(self.data[1]) - len(self.data[2])
-        self.data[fd] += data[:room]
-        if len(data) > room:
-            self.is_cut = True
-            if not self._full.done():
-                self._full.set_result(None)
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._open.discard(fd)
-        if not self._open:
-            self._closed.set()
-
-    def process_exited(self) -> None:
-        self.exited.set()
-
-    async def finished(self) -> None:
-        """Wait until the program has exited and its output is read, or is too much."""
-        waiting = asyncio.create_task(self._until_read(), name="flexvolume output")
-        try:
-            await asyncio.wait((waiting, self._full), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-
-    async def ended(self, seconds: float) -> None:
-        """Wait until `has_ended`, at most this long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.exited.wait()
-                await self._closed.wait()
-
-    async def _until_read(self) -> None:
-        await self.exited.wait()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await self._closed.wait()
+def _left_running(path: Path) -> list[RunningProcess]:
+    """Return the programs that run and whose record is in this file, each with its process group; none if it is damaged."""
+    record = _read(path)
+    if record is None:
+        return []
+    if record.pid:
+        is_same = bool(record.started) and start_time(record.pid) == record.started
+        return [record] if is_same else []
+    groups = set(_groups_of(record.call)) if record.call else set()
+    return [RunningProcess(record.key, pid, start_time(pid), record.call) for pid in sorted(groups)]
 
 
-def _signal(pid: int, number: signal.Signals, output: _Output) -> None:
-    """Send a signal to the group of a program, unless all its processes have ended and its number may be reused."""
-    if not output.has_ended:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
+def _is_own(path: Path) -> bool:
+    """Return True if the record in this file is of a child of this process."""
+    record = _read(path)
+    fields = _stat(record.pid) if record is not None and record.pid else []
+    return bool(fields) and int(fields[1]) == os.getpid()
+
+
+def _groups_of(call: str) -> Iterator[int]:
+    """Yield the process groups of all processes that a call has started."""
+    wanted = f"{CALL}={call}".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with suppress(OSError):
+            variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+            if wanted in variables and (fields := _stat(int(name))):
+                yield int(fields[2])
+
+
+def _read(path: Path) -> RunningProcess | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunningProcess)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the state on; empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 async def _gone(pid: int, seconds: float) -> None:
-    """Wait until a process that is no child of this one has ended, at most this long."""
+    """Wait until a process that is not a child of this one has ended, at most this long."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
