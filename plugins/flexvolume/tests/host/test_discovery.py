@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from kubeletx_flexvolume.host import discovery
 from kubeletx_flexvolume.host.driver import DriverState, FlexDriver
-from kubeletx_flexvolume.host.inotify import DirectoryWatch
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 from structlog.testing import capture_logs
 
@@ -213,7 +211,7 @@ async def test_without_file_events_there_is_a_look_every_five_seconds(
     def refuse(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(discovery, "DirectoryWatch", refuse)
+    monkeypatch.setattr(discovery, "Inotify", refuse)
     with capture_logs() as logs:
         volumes = await flex.open()
         flex.install_plain()
@@ -234,32 +232,10 @@ async def test_an_unknown_driver_is_looked_for_when_a_pod_needs_it(
     def refuse(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(discovery, "DirectoryWatch", refuse)
+    monkeypatch.setattr(discovery, "Inotify", refuse)
     volumes = await flex.open()
     flex.install_plain()
     await volumes.prepare(flex.request())
-
-
-async def test_a_watch_reports_changes_in_its_directories_only(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    changed = asyncio.Event()
-    watch = DirectoryWatch(changed.set)
-    try:
-        assert watch.watch([str(tmp_path / "a"), str(tmp_path / "missing")])
-        assert not watch.watch([str(tmp_path / "a")])
-        (tmp_path / "a" / "file").touch()
-        await changed.wait()
-        assert watch.watch([str(tmp_path / "b")])
-        for _ in range(100):  # events of the old watch
-            await asyncio.sleep(0)
-        changed.clear()
-        (tmp_path / "a" / "other").touch()
-        (tmp_path / "b" / "file").touch()
-        await changed.wait()
-    finally:
-        watch.close()
-        watch.close()
 
 
 async def test_the_replies_of_init_are_not_those_of_other_calls(flex: FlexNode) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +23,9 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock, KubeletxError
+from kubeletx.linux.inotify import Inotify
 
 from ..errors import file_error
-from .inotify import DirectoryWatch
 from .options import driver_parts
 from .threads import Threads
 
@@ -60,7 +61,8 @@ class Discovery:
         self._threads = threads
         self._on_found = on_found
         self._changed = asyncio.Event()
-        self._watch: DirectoryWatch | None = None
+        self._queue: Inotify | None = None
+        self._watches: dict[str, int] = {}
         self._looking = asyncio.Lock()
         self._is_missing = False
         self._is_blind = False
@@ -97,12 +99,12 @@ class Discovery:
 
     def close(self) -> None:
         """End the watches."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        if self._queue is not None:
+            self._queue.close()
+            self._queue, self._watches = None, {}
 
     async def _wait(self) -> None:
-        seconds = RESCAN_SECONDS if self._watch is not None else RESCAN_WITHOUT_EVENTS_SECONDS
+        seconds = RESCAN_SECONDS if self._queue is not None else RESCAN_WITHOUT_EVENTS_SECONDS
         cancel = self._clock.call_at(self._clock.monotonic() + seconds, self._changed.set)
         try:
             await self._changed.wait()
@@ -110,17 +112,25 @@ class Discovery:
             cancel()
 
     def _follow(self, directories: tuple[str, ...]) -> bool:
-        """Watch the directories; return True if one was not watched during the look that has read it."""
+        """Watch these directories and no others; return True if one was not watched during the look that has read it."""
+        watches: dict[str, int] = {}
         try:
-            if self._watch is None:
-                self._watch = DirectoryWatch(self._changed.set)
-            return self._watch.watch(directories)
+            if self._queue is None:
+                self._queue = Inotify(lambda _: self._changed.set())
+            for path in directories:
+                with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                    watches[path] = self._queue.watch_directory(path)
+            for number in set(self._watches.values()) - set(watches.values()):
+                self._queue.unwatch(number)
         except OSError as error:
             if not self._is_blind:
                 log.warning("Failed to watch drivers, looking at intervals", err=str(error))
             self._is_blind = True
             self.close()
             return False
+        is_new = not watches.items() <= self._watches.items()
+        self._watches = watches
+        return is_new
 
     def _report(self, watched: tuple[str, ...]) -> None:
         is_missing = str(self._directory) not in watched
