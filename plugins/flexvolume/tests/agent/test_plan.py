@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kubeletx_flexvolume.agent.journal import Content, Mark, Use, UseKey, VolumeJournal
+from kubeletx_flexvolume.agent.journal import Content, Mark, Use, VolumeJournal
 from kubeletx_flexvolume.agent.plan import (
     Step,
     StepKind,
@@ -19,7 +19,7 @@ from kubeletx_flexvolume.agent.plan import (
 )
 from kubeletx_flexvolume.agent.progress import REMOVALS, StepOutcome, begun, failed, recovered, succeeded
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
-from kubeletx_flexvolume.values import Holder
+from kubeletx_flexvolume.values import Holder, HolderKey
 
 from plugins.flexvolume.tests.agent.agent_model import holder, journal
 
@@ -44,7 +44,7 @@ class Model:
         self.disk: VolumeJournal | None = None
         self.boot = 1
         self.blocked: set[Step] = set()
-        self.entries: set[UseKey] = set()
+        self.entries: set[HolderKey] = set()
         self.attached = False
         self.content = "blank"
         self.looked = False

@@ -43,7 +43,7 @@ async def test_a_volume_is_mounted_once_for_the_node(
     node = FakeVolume()
     runner = StepRunner(
         book=ModelBook(Faults()),  # type: ignore[arg-type]
-        backends=Backends({}),
+        backends=Backends(()),
         mounts=lambda _: Mounts(node),
         device=lambda _, path: Device(path, node),
         namespace=MountNamespace(),
@@ -58,8 +58,8 @@ async def test_a_volume_is_mounted_once_for_the_node(
         kubelet_root=str(tmp_path),
         global_dir=f"{tmp_path}/mounts/pv-1",
     )
-    is_writable = await runner.run(Step(StepKind.MOUNT, use.key), made, request(of=of))
-    assert is_writable is (not read_only or source.type is SourceType.DIRECTORY)
+    outcome = await runner.run(Step(StepKind.MOUNT, use.key), made, request(of=of))
+    assert outcome.is_writable is (not read_only or source.type is SourceType.DIRECTORY)
     access = command.format("ro" if read_only else "rw")
     assert node.ran == [f"mount -c {access} {tmp_path}/mounts/pv-1"]
     assert (tmp_path / "mounts/pv-1").is_dir()
