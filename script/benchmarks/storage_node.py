@@ -19,11 +19,10 @@ from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.agent.lifecycle import StorageAgent
 from kubeletx_flexvolume.agent.operations import Operations
 from kubeletx_flexvolume.agent.paths import TargetPath
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.backends.pools import Pool
 from kubeletx_flexvolume.values import MountRequest, PodRef, StorageVolume
 
-from kubeletx.api import BoundedThreadPool, Unavailable, WhenFull
+from kubeletx.api import BoundedThreadPool, SystemClock, Unavailable, WhenFull
 from kubeletx_testing.lab.process import Daemon
 
 NODE: Final = "bench"
@@ -126,7 +125,7 @@ class StorageNode:
         )
         config.state_dir.mkdir(mode=0o700)
         threads = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
-        parts = StorageAgent(config, clock=LoopClock()).build(threads)
+        parts = StorageAgent(config, clock=SystemClock()).build(threads)
         try:
             await parts.attachments.before_serving()
             yield parts.operations

@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 from kubeletx_flexvolume.agent.background import make_attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.node import LocalVolume
 from kubeletx_flexvolume.attachments.record import entry_of, value_of
 from kubeletx_flexvolume.attachments.stale import Scanner
 from kubeletx_flexvolume.attachments.stores import open_stores
 from kubeletx_flexvolume.values import Holder, StorageVolume
+
+from kubeletx.api import SystemClock
 
 from .model import Figure, Result, Sizes, median, now
 from .storage_child import DISK, logs_in
@@ -96,7 +97,7 @@ async def _calls(directory: Path, count: int) -> tuple[list[float], list[float],
         node_name=NODE, boot_id=BOOT, state_dir=state, records=directory / "a" / "records.db"
     )
     made = make_attachments(
-        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=LoopClock()
+        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=SystemClock()
     )
     bare = _bare(directory / "bare.db")
     takes, releases, commits = [], [], []
@@ -124,7 +125,7 @@ async def _calls(directory: Path, count: int) -> tuple[list[float], list[float],
 async def _scan(directory: Path, count: int) -> float:
     """Return the seconds of a scan of `count` records."""
     path = directory / "b" / "records.db"
-    stores = open_stores(kubeconfig=None, records=path, node=NODE, clock=LoopClock())
+    stores = open_stores(kubeconfig=None, records=path, node=NODE, clock=SystemClock())
     try:
         assert stores.own_nodes is not None
         await stores.own_nodes.announce(NODE, BOOT)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.stores import open_stores
 from kubeletx_flexvolume.attachments.views import entry_rows
 
+from kubeletx.api import SystemClock
 from kubeletx_testing.lab import PrivateAgent, PrivateStorageAgent
 from kubeletx_testing.lab.disk import detach_loop_devices, loop_devices
 from kubeletx_testing.lab.mounts import list_mounts, unmount_below
@@ -152,7 +152,7 @@ class StorageOfNode:
 
 
 async def _entries(records: Path) -> list[str]:
-    stores = open_stores(kubeconfig=None, records=records, node="test", clock=LoopClock())
+    stores = open_stores(kubeconfig=None, records=records, node="test", clock=SystemClock())
     try:
         rows = await entry_rows(stores.attachments, ())
     finally:

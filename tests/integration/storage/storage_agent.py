@@ -18,12 +18,11 @@ from typing import Any
 
 import msgspec
 from kubeletx_flexvolume.agent.client import ask_agent
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.stores import open_stores
 from kubeletx_flexvolume.attachments.views import entry_rows
 from kubeletx_flexvolume.driver import program
 
-from kubeletx.api import Unavailable
+from kubeletx.api import SystemClock, Unavailable
 from kubeletx.linux.mounts import MountPoint, read_mounts
 from kubeletx_testing.lab.process import Daemon
 from kubeletx_testing.waiting import block_until
@@ -337,7 +336,7 @@ def storage_daemons(state: Path) -> list[int]:
 
 
 async def _entries(kubeconfig: Path | None, records: Path | None) -> list[dict[str, Any]]:
-    stores = open_stores(kubeconfig=kubeconfig, records=records, node="test", clock=LoopClock())
+    stores = open_stores(kubeconfig=kubeconfig, records=records, node="test", clock=SystemClock())
     try:
         return await entry_rows(stores.attachments, ())
     finally:

@@ -14,11 +14,10 @@ from pathlib import Path
 import structlog
 from kubeletx_flexvolume.agent.background import Attachments, make_attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.node import LocalVolume
 from kubeletx_flexvolume.values import Holder, StorageVolume
 
-from kubeletx.api import Conflict
+from kubeletx.api import Conflict, SystemClock
 
 
 class NoVolumes:
@@ -71,7 +70,7 @@ async def main(path: Path, node: str) -> None:
             backends={},
             local=NoVolumes,
             blocking=asyncio.to_thread,
-            clock=LoopClock(),
+            clock=SystemClock(),
             silent_seconds=3600,
         )
         await made.before_serving()

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from kubeletx_flexvolume.agent.background import Attachments, make_attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.definitions import definitions, rights
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
 from kubeletx_flexvolume.attachments.stale import Scanner
 from kubeletx_flexvolume.attachments.stores import open_stores
 
-from kubeletx.api import Conflict, NotFound
+from kubeletx.api import Conflict, NotFound, SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
 from kubeletx_testing.apiserver.kubeconfig import write_kubeconfig
 from kubeletx_testing.lab.kube_apiserver import KubeApiServer, missing_binaries
@@ -100,7 +99,7 @@ async def agent(node: str, directory: Path, **store: Path) -> AsyncIterator[Atta
     state.mkdir(exist_ok=True, mode=0o700)
     config = AgentConfig(node_name=node, boot_id=f"{node}-boot", state_dir=state, **store)
     made = make_attachments(
-        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=LoopClock()
+        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=SystemClock()
     )
     try:
         await made.before_serving()
@@ -244,7 +243,7 @@ async def test_an_agent_that_is_killed_loses_and_breaks_nothing(
         assert takers[1].answer() == "lost"
         takers[1].ask(f"own-{number}")
         assert takers[1].answer() == "won"
-    stores = open_stores(kubeconfig=None, records=path, node="n1", clock=LoopClock())
+    stores = open_stores(kubeconfig=None, records=path, node="n1", clock=SystemClock())
     for number in range(kills):
         assert (await stores.attachments.get(f"kept-{number}")).value["nodes"] == "n1"
     await stores.close()
@@ -255,13 +254,13 @@ async def test_an_agent_that_is_killed_loses_and_breaks_nothing(
 
 async def test_a_scan_goes_through_all_pages_and_removes_what_a_restart_has_left(tmp_path: Path) -> None:
     path = tmp_path / "records" / "r.db"
-    stores = open_stores(kubeconfig=None, records=path, node="n1", clock=LoopClock())
+    stores = open_stores(kubeconfig=None, records=path, node="n1", clock=SystemClock())
     assert stores.own_nodes is not None
     await stores.own_nodes.announce(storage_records.NODE, storage_records.BOOT)
     storage_records.fill(path, 1_200)
     report = await Scanner(stores).scan()
     assert (report.records, len(report.stale)) == (1_200, 3)
-    assert await GarbageLists(stores.stale, LoopClock()).of(storage_records.NODE) == (), (
+    assert await GarbageLists(stores.stale, SystemClock()).of(storage_records.NODE) == (), (
         "a restart has left nothing to remove"
     )
     with pytest.raises(NotFound):

@@ -17,7 +17,6 @@ from kubeletx_flexvolume.agent import options, server
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.attachments import definitions, events, loops, proofs
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
@@ -41,6 +40,7 @@ from kubeletx_flexvolume.plugin import PANEL
 from kubeletx_flexvolume.values import DRIVER, AccessMode
 
 from kubeletx.agent.config.tree import BY_FLAG
+from kubeletx.api import SystemClock
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.manifests.static_refs import refused_references
@@ -120,7 +120,7 @@ def check_volume(source: dict[str, Any], pool: Path) -> None:
     made = (
         LoopBackend(
             Pools({"default": Pool(name="default", directory=str(pool))}),
-            LoopDevices(commands, LoopClock()),
+            LoopDevices(commands, SystemClock()),
             asyncio.to_thread,
             boot_id="b",
         ),

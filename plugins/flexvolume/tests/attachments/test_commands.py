@@ -14,12 +14,12 @@ import click
 import pytest
 import structlog
 from click.testing import CliRunner, Result
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.commands import add_commands
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
 from kubeletx_flexvolume.attachments.record import value_of
 from kubeletx_flexvolume.attachments.sqlite import SqliteStore
 
+from kubeletx.api import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from plugins.flexvolume.tests.attachments.attachment_model import entry
 from plugins.flexvolume.tests.attachments.cluster_model import RECORDS, add_node, add_volume, set_up
@@ -58,7 +58,7 @@ def records(tmp_path: Path) -> Path:
 
 def within(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
     async def go() -> None:
-        store = SqliteStore(path, LoopClock())
+        store = SqliteStore(path, SystemClock())
         try:
             await work(store)
         finally:
@@ -158,7 +158,7 @@ def test_a_release_removes_the_entries_of_one_node_and_notes_them(records: Path)
     assert "default/b" in run("attachments", "--records", records, "pv-2").output
 
     async def look(store: SqliteStore) -> None:
-        (item,) = await GarbageLists(store.of("staleattachments"), LoopClock()).of("n1")
+        (item,) = await GarbageLists(store.of("staleattachments"), SystemClock()).of("n1")
         assert item.removed_for.startswith("an administrator has released it on ")
 
     within(records, look)

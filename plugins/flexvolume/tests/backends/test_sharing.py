@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
@@ -21,7 +20,7 @@ from kubeletx_flexvolume.backends.rbd import RbdBackend
 from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import AccessMode, StorageVolume
 
-from kubeletx.api import InvalidConfig
+from kubeletx.api import InvalidConfig, SystemClock
 from plugins.flexvolume.tests.attachments.attachment_model import NodeModel, StorageModel
 
 RWO, RWX, ROX = AccessMode.READ_WRITE_ONCE, AccessMode.READ_WRITE_MANY, AccessMode.READ_ONLY_MANY
@@ -32,11 +31,11 @@ def backends(directory: Path, *, is_shared: bool) -> dict[str, Backend]:
     commands = Commands(directory)
     pools = Pools({"default": Pool(name="default", directory=str(directory), is_shared=is_shared)})
     return {
-        "loop": LoopBackend(pools, LoopDevices(commands, LoopClock()), asyncio.to_thread, boot_id="b"),
+        "loop": LoopBackend(pools, LoopDevices(commands, SystemClock()), asyncio.to_thread, boot_id="b"),
         "directory": DirectoryBackend(pools, asyncio.to_thread, lambda: ()),
         "fuse": FuseBackend(
             pools,
-            LoopDevices(commands, LoopClock()),
+            LoopDevices(commands, SystemClock()),
             commands,
             asyncio.to_thread,
             directory=directory,

@@ -232,14 +232,15 @@ async def _run(config: AgentConfig) -> None:
     import asyncio
     import signal
 
-    from ..attachments.clock import LoopClock
+    from kubeletx.api import SystemClock
+
     from .lifecycle import StorageAgent
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await StorageAgent(config, clock=LoopClock()).run(stop)
+    await StorageAgent(config, clock=SystemClock()).run(stop)
 
 
 if __name__ == "__main__":

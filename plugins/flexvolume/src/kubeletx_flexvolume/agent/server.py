@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import KubeletxError, first_of
 
 from ..driver.program import MAX_REQUEST
 from .sockets import BACKLOG, PrivateSocket, open_socket, peer_of
@@ -126,21 +126,12 @@ class AgentServer:
 
     async def _unless_gone(self, reader: asyncio.StreamReader, request: DriverRequest, name: str) -> bytes:
         """Answer the request; if the client disconnects or sends more, stop waiting for the answer."""
-        work = asyncio.create_task(self._answer(request, name), name="driver-call")
-        gone = asyncio.create_task(reader.read(1), name="driver-disconnect")
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
-            log.info("The driver disconnected before the answer", call=request.call)
-            return b""
-        finally:
-            for task in (work, gone):
-                task.cancel()
-            await asyncio.wait((work, gone))
-            for task in (work, gone):
-                if not task.cancelled():
-                    task.exception()
+        work, _ = await first_of("driver-call", self._answer(request, name), reader.read(1))
+        if work is not None:
+            answer: bytes = work.result()
+            return answer
+        log.info("The driver disconnected before the answer", call=request.call)
+        return b""
 
 
 async def _let_read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import structlog
 
-from kubeletx.api import Blocking, Conflict, Internal, InvalidPod, KubeletxError, TimedOut
+from kubeletx.api import Blocking, Conflict, Internal, InvalidPod, KubeletxError, within
 
 from ..attachments.record_book import RecordBook
 from ..backends.backend import AttachedSource, SourceType
@@ -251,13 +250,6 @@ def _source(journal: VolumeJournal) -> AttachedSource:
     return journal.source
 
 
-@contextlib.asynccontextmanager
-async def _limited(volume: StorageVolume) -> AsyncIterator[None]:
+def _limited(volume: StorageVolume) -> AbstractAsyncContextManager[None]:
     """Limit the time of a call to the attachment records."""
-    try:
-        async with asyncio.timeout(BOOK_SECONDS):
-            yield
-    except TimeoutError:
-        raise TimedOut(
-            f"volume {volume.name}: the attachment records did not answer within {BOOK_SECONDS:g} s"
-        ) from None
+    return within(BOOK_SECONDS, f"volume {volume.name}: the attachment records did not answer")

@@ -12,13 +12,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError
+from kubeletx.api import Clock, KubeletxError, within
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import EVENTS
 from kubeletx.kube.types.event import Event, EventSource
 from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
 
-from .deadlines import within
 from .events import COMPONENT, EventSubject
 from .modes import VolumeLookup
 

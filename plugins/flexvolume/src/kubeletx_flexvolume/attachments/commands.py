@@ -158,9 +158,8 @@ async def _with_stores(
 ) -> None:
     import os
 
-    from kubeletx.api import InvalidConfig
+    from kubeletx.api import InvalidConfig, SystemClock
 
-    from .clock import LoopClock
     from .stores import open_stores
 
     if kubeconfig is None and records is None:
@@ -171,7 +170,9 @@ async def _with_stores(
             problem=f"{records} does not exist",
             fix="give the agent's --records, or its --storage-kubeconfig",
         )
-    stores = open_stores(kubeconfig=kubeconfig, records=records, node=os.uname().nodename, clock=LoopClock())
+    stores = open_stores(
+        kubeconfig=kubeconfig, records=records, node=os.uname().nodename, clock=SystemClock()
+    )
     try:
         await work(stores)
     finally:

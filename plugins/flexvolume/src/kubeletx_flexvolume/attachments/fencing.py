@@ -17,10 +17,9 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import KubeletxError, within
 
 from ..values import Holder, HolderKey, StorageVolume
-from .deadlines import within
 from .decision import BreakPolicy
 from .node import NodeContext
 from .proofs import Proof, StorageNode, is_same_pod, proof_from_facts

@@ -10,9 +10,8 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import Clock, InvalidConfig, KubeletxError
+from kubeletx.api import Clock, InvalidConfig, KubeletxError, sleep_or, within
 
-from .deadlines import wait_for_event, within
 from .editing import Draw
 from .node import NodeContext
 from .nodes import ANNOUNCE_SECONDS
@@ -60,7 +59,7 @@ def node_tasks(context: NodeContext, reconciler: Reconciler, draw: Draw) -> list
 
     async def check() -> None:
         while True:
-            await wait_for_event(lost, clock, CHECK_SECONDS * (0.9 + 0.2 * draw()), "entry check")
+            await sleep_or(clock, CHECK_SECONDS * (0.9 + 0.2 * draw()), lost)
             lost.clear()
             try:
                 await reconciler.check()

@@ -29,11 +29,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Blocking, Conflict, KubeletxError, Unavailable
+from kubeletx.api import Blocking, Conflict, KubeletxError, Unavailable, within
 from kubeletx.linux.files import replace_file
 
 from ..values import HolderKey, StorageVolume
-from .deadlines import within
 from .events import NOT_REMOVED
 from .garbage import Items, is_outdated
 from .listing import all_pages, origins_of

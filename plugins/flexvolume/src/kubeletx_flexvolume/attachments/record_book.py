@@ -24,10 +24,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Conflict, KubeletxError, Record, TimedOut, Unavailable
+from kubeletx.api import Conflict, KubeletxError, Record, TimedOut, Unavailable, within
 
 from ..values import AccessMode, Holder, HolderKey, HolderStatus, StorageVolume
-from .deadlines import within
 from .decision import (
     AlreadyEntered,
     BreakLock,

@@ -29,7 +29,6 @@ from kubeletx.api import (
 )
 from kubeletx.api.records import PAGE_RECORDS, RecordEvent, RecordPage, check_record_name, record_json
 
-from .deadlines import wait_for_event
 from .sqlite_file import SqliteFile
 
 T = TypeVar("T")
@@ -139,7 +138,7 @@ class SqliteRecords:
                 yield event
             yield RecordsSynced()
             while True:
-                await wait_for_event(news, self._clock, POLL_SECONDS, f"watch {self._kind}")
+                await sleep_or(self._clock, POLL_SECONDS, news)
                 is_own = news.is_set()
                 news.clear()
                 if not is_own and await self._file.read(_counter) == counter:

@@ -24,9 +24,15 @@ from typing import Final, TypeVar
 
 import structlog
 
-from kubeletx.api import BoundedThreadPool, InvalidConfig, KubeletxError, TimedOut, Unavailable, WhenFull
-
-from .deadlines import within
+from kubeletx.api import (
+    BoundedThreadPool,
+    InvalidConfig,
+    KubeletxError,
+    TimedOut,
+    Unavailable,
+    WhenFull,
+    within,
+)
 
 T = TypeVar("T")
 

@@ -13,9 +13,8 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import KubeletxError, TimedOut
+from kubeletx.api import KubeletxError, TimedOut, sleep_or, within
 
-from ..attachments.deadlines import wait_for_event, within
 from ..attachments.node import LocalVolumes
 from ..attachments.record import without
 from ..attachments.stores import Stores
@@ -123,7 +122,7 @@ class ClusterCleaner:
         if not self._deleted and not self._work:
             await self._wake.wait()
         elif not self._wake.is_set():
-            await wait_for_event(self._wake, self._stores.clock, ROUND_SECONDS, "clean-up")
+            await sleep_or(self._stores.clock, ROUND_SECONDS, self._wake)
         self._wake.clear()
 
     async def _find_work(self) -> None:

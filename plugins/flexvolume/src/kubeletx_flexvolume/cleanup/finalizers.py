@@ -22,11 +22,11 @@ from kubeletx.api import (
     RecordPut,
     Records,
     RecordsSynced,
+    sleep_or,
 )
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.types.custom import CustomObject
 
-from ..attachments.deadlines import wait_for_event
 from ..attachments.definitions import FINALIZER
 from ..attachments.events import AttachmentEvents
 from ..attachments.listing import origins_of
@@ -78,7 +78,7 @@ class FinalizerKeeper:
     # --- inside ---
 
     async def _wait(self) -> None:
-        await wait_for_event(self._watch.changed, self._clock, RETRY_SECONDS, "finalizers")
+        await sleep_or(self._clock, RETRY_SECONDS, self._watch.changed)
         await self._clock.sleep(SETTLE_SECONDS)
         self._watch.changed.clear()
 
