@@ -26,6 +26,7 @@ from kubeletx.api import (
     RecordGone,
     RecordPut,
     RecordsSynced,
+    sleep_or,
 )
 from kubeletx.api.records import PAGE_RECORDS, RecordEvent, RecordPage, check_record_name, record_json
 
