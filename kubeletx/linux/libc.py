@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -22,11 +22,12 @@ def _libc() -> ctypes.CDLL:
         ctypes.c_ulong,
         ctypes.c_char_p,
     )
+    library.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
     library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     return library
 
 
-def call(name: str, *arguments: bytes | int | None, path: str | os.PathLike[str] = "") -> int:
+def call(name: str, *arguments: Any, path: str | os.PathLike[str] = "") -> int:
     """Call a function of the C library and return its result.
 
     `path`: named in the error. Raises OSError if the result is negative.

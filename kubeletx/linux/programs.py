@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -170,7 +171,7 @@ class _Child:
         self.has_exited = False
         with ExitStack() as stack:
             process = subprocess.Popen(
-                argv,
+                [_found(argv[0]), *argv[1:]],
                 stdin=stack.enter_context(_memory_file(stdin)) if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -320,6 +321,11 @@ def _drive_blocking(child: _Child, life: Generator[_Wait, bool, _Value]) -> _Val
     except StopIteration as end:
         value: _Value = end.value
         return value
+
+
+def _found(program: str) -> str:
+    """Make a relative path absolute, since the child looks for it in ``/``; a name is searched for in PATH."""
+    return str(Path(program).absolute()) if "/" in program else program
 
 
 @contextmanager

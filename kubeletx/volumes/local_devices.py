@@ -18,16 +18,16 @@ import fcntl
 import os
 import re
 import struct
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from kubeletx.api import Unavailable
+from kubeletx.api import TimedOut, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.linux.mounts import find_mount
+from kubeletx.linux.programs import ProgramResult, run_blocking
 
 from .files.safe_paths import make_private
 from .mounting import HELPER_SECONDS, Mounter
@@ -81,12 +81,12 @@ def mount_device(
 def _file_system(device: str) -> str:
     """Return the type of the device's file system; empty if blkid finds nothing or cannot read the device."""
     done = _run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device)
-    values = dict(line.partition("=")[::2] for line in done.stdout.split("\n"))
-    if done.returncode == _BLKID_NOTHING and not done.stdout.strip():
+    values = dict(line.partition("=")[::2] for line in done.stdout.decode(errors="replace").split("\n"))
+    if done.exit_code == _BLKID_NOTHING and not done.stdout.strip():
         return ""
     if table := values.get("PTTYPE"):
         raise _refused(device, f"it has a partition table ({table}); use a device without one")
-    if done.returncode != 0 or not values.get("TYPE"):
+    if done.exit_code != 0 or not values.get("TYPE"):
         raise _failed(done, f"find out what is on {device}")
     return values["TYPE"]
 
@@ -95,9 +95,10 @@ def _format(device: str, fs_type: str, read_only: bool) -> None:
     if read_only:
         raise _refused(device, "it is empty, and is not formatted for a claim that is read-only")
     done = _run("wipefs", "--no-act", "--", device)
-    if done.returncode != 0:
+    if done.exit_code != 0:
         raise _failed(done, f"look for signatures on {device}")
-    problem = f"wipefs finds {' '.join(done.stdout.split())}" if done.stdout.strip() else _content(device)
+    signatures = " ".join(done.stdout.decode(errors="replace").split())
+    problem = f"wipefs finds {signatures}" if signatures else _content(device)
     if problem:
         raise _refused(
             device,
@@ -105,7 +106,7 @@ def _format(device: str, fs_type: str, read_only: bool) -> None:
             "and zeros over its first and last MiB)",
         )
     done = _run(f"mkfs.{fs_type}", *_MKFS_OPTIONS.get(fs_type, ()), device)
-    if done.returncode != 0:
+    if done.exit_code != 0:
         raise _failed(done, f"format {device}")
     log.info("Formatted a device", device=device, fs_type=fs_type)
 
@@ -135,36 +136,26 @@ def _content(device: str) -> str:
 
 def _repair(device: str) -> None:
     done = _run("fsck", "-a", device)
-    if done.returncode == _FSCK_UNCORRECTED:
+    if done.exit_code == _FSCK_UNCORRECTED:
         raise _failed(done, f"repair {device}; run it by hand")
-    if done.returncode not in _FSCK_CLEAN:  # as in the kubelet: there is no fsck for every file system
-        log.warning("Could not check a file system", device=device, exit_code=done.returncode)
+    if done.exit_code not in _FSCK_CLEAN:  # as in the kubelet: there is no fsck for every file system
+        log.warning("Could not check a file system", device=device, exit_code=done.exit_code)
 
 
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
+def _run(*command: str) -> ProgramResult:
     try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=HELPER_SECONDS,
-            check=False,
-            start_new_session=True,
-        )
+        return run_blocking(command, seconds=HELPER_SECONDS)
     except FileNotFoundError as error:
         raise Unavailable(
             f"the node has no program {command[0]}; install it", reason=Event.FAILED_MOUNT
         ) from error
-    except subprocess.TimeoutExpired as error:
+    except TimedOut as error:
         text = f"{command[0]} for {command[-1]} took longer than {HELPER_SECONDS:g} s; the device may hang"
         raise Unavailable(text, reason=Event.FAILED_MOUNT) from error
 
 
-def _failed(done: subprocess.CompletedProcess[str], what: str) -> Unavailable:
-    said = " ".join((done.stderr or done.stdout).split())[:500]
-    text = f"{done.args[0]} could not {what}: exit status {done.returncode}: {said}"
+def _failed(done: ProgramResult, what: str) -> Unavailable:
+    text = f"{done.name} could not {what}: exit status {done.exit_code}: {done.text}"
     return Unavailable(text, reason=Event.FAILED_MOUNT)
 
 

@@ -5,18 +5,17 @@ The rest of this package uses the protocol `Mounter`, so that tests need no root
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import subprocess
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from kubeletx.api import KubeletxError, PermissionDenied, Unavailable
+from kubeletx.api import KubeletxError, PermissionDenied, TimedOut, Unavailable
 from kubeletx.api.names import Event
+from kubeletx.linux.libc import call
 from kubeletx.linux.mounts import MountPoint, read_mounts
+from kubeletx.linux.programs import Ending, run_blocking
 
 from .files.ownership import group_mode
 
@@ -29,7 +28,8 @@ UMOUNT_NOFOLLOW: Final = 0x8
 MEMORY_MODE: Final = 0o1777
 """Mode of a new tmpfs: the kernel's default, which the kubelet uses too."""
 HELPER_SECONDS: Final = 110.0
-_SAID: Final = 500
+_LEAVES_DAEMON: Final = Ending(leaves_daemon=True)
+"""A helper of a file system in user space leaves the process that serves it."""
 
 
 class Mounter(Protocol):
@@ -65,34 +65,22 @@ class LinuxMounter:
     """Implements `Mounter` for the mount namespace of this process."""
 
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
-        answer = _libc().mount(
-            os.fsencode(source), os.fsencode(target), fstype.encode() or None, flags, data.encode() or None
-        )
-        if answer != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(target))
+        where, kind, options = os.fsencode(target), fstype.encode() or None, data.encode() or None
+        call("mount", os.fsencode(source), where, kind, flags, options, path=target)
 
     def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
         chosen = ["-o", ",".join(options)] if options else []
         command = ["mount", "-t", fstype, *chosen, "--", source, str(target)]
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=HELPER_SECONDS,
-                check=False,
-                start_new_session=True,  # a helper such as ssh asks for passwords on the terminal
-            )
-        except subprocess.TimeoutExpired as err:
+            done = run_blocking(command, seconds=HELPER_SECONDS, ending=_LEAVES_DAEMON)
+        except TimedOut as err:
             raise Unavailable(
                 f"mounting {source} took longer than {HELPER_SECONDS:g} s; its server may be away",
                 reason=Event.FAILED_MOUNT,
             ) from err
-        if done.returncode != 0:
-            said = " ".join(done.stderr.decode(errors="replace").split())[:_SAID]
+        if done.exit_code != 0:
             raise Unavailable(
-                f"mounting {source} failed with exit status {done.returncode}: {said}; "
+                f"mounting {source} failed with exit status {done.exit_code}: {done.text}; "
                 + (
                     "the node needs mount.nfs, and the server must answer"
                     if fstype == "nfs"
@@ -102,11 +90,11 @@ class LinuxMounter:
             )
 
     def unmount(self, target: Path) -> None:
-        if _libc().umount2(os.fsencode(target), UMOUNT_NOFOLLOW) == 0:
-            return
-        number = ctypes.get_errno()
-        if number not in {errno.EINVAL, errno.ENOENT}:  # not a mount point, or not there
-            raise OSError(number, os.strerror(number), str(target))
+        try:
+            call("umount2", os.fsencode(target), UMOUNT_NOFOLLOW, path=target)
+        except OSError as error:
+            if error.errno not in {errno.EINVAL, errno.ENOENT}:  # not a mount point, or not there
+                raise
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
         return read_mounts(below)
@@ -157,17 +145,3 @@ def mount_error(what: str, err: OSError) -> KubeletxError:
     if err.errno in {errno.EPERM, errno.EACCES}:
         return PermissionDenied(f"{text}; the agent needs root for this", reason=Event.FAILED_MOUNT)
     return Unavailable(text, reason=Event.FAILED_MOUNT)
-
-
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mount.argtypes = (
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_ulong,
-        ctypes.c_char_p,
-    )
-    libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
-    return libc

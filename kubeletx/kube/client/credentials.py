@@ -18,7 +18,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, InvalidConfig, PermissionDenied
+from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut
+from kubeletx.linux.programs import run_program
 
 from ..types.meta import ApiStruct
 from .access import ClusterAccess, ExecCredential, is_token
@@ -148,37 +149,24 @@ class ClientCredentials:
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
         }
         try:
-            process = await asyncio.create_subprocess_exec(
-                program.command,
-                *program.args,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
+            result = await run_program(
+                [program.command, *program.args], seconds=EXEC_SECONDS, environment=environment
             )
         except OSError as error:
             raise PermissionDenied(
                 f"cannot run {program.command} for credentials: {error.strerror}"
             ) from error
-        try:
-            async with asyncio.timeout(EXEC_SECONDS):
-                out, err = await process.communicate()
-        except TimeoutError as error:
+        except TimedOut as error:
             raise PermissionDenied(
                 f"{program.command} gave no credentials within {EXEC_SECONDS:g} s"
             ) from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            words = err.decode(errors="replace").strip().rpartition("\n")[2]
+        if result.exit_code != 0:
+            words = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise PermissionDenied(
-                f"{program.command} ended with {process.returncode}: {words or 'no message'}"
+                f"{program.command} ended with {result.exit_code}: {words or 'no message'}"
             )
         try:
-            status = msgspec.json.decode(out, type=_ExecAnswer).status
+            status = msgspec.json.decode(result.stdout, type=_ExecAnswer).status
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise PermissionDenied(f"{program.command} printed no ExecCredential") from error
         if not is_token(status.token.strip()):

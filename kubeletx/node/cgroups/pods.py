@@ -15,7 +15,6 @@ owns. Source: kubelet, pkg/kubelet/cm (R4 of the parity table).
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -23,11 +22,12 @@ from typing import Protocol
 
 import structlog
 
-from kubeletx.api import Blocking, Internal, Resources
+from kubeletx.api import Blocking, Internal, Resources, TimedOut
 from kubeletx.api.counting import LabelledDurations, Metric, histogram
 from kubeletx.kube.manifests.units import spec_workload_type
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from kubeletx.kube.types.core import Pod
+from kubeletx.linux.programs import run_blocking
 
 from ..capacity import NodeResources
 from .trees import CgroupTrees, cpu_weight
@@ -326,17 +326,13 @@ def _shares(shares: int) -> int:
     return max(MIN_SHARES, min(MAX_SHARES, shares))
 
 
+_COMMAND_SECONDS = 30.0
+
+
 def _run(command: Sequence[str]) -> None:
     try:
-        subprocess.run(
-            command,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            start_new_session=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise Internal(f"{' '.join(command)}: {said.strip()}") from error
+        result = run_blocking(command, seconds=_COMMAND_SECONDS)
+    except (OSError, TimedOut) as error:
+        raise Internal(f"{' '.join(command)}: {error}") from error
+    if result.exit_code != 0:
+        raise Internal(f"{' '.join(command)}: {result.text or f'exit status {result.exit_code}'}")

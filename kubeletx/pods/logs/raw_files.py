@@ -17,18 +17,17 @@ is read. A file is lost only if it was removed before the follower opened it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
 from kubeletx.api import Blocking, Clock
+from kubeletx.linux.libc import call
 from kubeletx.volumes.files.held import HeldDirectory, hold_directory
 from kubeletx.volumes.files.safe_paths import make_private
 
@@ -373,9 +372,5 @@ def now_ns(clock: Clock) -> int:
 
 
 def _punch_hole(fd: int, offset: int, length: int) -> None:
-    _libc().fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))
-
-
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    with suppress(OSError):  # EOPNOTSUPP: the file system keeps the bytes, which costs only space
+        call("fallocate", fd, _PUNCH_HOLE_KEEP_SIZE, offset, length)

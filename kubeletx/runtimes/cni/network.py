@@ -32,10 +32,11 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.api.backoff import Backoff
+from kubeletx.linux.json_files import JsonFiles
+from kubeletx.linux.programs import ProgramResult, run_program
 
-from ..host.programs import ProgramFailed, run_program
 from .config import find_plugin, load_config, plugin_input
-from .journal import CniAttachment, Journal, to_address
+from .journal import CniAttachment, to_address
 
 log = structlog.get_logger(__name__)
 
@@ -67,9 +68,9 @@ class CniPodNetwork:
         self._owner = owner
         self._clock = clock
         self._plugin_seconds = plugin_seconds
-        self._journal = Journal(state_dir)
+        self._journal = JsonFiles(state_dir, CniAttachment, version=1, name=lambda entry: entry.uid)
         self._entries: dict[PodUid, CniAttachment] = {
-            uid: _half_made_goes(entry) for uid, entry in self._journal.load().items()
+            entry.uid: _half_made_goes(entry) for entry in self._journal.load().values.values()
         }
         self._locks: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -224,7 +225,7 @@ class CniPodNetwork:
 
     async def _save(self, entry: CniAttachment) -> None:
         try:
-            await self._disk.run(self._journal.save, entry)
+            await self._disk.run(self._journal.put, entry)
         except OSError as error:
             raise Unavailable(f"pod network: cannot write its journal: {error.strerror}") from error
         self._entries[entry.uid] = entry
@@ -252,15 +253,16 @@ class CniPodNetwork:
         what = f"pod network: CNI plugin {plugin['type']!r}: {command}"
         try:
             async with self._slots:
-                return await run_program(
-                    str(program), stdin=stdin, seconds=self._plugin_seconds, environment=environment
+                result = await run_program(
+                    [str(program)], stdin=stdin, seconds=self._plugin_seconds, environment=environment
                 )
-        except TimeoutError as error:
+        except TimedOut as error:
             raise TimedOut(f"{what} did not end within {self._plugin_seconds:g} s") from error
-        except ProgramFailed as error:
-            raise Unavailable(f"{what}: {_message(error)}") from error
         except OSError as error:
             raise Unavailable(f"{what}: {error.strerror}") from error
+        if result.exit_code != 0:
+            raise Unavailable(f"{what}: {_message(result)}")
+        return result.stdout
 
 
 def _half_made_goes(entry: CniAttachment) -> CniAttachment:
@@ -272,10 +274,15 @@ def _exists(netns: str) -> bool:
     return Path(netns).exists()
 
 
-def _message(error: ProgramFailed) -> str:
+def _message(result: ProgramResult) -> str:
     """Return the plugin's own message from its standard output, where CNI errors are JSON."""
     try:
-        said = msgspec.json.decode(error.output, type=dict[str, Any])
+        said = msgspec.json.decode(result.stdout, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return str(error)
-    return "; ".join(str(said[key]) for key in ("msg", "details") if said.get(key)) or str(error)
+        return _first_line(result)
+    return "; ".join(str(said[key]) for key in ("msg", "details") if said.get(key)) or _first_line(result)
+
+
+def _first_line(result: ProgramResult) -> str:
+    text = (result.stdout.strip() or result.stderr.strip()).decode(errors="replace").partition("\n")[0]
+    return text[:200] or f"exit code {result.exit_code}"

@@ -20,9 +20,9 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import ImageAuth
+from kubeletx.api import ImageAuth, KubeletxError
+from kubeletx.linux.programs import run_program
 
-from ..host.programs import ProgramFailed, run_program
 from .keyring import RegistryEntry, file_server, helper_server, matching, registry_of
 
 log = structlog.get_logger(__name__)
@@ -129,12 +129,13 @@ class NodeCredentials:
             log.warning("Did not find credential helper", helper=f"docker-credential-{helper}", server=server)
             return None
         try:
-            output = await run_program(program, "get", stdin=server.encode(), seconds=self._helper_seconds)
-            answer = msgspec.json.decode(output, type=HelperAnswer)
+            result = await run_program([program, "get"], stdin=server.encode(), seconds=self._helper_seconds)
+            if result.exit_code != 0:
+                raise result.problem(server)
+            answer = msgspec.json.decode(result.stdout, type=HelperAnswer)
         except (
             OSError,
-            TimeoutError,
-            ProgramFailed,
+            KubeletxError,
             msgspec.DecodeError,
             UnicodeDecodeError,
             RecursionError,

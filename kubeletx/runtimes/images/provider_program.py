@@ -12,9 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from kubeletx.api import TimedOut
 from kubeletx.kube.text.duration import parse_duration
+from kubeletx.linux.programs import ProgramResult, run_program
 
-from ..host.programs import ProgramFailed, run_program
 from .provider_config import Provider, Strict
 
 PROVIDER_SECONDS: Final = 60.0
@@ -81,20 +82,19 @@ async def ask(
     """
     environment = {**os.environ, **{one.name: one.value for one in provider.env}}
     try:
-        output = await run_program(
-            str(provider.program),
-            *provider.args,
+        result = await run_program(
+            [str(provider.program), *provider.args],
             stdin=_request(provider, question),
             seconds=seconds,
             environment=environment,
         )
-    except TimeoutError as error:
+    except TimedOut as error:
         raise ProviderFailed(f"no answer within {seconds:g} s") from error
     except OSError as error:
         raise ProviderFailed(f"cannot run {provider.program}: {error.strerror}") from error
-    except ProgramFailed as error:
-        raise ProviderFailed(_end(error, question.token)) from None
-    return _answer(provider, output)
+    if result.exit_code != 0:
+        raise ProviderFailed(_end(result, question.token))
+    return _answer(provider, result.stdout)
 
 
 def _request(provider: Provider, question: Question) -> bytes:
@@ -110,9 +110,9 @@ def _request(provider: Provider, question: Question) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def _end(error: ProgramFailed, token: str) -> str:
-    how = f"signal {-error.exit_code}" if error.exit_code < 0 else f"exit code {error.exit_code}"
-    text = error.errors.decode(errors="replace")
+def _end(result: ProgramResult, token: str) -> str:
+    how = f"signal {-result.exit_code}" if result.exit_code < 0 else f"exit code {result.exit_code}"
+    text = result.stderr.decode(errors="replace")
     if token:
         text = text.replace(token, "***")
     first = text.strip().partition("\n")[0]

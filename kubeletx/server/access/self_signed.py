@@ -8,12 +8,12 @@ any certificate. Source: kubelet, cmd/kubelet/app/server.go, InitializeTLS.
 from __future__ import annotations
 
 import ipaddress
-import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kubeletx.api import InvalidConfig
+from kubeletx.linux.files import replace_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -41,8 +41,8 @@ def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         certificate, key = make_pair(node_name, addresses, now)
-        _write(pair.key, key, 0o600)
-        _write(pair.certificate, certificate, 0o644)
+        replace_file(pair.key, key, 0o600)
+        replace_file(pair.certificate, certificate, 0o644)
     except OSError as error:
         raise InvalidConfig(
             field="--cert-dir",
@@ -102,15 +102,3 @@ def _is_good(pair: Pair, now: datetime) -> bool:
         return pair.key.stat().st_size > 0 and certificate.not_valid_after_utc - RENEW_BEFORE > now
     except (OSError, ValueError):  # missing or damaged: a new pair is made
         return False
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that other users can never read: under another name, with its final mode; then rename it."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)

@@ -21,8 +21,8 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from kubeletx.api import Blocking, NotFound
-from kubeletx.runtimes.host.programs import ProgramFailed, run_program
+from kubeletx.api import Blocking, NotFound, TimedOut
+from kubeletx.linux.programs import run_program
 
 from ..http import finish
 from .node_log_files import CHUNK_BYTES, NodeLogFile, open_log
@@ -128,11 +128,14 @@ async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> N
 async def _units() -> Sequence[str]:
     """Return the names of the systemd units that have logs in the journal; empty if there is no journal."""
     try:
-        output = await run_program("journalctl", "--field=_SYSTEMD_UNIT", seconds=JOURNAL_SECONDS)
-    except (OSError, TimeoutError, ProgramFailed) as error:
+        result = await run_program(["journalctl", "--field=_SYSTEMD_UNIT"], seconds=JOURNAL_SECONDS)
+    except (OSError, TimedOut) as error:
         log.debug("Found no journal", err=str(error))
         return ()
-    return [line for line in output.decode(errors="replace").split("\n") if line]
+    if result.exit_code != 0:
+        log.debug("Found no journal", err=result.text)
+        return ()
+    return [line for line in result.stdout.decode(errors="replace").split("\n") if line]
 
 
 async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:

@@ -14,10 +14,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
+
+from kubeletx.linux.libc import call
 
 _OPENAT2: Final = 437
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
@@ -188,23 +189,22 @@ def _open_at(base_fd: int, relative: str, flags: int) -> int:
     how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     # EAGAIN: a rename went on meanwhile, so the kernel could not be sure of the result.
     for _ in range(100):
-        fd = int(
-            _libc().syscall(
+        try:
+            return call(
+                "syscall",
                 ctypes.c_long(_OPENAT2),
                 ctypes.c_int(base_fd),
                 ctypes.c_char_p(os.fsencode(relative)),
                 ctypes.byref(how),
                 ctypes.c_size_t(ctypes.sizeof(how)),
+                path=relative,
             )
-        )
-        if fd >= 0:
-            return fd
-        number = ctypes.get_errno()
-        if number == errno.ENOSYS:
-            return _walk(base_fd, relative, flags)
-        if number != errno.EAGAIN:
-            break
-    raise OSError(number, os.strerror(number), relative)
+        except OSError as error:
+            if error.errno == errno.ENOSYS:
+                return _walk(base_fd, relative, flags)
+            if error.errno != errno.EAGAIN:
+                raise
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), relative)
 
 
 def _walk(base_fd: int, relative: str, flags: int) -> int:
@@ -221,8 +221,3 @@ def _walk(base_fd: int, relative: str, flags: int) -> int:
         return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     finally:
         os.close(fd)
-
-
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
