@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -39,8 +39,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 1024
-STOP_SECONDS = 1.0
-"""Time in seconds that a cancelled call has to end; then it is abandoned."""
+STOP_SECONDS: Final = 1.0
 MOST_LEFT = 8
 """While this many reviews of one admission check still run after their deadline, it is not called again."""
 READY = "ready"
@@ -103,8 +102,17 @@ class Raised(msgspec.Struct, frozen=True):
 class Callbacks:
     """Calls the plugin code of one registration, such as a health check, and keeps the registration's state."""
 
-    def __init__(self, registration: Registration, clock: Clock, counts: CallbackCounts) -> None:
+    def __init__(
+        self,
+        registration: Registration,
+        clock: Clock,
+        counts: CallbackCounts,
+        *,
+        stop_seconds: float = STOP_SECONDS,
+    ) -> None:
+        """`stop_seconds`: time that a cancelled call has to end; then it is abandoned."""
         self.registration = registration
+        self.stop_seconds = stop_seconds
         self._clock = clock
         self._counts = counts
         self._left: dict[str, set[asyncio.Task[Any]]] = {}
@@ -162,7 +170,7 @@ class Callbacks:
         """Call `start` in a task of its own, without a deadline, until it returns.
 
         Raises an error of `start` as a KubeletxError. When the caller is cancelled, `start` is cancelled too, and has
-        at most `STOP_SECONDS` to end.
+        at most `stop_seconds` to end.
         """
         began = time.perf_counter()
         task = asyncio.create_task(outcome_of(start), name=self.task_name(callback))
@@ -170,7 +178,7 @@ class Callbacks:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
             self._leave(callback, task)
-            await asyncio.wait((task,), timeout=STOP_SECONDS)
+            await asyncio.wait((task,), timeout=self.stop_seconds)
             raise
         outcome = task.result()
         self._count(callback, began, "error" if isinstance(outcome, Raised) else "")
@@ -205,12 +213,12 @@ class Callbacks:
         self.state = PluginState()
 
     def _leave(self, callback: str, task: asyncio.Task[Any]) -> None:
-        """Cancel the task of a call, and count it until it ends; log it if it does not end within `STOP_SECONDS`."""
+        """Cancel the task of a call, and count it until it ends; log it if it does not end within `stop_seconds`."""
         task.cancel()
         left, labels = self._left.setdefault(callback, set()), self._labels(callback)
         left.add(task)
         self._counts.abandoned[labels] += 1
-        late = asyncio.get_running_loop().call_later(STOP_SECONDS, self._log_abandoned, callback, task)
+        late = asyncio.get_running_loop().call_later(self.stop_seconds, self._log_abandoned, callback, task)
 
         def ended(task: asyncio.Task[Any]) -> None:
             late.cancel()

@@ -52,7 +52,6 @@ class LoadedPlugin(InstalledPlugin, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> PluginIdentity:
-        """Name, distribution and version, as messages show them."""
         return PluginIdentity(self.name, self.distribution, self.version)
 
 

@@ -69,7 +69,6 @@ class RunningCheck(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name under which the plugin registered the check."""
         return self.callbacks.registration.name
 
 
@@ -85,7 +84,7 @@ class HealthChecks:
         node: ObjectRef,
         timeout_seconds: float,
     ) -> None:
-        self._checks = tuple(checks)
+        self.checks = tuple(checks)
         self._clock = clock
         self._events = events
         self._node = node
@@ -99,12 +98,12 @@ class HealthChecks:
                 ok=one.outcome.verdict is not CheckVerdict.FAILED,
                 message=one.outcome.message,
             )
-            for one in self._checks
+            for one in self.checks
         )
 
     def facts(self) -> tuple[CheckFacts, ...]:
         """Return the last result of each check, from which the node's conditions are computed."""
-        return tuple(_facts(one) for one in self._checks)
+        return tuple(_facts(one) for one in self.checks)
 
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
         """Run each check once per period, until cancelled.
@@ -112,16 +111,17 @@ class HealthChecks:
         `on_changed`: called with `facts()` after each change of a result.
         """
         async with asyncio.TaskGroup() as group:
-            for one in self._checks:
+            for one in self.checks:
                 group.create_task(self._follow(one, on_changed), name=f"health check {one.name}")
 
     async def _follow(self, one: RunningCheck, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
         while True:
-            if self._note(one, await self._look(one)):
+            if self._note(one, await self.look(one)):
                 on_changed(self.facts())
             await self._clock.sleep(one.callbacks.registration.period_seconds)
 
-    async def _look(self, one: RunningCheck) -> LastCheck:
+    async def look(self, one: RunningCheck) -> LastCheck:
+        """Call the check and return its result, which is not stored."""
         try:
             return await one.callbacks.call(
                 "check", partial(_checked, one.check), seconds=self._timeout_seconds

@@ -21,7 +21,7 @@ from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.endpoints.programs import PROGRAMS
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.plugins.failures import words_for_users
-from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
+from kubeletx.runtimes.plugins.identity import normal_name
 from kubeletx.runtimes.plugins.interrupts import own_interrupts
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
@@ -103,9 +103,8 @@ def check_settings(candidate: Candidate, sections: Mapping[str, Any], origin: st
         return candidate
     own = {name: section for name, section in sections.items() if name in candidate.names}
     try:
-        Plugins(
-            loaded=(), kinds=KindTable(candidate.kinds), registrations=Registrations(candidate.registrations)
-        ).decode_settings(own, origin)
+        registrations = Registrations(candidate.registrations)
+        KindTable(candidate.kinds).decode_settings(own, origin, registrations.settings())
     except InvalidConfig as error:
         reason = f"{error}; then restart the agent"
         return msgspec.structs.replace(
@@ -194,7 +193,7 @@ def take_over(candidate: Candidate, kinds: KindTable, registrations: Registratio
     If it has failed or one of its names is taken, it is added to `kinds.failed` only, and the state is failed.
     """
     about = _taken_over(candidate, kinds, registrations)
-    others = [one for one in kinds.failed if not _is_same(one.plugin, about.identity)]
+    others = [one for one in kinds.failed if one.plugin.key != about.identity.key]
     failed = candidate.failed(about)
     kinds.failed = (*others, failed) if failed is not None else tuple(others)
     return about
@@ -225,10 +224,6 @@ def _names_of(module: str) -> Iterable[str]:
     found = sys.modules.get(module)
     names = {*dir(found), *getattr(found, "__all__", ())}
     return sorted(name for name in names if not name.startswith("_"))
-
-
-def _is_same(one: PluginIdentity, other: PluginIdentity) -> bool:
-    return one.name == other.name and normal_name(one.distribution) == normal_name(other.distribution)
 
 
 def _register(about: LoadedPlugin, plugin: object) -> Candidate:

@@ -63,7 +63,6 @@ class Panels:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel the running calls for panels' contents."""
         tasks = tuple(self._shown.values())
         for task in tasks:
             task.cancel()

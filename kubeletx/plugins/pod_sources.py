@@ -67,7 +67,6 @@ class PodSources:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all pod sources of plugins."""
         return tuple(callbacks.registration.name for callbacks, _ in self._sources)
 
     def feeds(self, parts: SourceParts) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:

@@ -100,7 +100,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> PluginIdentity:
-        """The plugin that registered it, for messages."""
         return PluginIdentity(self.plugin, self.distribution, self.version)
 
 
@@ -119,7 +118,6 @@ class Registrations:
         return len(self._items)
 
     def of(self, hook: Hook) -> tuple[Registration, ...]:
-        """Return the registrations of one kind."""
         return tuple(item for item in self if item.hook is hook)
 
     def settings(self) -> Mapping[str, type[Any] | None]:

@@ -78,7 +78,7 @@ class RunningPlugins:
         self._sections = sections
         self._disabled = settings.disabled
         self._markers = markers or CallMarkers(None)
-        self._loaded = {_key(one.distribution, one.name): one for one in plugins.loaded}
+        self._loaded = {one.identity.key: one for one in plugins.loaded}
         self._kinds = plugins.kinds
         self._on_settings = on_settings
         self._find = find
@@ -138,7 +138,7 @@ class RunningPlugins:
         """Add the candidate to the agent's tables; return its state, which is logged too."""
         loaded = self._take_over(candidate)
         log_plugin(loaded)
-        self._loaded[_key(loaded.distribution, loaded.name)] = loaded
+        self._loaded[loaded.identity.key] = loaded
         return loaded
 
     def _take_over(self, candidate: Candidate) -> LoadedPlugin:
@@ -176,7 +176,7 @@ class RunningPlugins:
 
     def _changes(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
         """Yield a sentence for each difference between the loaded and the installed plugins."""
-        installed = {_key(one.distribution, one.name): one for one in found}
+        installed = {one.identity.key: one for one in found}
         for key, loaded in sorted(self._loaded.items()):
             new = installed.pop(key, None)
             if loaded.state in (FAILED, DISABLED):
@@ -205,7 +205,3 @@ def _are_rivals(one: RuntimeKind, other: RuntimeKind) -> bool:
         and not set(one.workload_types).isdisjoint(other.workload_types)
         and not set(one.schemes).isdisjoint(other.schemes)
     )
-
-
-def _key(distribution: str, name: str) -> tuple[str, str]:
-    return normal_name(distribution), name

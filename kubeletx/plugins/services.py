@@ -20,12 +20,12 @@ from .panels import Panels
 from .pod_sources import PodSources
 from .registrations import Hook, Registration, Registrations, isolation_of_registration
 from .settings import PluginLimits
+from .volume_drivers import PluginVolumeDriver, close_all, open_all
 
 if TYPE_CHECKING:  # loaded only when something is isolated, to save memory
     from kubeletx.runtimes.isolation.usage import ChildUsage
 
     from .isolated.processes import PluginProcesses
-    from .volume_drivers import PluginVolumeDriver
 
 
 class PluginServices:
@@ -62,10 +62,10 @@ class PluginServices:
         self._markers = markers
         self._own_settings = own_settings
         self._hosts: list[RegistrationHost] = []
-        self._callbacks: dict[str, Callbacks] = {}
+        self.callbacks: dict[str, Callbacks] = {}
         self.counts = CallbackCounts()
-        self._processes = _processes(registrations, isolation, parts, own_settings, settings.variables)
-        self._health = HealthChecks(
+        self.processes = _processes(registrations, isolation, parts, own_settings, settings.variables)
+        self.health_checks = HealthChecks(
             [
                 RunningCheck(callbacks=callbacks, check=made)
                 for callbacks, made in map(self._make, registrations.of(Hook.HEALTH_CHECK))
@@ -91,7 +91,10 @@ class PluginServices:
             {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
             timeout_seconds=settings.panel_seconds,
         )
-        self.volume_drivers = self._make_volume_drivers(registrations, settings.volume_seconds)
+        self.volume_drivers = tuple(
+            PluginVolumeDriver(*self._make(one), settings.volume_seconds)
+            for one in registrations.of(Hook.VOLUME_DRIVER)
+        )
 
     def background(
         self, on_checks: Callable[[tuple[CheckFacts, ...]], None]
@@ -101,73 +104,58 @@ class PluginServices:
         `on_checks`: called with the results of all health checks after each change.
         """
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "plugin-health": partial(self._health.run, on_checks)
+            "plugin-health": partial(self.health_checks.run, on_checks)
         }
         # a driver in a child process is opened by its first call, so that one which no pod uses costs no process
         drivers = [one for one in self.volume_drivers if not self._is_isolated(one.registration)]
         if drivers:
-            from .volume_drivers import open_all
-
             tasks["plugin-volumes"] = partial(open_all, drivers)
-        if self._processes is not None and self._reviewers:
+        if self.processes is not None and self._reviewers:
             # every pod needs them: otherwise the first pod waits for half a second of imports
-            tasks["plugin-admission"] = partial(self._processes.prepare, self._reviewers, self._parts.clock)
+            tasks["plugin-admission"] = partial(self.processes.prepare, self._reviewers, self._parts.clock)
         return tasks
 
     def checks(self) -> tuple[CheckFacts, ...]:
         """Return the last results of the plugins' health checks, for the node's conditions."""
-        return self._health.facts()
+        return self.health_checks.facts()
 
     def health(self) -> tuple[PartHealth, ...]:
         """Return the last results of the plugins' health checks as entries of ``/healthz``."""
-        return self._health.parts()
+        return self.health_checks.parts()
 
     def states(self) -> Mapping[str, PluginState]:
-        """Return the state of each registration, by name."""
         idle = {
             name: PluginState(UNCONFIGURED, f"not used without the section kubeletx.plugins.{name}")
             for name in self._unconfigured
         }
-        return {name: one.state for name, one in self._callbacks.items()} | idle
+        return {name: one.state for name, one in self.callbacks.items()} | idle
 
     def abandoned(self, name: str) -> dict[str, int]:
         """Return the numbers of cancelled calls of one registration that still run, by callback."""
-        return self._callbacks[name].abandoned if name in self._callbacks else {}
+        return self.callbacks[name].abandoned if name in self.callbacks else {}
 
     def usage(self, distribution: str) -> ChildUsage | None:
         """Return memory and CPU time of the process for the distribution's registrations; None if none runs."""
-        return self._processes.usage(distribution) if self._processes is not None else None
+        return self.processes.usage(distribution) if self.processes is not None else None
 
     async def close(self) -> None:
         """Cancel running calls of panels, close volume drivers, and let idle threads of all registrations end."""
         await self.panels.close()
-        if self.volume_drivers:
-            from .volume_drivers import close_all
-
-            await close_all(self.volume_drivers)
-        if self._processes is not None:
-            await self._processes.close()
+        await close_all(self.volume_drivers)
+        if self.processes is not None:
+            await self.processes.close()
         for host in self._hosts:
             host.close()
 
-    def _make_volume_drivers(
-        self, registrations: Registrations, seconds: float
-    ) -> tuple[PluginVolumeDriver, ...]:
-        if not (found := registrations.of(Hook.VOLUME_DRIVER)):
-            return ()
-        from .volume_drivers import PluginVolumeDriver
-
-        return tuple(PluginVolumeDriver(*self._make(one), seconds) for one in found)
-
     def _is_isolated(self, registration: Registration) -> bool:
         """Return True if the registration runs in a child process."""
-        return self._processes is not None and self._processes.runs(registration)
+        return self.processes is not None and self.processes.runs(registration)
 
     def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
         callbacks = Callbacks(registration, self._parts.clock, self.counts)
-        self._callbacks[registration.name] = callbacks
-        if self._processes is not None and self._is_isolated(registration):
-            return callbacks, self._processes.proxy(registration)
+        self.callbacks[registration.name] = callbacks
+        if self.processes is not None and self._is_isolated(registration):
+            return callbacks, self.processes.proxy(registration)
         host = RegistrationHost(registration, self._parts)
         self._hosts.append(host)
         settings = self._own_settings.get(registration.name)

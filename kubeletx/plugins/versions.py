@@ -7,6 +7,7 @@ only while it installs the plugin, so the agent checks it again when it loads th
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -44,7 +45,7 @@ def is_in_range(version: str, versions: str) -> bool:
     """
     own = _numbers(version)
     return all(
-        _HOLDS[found[1]](own, _numbers(found[2]), bool(found[3]))
+        _holds(found[1], own, _numbers(found[2]), bool(found[3]))
         for clause in versions.split(",")
         if (found := _CLAUSE.fullmatch(clause.strip())) is not None
     )
@@ -101,34 +102,21 @@ def _numbers(version: str) -> Numbers:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-def _padded(one: Numbers, other: Numbers) -> tuple[Numbers, Numbers]:
-    length = max(len(one), len(other))
-    return one + (0,) * (length - len(one)), other + (0,) * (length - len(other))
+def _holds(sign: str, own: Numbers, other: Numbers, is_prefix: bool) -> bool:
+    """Return whether ``own SIGN other`` holds; `is_prefix`: `other` ends with ``.*``."""
+    length = max(len(own), len(other))
+    one, two = (numbers + (0,) * (length - len(numbers)) for numbers in (own, other))
+    if sign in _ORDER:
+        return _ORDER[sign](one, two)
+    if sign == "~=":
+        return one >= two and one[: len(other) - 1] == other[:-1]
+    is_equal = one[: len(other)] == other if is_prefix else one == two
+    return is_equal is (sign != "!=")
 
 
-def _is_equal(own: Numbers, other: Numbers, prefix: bool) -> bool:
-    if prefix:
-        return _padded(own, other)[0][: len(other)] == other
-    one, two = _padded(own, other)
-    return one == two
-
-
-def _is_less(own: Numbers, other: Numbers, _: bool = False) -> bool:
-    one, two = _padded(own, other)
-    return one < two
-
-
-def _is_compatible(own: Numbers, other: Numbers, _: bool) -> bool:
-    return not _is_less(own, other) and _is_equal(own, other[:-1], prefix=True)
-
-
-_HOLDS: Final[Mapping[str, Callable[[Numbers, Numbers, bool], bool]]] = {
-    "==": _is_equal,
-    "===": _is_equal,
-    "!=": lambda own, other, prefix: not _is_equal(own, other, prefix),
-    "<": _is_less,
-    ">=": lambda own, other, _: not _is_less(own, other),
-    ">": lambda own, other, _: _is_less(other, own),
-    "<=": lambda own, other, _: not _is_less(other, own),
-    "~=": _is_compatible,
+_ORDER: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }

@@ -39,9 +39,10 @@ _RESULTS: Final[dict[str, type]] = {"prepare": ReadyVolume, "expand": int}
 class VolumeCalls:
     """Calls a plugin's volume driver and checks its results."""
 
-    def __init__(self, name: str, driver: VolumeDriver) -> None:
-        """`name`: of the registration, for messages."""
+    def __init__(self, name: str, driver: VolumeDriver, *, stop_seconds: float = STOP_SECONDS) -> None:
+        """`name`: of the registration, for messages. `stop_seconds`: as for `Callbacks`."""
         self._name = name
+        self._stop_seconds = stop_seconds
         self._driver = driver
         self._is_open = False
         self._opening = asyncio.Lock()
@@ -80,7 +81,7 @@ class VolumeCalls:
         target = request.target
         if (earlier := self._busy.get(target)) is not None:
             try:
-                async with asyncio.timeout(STOP_SECONDS):
+                async with asyncio.timeout(self._stop_seconds):
                     await earlier.wait()
             except TimeoutError:
                 raise Unavailable(

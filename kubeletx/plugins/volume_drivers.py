@@ -16,7 +16,6 @@ from kubeletx.api import KubeletxError, ReadyVolume, VolumeDriver, VolumeRequest
 from kubeletx.volumes.drivers import DriverEntry
 
 from .callbacks import Callbacks
-from .registrations import Registration
 from .volume_calls import MOST_LEFT, VolumeCalls, is_answer
 
 log = structlog.get_logger(__name__)
@@ -34,22 +33,29 @@ class Answered(msgspec.Struct, frozen=True):
 class PluginVolumeDriver:
     """Calls the volume driver of one registration. Implements `kubeletx.api.VolumeDriver`."""
 
-    def __init__(self, callbacks: Callbacks, driver: VolumeDriver | None, seconds: float) -> None:
-        """`driver` None: the plugin's factory failed; every call raises its error. `seconds`: deadline of calls."""
-        self._callbacks = callbacks
-        self._driver = VolumeCalls(callbacks.registration.name, driver) if driver is not None else None
-        self._seconds = seconds
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        driver: VolumeDriver | None,
+        seconds: float,
+        *,
+        most_left: int = MOST_LEFT,
+    ) -> None:
+        """`driver` None: the plugin's factory failed; every call raises its error. `seconds`: deadline of calls.
 
-    @property
-    def registration(self) -> Registration:
-        """The driver's registration."""
-        return self._callbacks.registration
+        `most_left`: as for `Callbacks.call`.
+        """
+        self._callbacks = callbacks
+        self.registration = callbacks.registration
+        name, stop_seconds = self.registration.name, callbacks.stop_seconds
+        self._driver = VolumeCalls(name, driver, stop_seconds=stop_seconds) if driver is not None else None
+        self._seconds = seconds
+        self._most_left = most_left
 
     @property
     def entry(self) -> DriverEntry:
         """The driver's row in the table of volume drivers."""
-        registration = self.registration
-        return DriverEntry(name=registration.name, driver=self, sources=registration.sources)
+        return DriverEntry(name=self.registration.name, driver=self, sources=self.registration.sources)
 
     async def open(self) -> None:
         await self._call("open")
@@ -86,7 +92,9 @@ class PluginVolumeDriver:
                 return Answered(error)
 
         seconds = SECONDS.get(method, self._seconds)
-        outcome: Any = await self._callbacks.call(method, answering, seconds=seconds, most_left=MOST_LEFT)
+        outcome: Any = await self._callbacks.call(
+            method, answering, seconds=seconds, most_left=self._most_left
+        )
         if isinstance(outcome, Answered):
             raise outcome.error
         return outcome

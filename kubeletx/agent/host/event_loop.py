@@ -45,7 +45,6 @@ class AgentLoop(asyncio.SelectorEventLoop):
         super().close()
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """Run until `future` is done, and return its result."""
         made: Any = future
         main = made if asyncio.isfuture(made) else self.create_task(made, name="event-loop")
         self._main = main

@@ -69,7 +69,6 @@ class ExitGuard:
             self._loop_socket = os.dup(self._loop_fd)  # a copy stays valid when the loop closes its own
 
     def begin(self) -> None:
-        """Begin the limit now."""
         self._writer.send(bytes([_BEGIN]))
 
     def finish(self) -> None:

@@ -7,6 +7,7 @@ the next call start and keeps its thread. When `THREADS` threads are busy with s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,33 +23,29 @@ THREADS = 64
 class FileThreads:
     """Thread pool of bounded size for blocking calls on files. Implements `api.Blocking`."""
 
-    def __init__(self) -> None:
-        self._pool = BoundedThreadPool("files", THREADS)
-        self._turns = asyncio.Semaphore(TURNS)
+    def __init__(
+        self, *, turns: int = TURNS, threads: int = THREADS, long_seconds: float = LONG_SECONDS
+    ) -> None:
+        self._pool = BoundedThreadPool("files", threads)
+        self._turns = asyncio.Semaphore(turns)
+        self._long_seconds = long_seconds
+
+    @property
+    def busy(self) -> int:
+        """Number of threads that run a call."""
+        return self._pool.busy
 
     async def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run the function on a thread and return its result. Raises Unavailable if all threads are blocked."""
         await self._turns.acquire()
-        release = _Once(self._turns.release)
-        timer = asyncio.get_running_loop().call_later(LONG_SECONDS, release)
+        turn = contextlib.ExitStack()  # releases once: at the end, or when the call has taken long
+        turn.callback(self._turns.release)
+        timer = asyncio.get_running_loop().call_later(self._long_seconds, turn.close)
         try:
             return await self._pool.run(function, *args)
         finally:
             timer.cancel()
-            release()
+            turn.close()
 
     def close(self) -> None:
-        """Let idle threads end; does not wait for threads that are blocked."""
         self._pool.close()
-
-
-class _Once:
-    """Callable that calls the wrapped function the first time and does nothing after that."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call: Callable[[], None] | None = call
-
-    def __call__(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()

@@ -50,12 +50,18 @@ class SlowCalls:
     """
 
     def __init__(
-        self, root: Path, limit_seconds: float, action: str, end: Callable[[int], object] = os._exit
+        self,
+        root: Path,
+        limit_seconds: float,
+        action: str,
+        end: Callable[[int], object] = os._exit,
+        log_seconds: float = LOG_SECONDS,
     ) -> None:
         self._root = root
         self._limit_seconds = limit_seconds
         self._action = action
         self._end = end
+        self._log_seconds = log_seconds
 
     @contextlib.contextmanager
     def watch(self, call: str, name: str, plugin: PluginIdentity, is_marked: bool) -> Iterator[None]:
@@ -82,7 +88,7 @@ class SlowCalls:
             ended.set()
 
     def _follow(self, ended: threading.Event, caller: int, fields: dict[str, str], may_end: bool) -> None:
-        began, next_line = time.monotonic(), LOG_SECONDS
+        began, next_line = time.monotonic(), self._log_seconds
         while True:
             until = min(next_line, self._limit_seconds) if may_end else next_line
             if ended.wait(max(until - (time.monotonic() - began), 0.001)):
@@ -99,7 +105,7 @@ class SlowCalls:
             if may_end and seconds >= self._limit_seconds:
                 self._give_up(shown)
                 return
-        if next_line > LOG_SECONDS:
+        if next_line > self._log_seconds:
             elapsed = round(time.monotonic() - began, 1)
             write_line(lambda: log.warning("Waited for a plugin", **fields, elapsed_seconds=elapsed))
 

@@ -84,7 +84,6 @@ class EventLoopWatchdog:
         self._thread = threading.Thread(target=self._watch, name="event-loop-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that watches the event loop."""
         self._thread.start()
 
     def close(self) -> None:

@@ -40,10 +40,7 @@ class Importer:
     """Imports plugins of one distribution, as the agent asks for it in `imports`."""
 
     def __init__(self, imports: Imports) -> None:
-        self._seconds = imports.seconds
-        self._memory_bytes = imports.memory_bytes
-        self._sections = imports.sections
-        self._origin = imports.origin
+        self._imports = imports
 
     async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[ReportedPlugin]:
         """Return what each plugin registered; a failed plugin has the reason."""
@@ -53,11 +50,11 @@ class Importer:
             try:
                 async with _Fork(partial(self._import, rest)) as fork:
                     for _ in rest:
-                        async with asyncio.timeout(self._seconds):
+                        async with asyncio.timeout(self._imports.seconds):
                             found.append(await fork.read())
                 continue
             except TimeoutError:
-                words = f"did not return within {self._seconds:g} s"
+                words = f"did not return within {self._imports.seconds:g} s"
             except _Ended as end:
                 words = str(end)
             plugin = plugins[len(found)]
@@ -74,7 +71,7 @@ class Importer:
         # Its number is out of the reach of an import that closes all low ones, as it would close the agent's connection.
         high = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
 
-        resource.setrlimit(resource.RLIMIT_DATA, (self._memory_bytes, self._memory_bytes))
+        resource.setrlimit(resource.RLIMIT_DATA, (self._imports.memory_bytes, self._imports.memory_bytes))
 
         def write(data: bytes) -> None:
             left = memoryview(framed(data))
@@ -83,9 +80,11 @@ class Importer:
 
         for plugin in plugins:
             candidate = load_candidate(plugin)
-            if self._sections is not None:
-                own = {name: value for name, value in self._sections.items() if name in candidate.names}
-                checked = check_settings(candidate, own, self._origin)
+            if self._imports.sections is not None:
+                own = {
+                    name: value for name, value in self._imports.sections.items() if name in candidate.names
+                }
+                checked = check_settings(candidate, own, self._imports.origin)
                 candidate = msgspec.structs.replace(candidate, about=checked.about)
             if _is_closed(writer):
                 reason = "its import closes descriptors that it has not opened; repair the plugin"

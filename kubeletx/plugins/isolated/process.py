@@ -45,7 +45,7 @@ class PluginProcess:
         self._owner = f"plugin distribution {distribution}"
         self._init = init
         self._server = _objects(distribution, init.hooks, parts)
-        self._kept = KeptChild(self._owner, self._start, self._prepare)
+        self.kept = KeptChild(self._owner, self._start, self._prepare)
         self._starting: asyncio.Task[ChildProcess] | None = None
         self._sink_calls: tuple[Peer, asyncio.Task[None]] | None = None
         self._closed = False
@@ -75,17 +75,20 @@ class PluginProcess:
         with contextlib.suppress(KubeletxError):
             await self._peer()
 
+    @property
+    def is_starting(self) -> bool:
+        """True while the child is started, or asked whether it still answers."""
+        return self._starting is not None
+
     def usage(self) -> ChildUsage | None:
-        """Return memory and CPU time of the child; None while no child runs. Blocks briefly."""
-        return self._kept.usage()
+        return self.kept.usage()
 
     async def close(self) -> None:
-        """End the child process."""
         self._closed = True
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
-        child = self._kept.take()
+        child = self.kept.take()
         if child is not None:
             await child.stop(CLOSE_SECONDS)
         await self._end_sink_calls()
@@ -93,7 +96,7 @@ class PluginProcess:
     async def _peer(self) -> Peer:
         if self._starting is None:
             with contextlib.suppress(Unavailable):
-                return self._kept.running().peer
+                return self.kept.running().peer
         self._check()
         if self._starting is None:
             raise Unavailable(f"{self._owner}: the agent ends")
@@ -116,7 +119,7 @@ class PluginProcess:
     async def _answering(self) -> ChildProcess:
         try:
             async with asyncio.timeout(START_SECONDS):
-                return await self._kept.answering()
+                return await self.kept.answering()
         except TimeoutError:
             raise TimedOut(f"{self._owner}: its process did not start within {START_SECONDS:g} s") from None
 

@@ -43,18 +43,16 @@ class PluginProcesses:
         by_distribution: dict[str, list[Registration]] = {}
         for one in registrations:
             by_distribution.setdefault(normal_name(one.distribution), []).append(one)
-        self._processes = {
+        self.by_distribution = {
             name: PluginProcess(items[0].distribution, _init_of(items, parts, own_settings), parts, variables)
             for name, items in by_distribution.items()
         }
 
     def runs(self, registration: Registration) -> bool:
-        """Return True if the registration runs in one of these processes."""
         return registration.name in self._names
 
     def proxy(self, registration: Registration) -> Any:
-        """Return the object that calls this registration's object in its process."""
-        process = self._processes[normal_name(registration.distribution)]
+        process = self.by_distribution[normal_name(registration.distribution)]
         if registration.hook is Hook.POD_SOURCE:
             return IsolatedSource(process, registration.name)
         return remote_class(wire_protocol(registration.hook))(lambda: process, registration.name)
@@ -63,16 +61,14 @@ class PluginProcesses:
         """Start the processes of these registrations, one after the other, `IDLE_SECONDS` after the agent's start."""
         await clock.sleep(IDLE_SECONDS)
         for name in sorted({normal_name(one.distribution) for one in registrations}):
-            await self._processes[name].start()
+            await self.by_distribution[name].start()
 
     def usage(self, distribution: str) -> ChildUsage | None:
-        """Return memory and CPU time of the distribution's process; None if none runs. Blocks briefly."""
-        process = self._processes.get(normal_name(distribution))
+        process = self.by_distribution.get(normal_name(distribution))
         return process.usage() if process is not None else None
 
     async def close(self) -> None:
-        """End all processes."""
-        await asyncio.gather(*(one.close() for one in self._processes.values()))
+        await asyncio.gather(*(one.close() for one in self.by_distribution.values()))
 
 
 class IsolatedSource:

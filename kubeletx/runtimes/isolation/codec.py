@@ -29,7 +29,6 @@ class Codec:
         self._decode = module.decode
 
     def encode(self, value: Any) -> msgspec.Raw:
-        """Encode an argument, result or item."""
         return msgspec.Raw(self._encode(value))
 
     def decode(self, data: msgspec.Raw, type_: Any) -> Any:

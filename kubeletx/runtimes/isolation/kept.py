@@ -44,7 +44,6 @@ class KeptChild:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child; None while no child runs."""
         return self._child.pid if self._child is not None and self._child.is_alive else None
 
     def usage(self) -> ChildUsage | None:

@@ -43,7 +43,6 @@ class ChildOutput(asyncio.Protocol):
         return writer, transport
 
     def data_received(self, data: bytes) -> None:
-        """Log the lines that are complete."""
         now = self._now()
         self._left = min(BURST_BYTES, self._left + (now - self._filled_at) * BYTES_PER_SECOND)
         self._filled_at = now

@@ -109,7 +109,6 @@ class Peer:
 
     @property
     def is_closed(self) -> bool:
-        """True once the connection is closed."""
         return self._closed is not None
 
     async def run(self) -> None:

@@ -140,7 +140,6 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the child."""
         return self._process.pid
 
     @property

@@ -79,11 +79,9 @@ class IsolatedRuntime(_RemoteRuntime):  # type: ignore[misc]  # the class is mad
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child; None while no child runs."""
         return self.kept.pid
 
     def usage(self) -> ChildUsage | None:
-        """Return memory and CPU time of the child; None while no child runs. Blocks briefly."""
         return self.kept.usage()
 
     # --- life ---

@@ -74,7 +74,6 @@ class Served:
         self._objects[target] = _Object(thing, protocol, call)
 
     def drop(self, target: str) -> None:
-        """Remove the object named `target`, so that it cannot be called any more."""
         self._objects.pop(target, None)
 
     async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:

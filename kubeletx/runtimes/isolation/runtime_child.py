@@ -50,7 +50,6 @@ class ChildHost:
         self._threads = BoundedThreadPool(init.endpoint.name)
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking function on a thread of this process and return its result."""
         return await self._threads.run(function, *args, **kwargs)
 
 

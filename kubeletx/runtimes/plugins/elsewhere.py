@@ -21,5 +21,4 @@ class FactoryElsewhere:
         self._make = make
 
     def __call__(self, *args: Any) -> Any:
-        """Import the plugin here, and return what its factory makes."""
         return self._make(*args)

@@ -26,6 +26,11 @@ class PluginIdentity(msgspec.Struct, frozen=True):
         return f"plugin {self.name or '?'}" + (f" ({source})" if source else "")
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Normalised name of the distribution, and name of the plugin: equal for all versions of one plugin."""
+        return normal_name(self.distribution), self.name
+
+    @property
     def is_own(self) -> bool:
         """True if the distribution belongs to this repository, or is unknown: then the agent itself has the code."""
         return not self.distribution or normal_name(self.distribution) in OWN_DISTRIBUTIONS

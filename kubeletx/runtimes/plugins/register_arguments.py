@@ -36,7 +36,6 @@ class RegisterArguments:
         return value
 
     def factory(self, value: object) -> None:
-        """Check that the factory can be called."""
         if not callable(value):
             raise self.wrong(
                 "factory",
@@ -58,13 +57,11 @@ class RegisterArguments:
         return tuple(sorted(value)) if isinstance(value, set | frozenset) else tuple(value)
 
     def boolean(self, argument: str, value: object) -> bool:
-        """Return True or False; no other value is accepted."""
         if not isinstance(value, bool):
             raise self.wrong(argument, f"{_found(value)} is not True or False", "write True or False")
         return value
 
     def text(self, argument: str, value: object) -> str:
-        """Return a string."""
         if not isinstance(value, str):
             raise self.wrong(argument, f"{_found(value)} is not a string", "write a string")
         return value
@@ -100,7 +97,6 @@ class RegisterArguments:
             )
 
     def wrong(self, argument: str, problem: str, fix: str) -> InvalidConfig:
-        """Return the error for one argument."""
         return InvalidConfig(obj=str(self.plugin), field=f"{self._what} {argument}", problem=problem, fix=fix)
 
 

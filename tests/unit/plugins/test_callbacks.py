@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.api import Internal, KubeletxError, SystemClock, TimedOut, Unavailable
+from kubeletx.api import Clock, Internal, KubeletxError, SystemClock, TimedOut, Unavailable
 from kubeletx.plugins.callbacks import CallbackCounts, Callbacks
 from kubeletx.plugins.registrations import Hook, Registration
 from kubeletx.testing import FakeClock
 from kubeletx_testing.waiting import until
 
 
-def callbacks(clock: FakeClock | None = None, counts: CallbackCounts | None = None) -> Callbacks:
+def callbacks(
+    clock: Clock | None = None, counts: CallbackCounts | None = None, stop_seconds: float = 1.0
+) -> Callbacks:
     registration = Registration(hook=Hook.HEALTH_CHECK, name="disk", factory=object, plugin="acme")
-    return Callbacks(registration, clock or FakeClock(), counts or CallbackCounts())
+    return Callbacks(
+        registration, clock or FakeClock(), counts or CallbackCounts(), stop_seconds=stop_seconds
+    )
 
 
 def raising(error: BaseException) -> Callable[[], Awaitable[Any]]:
@@ -169,10 +173,9 @@ def test_a_factory_that_raises_fails_its_registration_alone(error: BaseException
     assert type(error).__name__ in calls.state.reason
 
 
-async def test_an_abandoned_call_is_counted_until_it_ends_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx.plugins.callbacks.STOP_SECONDS", 0.01)
+async def test_an_abandoned_call_is_counted_until_it_ends_and_logged() -> None:
     ends, counts = asyncio.Event(), CallbackCounts()
-    calls = callbacks(SystemClock(), counts)
+    calls = callbacks(SystemClock(), counts, stop_seconds=0.01)
 
     async def swallows() -> None:
         while not ends.is_set():
@@ -200,9 +203,8 @@ async def test_an_abandoned_call_is_counted_until_it_ends_and_logged(monkeypatch
     assert not any(counts.abandoned.values())
 
 
-async def test_a_cancelled_call_that_ends_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx.plugins.callbacks.STOP_SECONDS", 0.01)
-    calls = callbacks(SystemClock())
+async def test_a_cancelled_call_that_ends_is_not_reported() -> None:
+    calls = callbacks(SystemClock(), stop_seconds=0.01)
     with capture_logs() as lines:
         with pytest.raises(TimedOut):
             await calls.call("check", asyncio.Event().wait, seconds=0.01)

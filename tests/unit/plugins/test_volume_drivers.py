@@ -21,9 +21,10 @@ from kubeletx.api import (
     VolumeRequest,
     VolumeStats,
 )
-from kubeletx.plugins import volume_calls, volume_drivers
+from kubeletx.plugins import volume_drivers
 from kubeletx.plugins.callbacks import CallbackCounts, Callbacks
 from kubeletx.plugins.registrations import Hook, Registration
+from kubeletx.plugins.volume_calls import MOST_LEFT
 from kubeletx.plugins.volume_drivers import PluginVolumeDriver, close_all, open_all
 from kubeletx.testing import FakeClock, FakeVolumeDriver, volume_request
 from kubeletx_testing.waiting import until
@@ -32,14 +33,22 @@ from kubeletx_testing.waiting import until
 class Model:
     """One driver of a plugin as the agent calls it."""
 
-    def __init__(self, directory: Path, driver: FakeVolumeDriver | None = None, name: str = "disks") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        driver: FakeVolumeDriver | None = None,
+        name: str = "disks",
+        *,
+        stop_seconds: float = 1.0,
+        most_left: int = MOST_LEFT,
+    ) -> None:
         self.driver = driver or FakeVolumeDriver(directory / "volumes")
         self.clock, self.counts, self.directory = FakeClock(), CallbackCounts(), directory
         registration = Registration(
             hook=Hook.VOLUME_DRIVER, name=name, factory=object, plugin="acme", sources=("flexVolume",)
         )
-        self.callbacks = Callbacks(registration, self.clock, self.counts)
-        self.calls = PluginVolumeDriver(self.callbacks, self.driver, 120.0)
+        self.callbacks = Callbacks(registration, self.clock, self.counts, stop_seconds=stop_seconds)
+        self.calls = PluginVolumeDriver(self.callbacks, self.driver, 120.0, most_left=most_left)
 
     def request(self, name: str = "a", **fields: Any) -> VolumeRequest:
         return volume_request(self.directory / "root", name, **fields)
@@ -160,12 +169,9 @@ async def test_calls_for_one_volume_follow_each_other_and_others_are_made_at_onc
     assert model.driver.calls[-1] == "release a"
 
 
-async def test_an_abandoned_call_blocks_only_its_own_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(volume_calls, "STOP_SECONDS", 0.01)
+async def test_an_abandoned_call_blocks_only_its_own_volume(tmp_path: Path) -> None:
     driver = DeafDriver(tmp_path)
-    model = Model(tmp_path, driver)
+    model = Model(tmp_path, driver, stop_seconds=0.01)
     await model.late(model.calls.prepare(model.request("deaf")), 120.0)
     with pytest.raises(
         Unavailable,
@@ -181,12 +187,9 @@ async def test_an_abandoned_call_blocks_only_its_own_volume(
     assert model.callbacks.abandoned == {}
 
 
-async def test_a_driver_with_many_abandoned_calls_is_not_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(volume_drivers, "MOST_LEFT", 2)
+async def test_a_driver_with_many_abandoned_calls_is_not_called(tmp_path: Path) -> None:
     driver = DeafDriver(tmp_path)
-    model = Model(tmp_path, driver)
+    model = Model(tmp_path, driver, most_left=2)
     for name in ("deaf-1", "deaf-2"):
         running = asyncio.create_task(model.calls.prepare(model.request(name)))
         await until(lambda name=name: f"prepare {name}" in driver.calls)

@@ -7,21 +7,17 @@ import threading
 
 import pytest
 
-from kubeletx.agent.host import file_threads
 from kubeletx.agent.host.file_threads import FileThreads
 from kubeletx.api import Unavailable
 from kubeletx_testing.waiting import until
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_threads, "LONG_SECONDS", 0.01)
-    monkeypatch.setattr(file_threads, "TURNS", 2)
-    monkeypatch.setattr(file_threads, "THREADS", 4)
+def file_threads() -> FileThreads:
+    return FileThreads(turns=2, threads=4, long_seconds=0.01)
 
 
 async def test_results_and_errors_come_back() -> None:
-    files = FileThreads()
+    files = file_threads()
     assert await files(sum, [1, 2]) == 3
     with pytest.raises(ZeroDivisionError):
         await files(divmod, 1, 0)
@@ -29,12 +25,12 @@ async def test_results_and_errors_come_back() -> None:
 
 
 async def test_calls_that_hang_delay_no_other_until_all_threads_do() -> None:
-    files, gate = FileThreads(), threading.Event()
+    files, gate = file_threads(), threading.Event()
     stuck = [asyncio.create_task(files(gate.wait)) for _ in range(3)]
     async with asyncio.timeout(60):
         assert await files(sum, [1]) == 1
         stuck.append(asyncio.create_task(files(gate.wait)))
-        await until(lambda: files._pool.busy == 4)
+        await until(lambda: files.busy == 4)
         with pytest.raises(Unavailable):
             await files(sum, [1])
         gate.set()
@@ -44,9 +40,9 @@ async def test_calls_that_hang_delay_no_other_until_all_threads_do() -> None:
 
 
 async def test_a_cancelled_caller_does_not_wait_for_its_call() -> None:
-    files, gate = FileThreads(), threading.Event()
+    files, gate = file_threads(), threading.Event()
     task = asyncio.create_task(files(gate.wait))
-    await until(lambda: files._pool.busy == 1)
+    await until(lambda: files.busy == 1)
     task.cancel()
     async with asyncio.timeout(1):
         await asyncio.gather(task, return_exceptions=True)

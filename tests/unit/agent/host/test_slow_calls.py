@@ -20,14 +20,13 @@ def events(lines: list[Any]) -> list[str]:
     return [one["event"] for one in lines]
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx.agent.host.slow_calls.LOG_SECONDS", 0.01)
+def slow_calls(root: Path, limit_seconds: float, action: str, codes: list[int]) -> SlowCalls:
+    return SlowCalls(root, limit_seconds, action, codes.append, log_seconds=0.01)
 
 
 def test_a_slow_call_is_logged_with_distribution_and_stack_and_its_end(tmp_path: Path) -> None:
     codes: list[int] = []
-    slow = SlowCalls(tmp_path, 3600, "restart", codes.append)
+    slow = slow_calls(tmp_path, 3600, "restart", codes)
     with capture_logs() as lines:
         with slow.watch("import", "acme", ACME, True):
             block_until(lambda: len(lines) >= 2)
@@ -42,7 +41,7 @@ def test_a_marked_import_ends_the_agent_at_the_limit(tmp_path: Path) -> None:
     codes: list[int] = []
     with (
         capture_logs(),
-        SlowCalls(tmp_path, 0.02, "restart", codes.append).watch("import", "acme", ACME, True),
+        slow_calls(tmp_path, 0.02, "restart", codes).watch("import", "acme", ACME, True),
     ):
         block_until(lambda: codes)
     assert codes == [3]
@@ -56,7 +55,7 @@ def test_a_marked_import_ends_the_agent_at_the_limit(tmp_path: Path) -> None:
 )
 def test_other_calls_are_only_logged(tmp_path: Path, action: str, call: str, is_marked: bool) -> None:
     codes: list[int] = []
-    slow = SlowCalls(tmp_path, 0.02, action, codes.append)
+    slow = slow_calls(tmp_path, 0.02, action, codes)
     with capture_logs() as lines, slow.watch(call, "acme", ACME, is_marked):
         block_until(lambda: len(lines) >= 4)
     assert not codes
@@ -64,7 +63,7 @@ def test_other_calls_are_only_logged(tmp_path: Path, action: str, call: str, is_
 
 def test_a_call_on_another_thread_is_only_logged(tmp_path: Path) -> None:
     codes: list[int] = []
-    slow = SlowCalls(tmp_path, 0.02, "restart", codes.append)
+    slow = slow_calls(tmp_path, 0.02, "restart", codes)
 
     def load() -> None:
         with slow.watch("import", "acme", ACME, True):

@@ -12,6 +12,7 @@ from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.plugins.callbacks import Callbacks
 from kubeletx.plugins.health import LastCheck
 from kubeletx.plugins.host import PluginHostParts
+from kubeletx.plugins.isolated.process import PluginProcess
 from kubeletx.plugins.loading import load_plugins
 from kubeletx.plugins.services import PluginServices
 from kubeletx.plugins.volume_drivers import PluginVolumeDriver
@@ -87,20 +88,26 @@ class ServicesModel:
         assert usage is not None
         return usage.restarts
 
+    @property
+    def process(self) -> PluginProcess:
+        """The agent's side of the child."""
+        assert self.services.processes is not None
+        (process,) = self.services.processes.by_distribution.values()
+        return process
+
     async def ended(self) -> None:
         """Wait until the agent has ended its child, which did not answer."""
-        (process,) = self.services._processes._processes.values()  # type: ignore[union-attr]
-        await until(lambda: process._starting is None and self.pid is None)
+        await until(lambda: not self.process.is_starting and self.pid is None)
 
     def wait_over(self) -> None:
         """End the delay before the next start of a child."""
-        (process,) = self.services._processes._processes.values()  # type: ignore[union-attr]
-        process._kept.not_before = 0.0
+        self.process.kept.not_before = 0.0
 
     async def check(self, name: str = "t-check") -> LastCheck:
         """Run one health check once, as the agent does."""
-        (one,) = [one for one in self.services._health._checks if one.name == name]
-        return await self.services._health._look(one)
+        checks = self.services.health_checks
+        (check,) = [check for check in checks.checks if check.name == name]
+        return await checks.look(check)
 
     async def panel(self) -> Any:
         """The content of the panel."""
@@ -129,7 +136,7 @@ class ServicesModel:
 
     def callbacks(self, name: str) -> Callbacks:
         """State of one registration."""
-        return self.services._callbacks[name]
+        return self.services.callbacks[name]
 
     async def close(self) -> None:
         """End the services, if they were made."""
