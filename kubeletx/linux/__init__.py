@@ -1,5 +1,6 @@
 """Public: the parts of Linux that the agent and its plugins share. Import the module of the subject.
 
+blank        proof that a block device is blank, and may be formatted
 boot         boot ID of the running kernel
 files        atomic, durable replacement of small files; private directories
 inotify      changes in directories

@@ -82,6 +82,11 @@ class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
 
     @property
+    def out(self) -> str:
+        """Its output as text, with replacement characters for what is not UTF-8."""
+        return self.stdout.decode(errors="replace")
+
+    @property
     def text(self) -> str:
         """Its errors, or else its output, as one shortened line."""
         words = (self.stderr.strip() or self.stdout).decode(errors="replace").split()

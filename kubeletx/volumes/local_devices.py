@@ -1,23 +1,15 @@
 """Mounts the block device of a local persistent volume with volumeMode Filesystem, and formats it if it is blank.
 
-blkid(8) finding nothing does not prove that a device is blank: it answers the same for a device that it cannot read. So
-two more looks must agree, and an error of any of them means that the device is not formatted: wipefs(8) finds no
-signature; and the device can be opened exclusively (it is not mounted and no other driver of the kernel uses it), is
-writable, and is zero in its first and last MiB. Data without a known signature, such as that of a database or an
-encrypted device, is never overwritten.
-
-A lock on the device keeps pods that start together from formatting it twice. All calls block.
+`kubeletx.linux.blank` says what proves that a device is blank. A lock on the device keeps pods that start together from formatting it twice. All calls block.
 
 Source: kubelet, pkg/volume/local; mount-utils, SafeFormatAndMount.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -26,6 +18,15 @@ import structlog
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx.api.names import Event
+from kubeletx.linux.blank import (
+    BLKID,
+    BLKID_NOTHING,
+    PROBE,
+    WIPEFS,
+    parse_signature,
+    problem_with_probe,
+    problem_with_wipefs,
+)
 from kubeletx.linux.mounts import find_mount
 from kubeletx.linux.programs import ProgramResult, run_blocking
 
@@ -36,9 +37,6 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_FS_TYPE: Final = "ext4"
 _MKFS_OPTIONS: Final = {"ext3": ("-F", "-m0"), "ext4": ("-F", "-m0")}
-_BLKROGET: Final = 0x125E
-_CHECKED_BYTES: Final = 1 << 20
-_BLKID_NOTHING: Final = 2
 _FSCK_CLEAN, _FSCK_UNCORRECTED = (0, 1), 4
 _NAME: Final = re.compile(r"[a-z0-9_-]*")
 
@@ -80,25 +78,25 @@ def mount_device(
 
 def _file_system(device: str) -> str:
     """Return the type of the device's file system; empty if blkid finds nothing or cannot read the device."""
-    done = _run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device)
-    values = dict(line.partition("=")[::2] for line in done.stdout.decode(errors="replace").split("\n"))
-    if done.exit_code == _BLKID_NOTHING and not done.stdout.strip():
+    done = _run(*BLKID, device)
+    if done.exit_code == BLKID_NOTHING and not done.out.strip():
         return ""
-    if table := values.get("PTTYPE"):
-        raise _refused(device, f"it has a partition table ({table}); use a device without one")
-    if done.exit_code != 0 or not values.get("TYPE"):
+    signature = parse_signature(done.out)
+    if signature.partitions:
+        raise _refused(device, f"it has {signature}; use a device without one")
+    if done.exit_code != 0 or not signature.fs_type:
         raise _failed(done, f"find out what is on {device}")
-    return values["TYPE"]
+    return signature.fs_type
 
 
 def _format(device: str, fs_type: str, read_only: bool) -> None:
     if read_only:
         raise _refused(device, "it is empty, and is not formatted for a claim that is read-only")
-    done = _run("wipefs", "--no-act", "--", device)
-    if done.exit_code != 0:
-        raise _failed(done, f"look for signatures on {device}")
-    signatures = " ".join(done.stdout.decode(errors="replace").split())
-    problem = f"wipefs finds {signatures}" if signatures else _content(device)
+    done = _run(*WIPEFS, device)
+    problem = problem_with_wipefs(done.exit_code, done.out)
+    if not problem:
+        done = _run(*PROBE, device)
+        problem = problem_with_probe(done.exit_code, done.out)
     if problem:
         raise _refused(
             device,
@@ -109,29 +107,6 @@ def _format(device: str, fs_type: str, read_only: bool) -> None:
     if done.exit_code != 0:
         raise _failed(done, f"format {device}")
     log.info("Formatted a device", device=device, fs_type=fs_type)
-
-
-def _content(device: str) -> str:
-    """Return why the device is not blank; empty if it is."""
-    try:
-        descriptor = os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
-    except OSError as error:
-        return "it is in use" if error.errno == errno.EBUSY else f"it cannot be read: {error.strerror}"
-    try:
-        if struct.unpack("i", fcntl.ioctl(descriptor, _BLKROGET, bytes(4)))[0]:
-            return "it is read-only"
-        size = os.lseek(descriptor, 0, os.SEEK_END)
-        if size < _CHECKED_BYTES:
-            return f"it has only {size} bytes"
-        zeros = bytes(_CHECKED_BYTES)
-        for offset in (0, size - _CHECKED_BYTES):
-            if os.pread(descriptor, _CHECKED_BYTES, offset) != zeros:
-                return "it contains data that no program recognises"
-    except OSError as error:
-        return f"it cannot be read: {error.strerror}"
-    finally:
-        os.close(descriptor)
-    return ""
 
 
 def _repair(device: str) -> None:

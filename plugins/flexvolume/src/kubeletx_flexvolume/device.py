@@ -14,17 +14,18 @@ from typing import Final
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable, Unsupported
-from kubeletx.linux.mounts import MountPoint
-
-from .blank import (
+from kubeletx.linux.blank import (
     BLKID,
     BLKID_AMBIVALENT,
     BLKID_NOTHING,
     WIPEFS,
     parse_signature,
+    problem_with_probe,
     problem_with_signature,
     problem_with_wipefs,
 )
+from kubeletx.linux.mounts import MountPoint
+
 from .errors import volume_error
 from .programs import LONG_SECONDS, LOOK_SECONDS, ProgramResult, VolumePrograms
 
@@ -120,8 +121,7 @@ class Device:
         problem = problem_with_wipefs(wipefs.code, wipefs.out)
         if not problem:
             probe = await self._programs.probe(self.path, is_interrupted=is_interrupted)
-            failed = f"the look at its bytes failed with exit status {probe.code}"
-            problem = (probe.out or failed) if probe.code != 0 else ""
+            problem = problem_with_probe(probe.code, probe.out)
         if problem:
             raise self.refused(
                 f"{problem}; if nothing on it is needed, erase it (blkdiscard, or wipefs -a and zeros over its first and "

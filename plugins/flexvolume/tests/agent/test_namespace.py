@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from kubeletx_flexvolume.agent.namespace import MountNamespace, NamespacePrograms
-from kubeletx_flexvolume.blank import PROBE
 from kubeletx_flexvolume.commands import Commands
 
 from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.linux.blank import PROBE
 from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.linux.blank import PROBE
+from kubeletx.linux.blank_probe import INTERRUPTED
 from kubeletx.linux.mounts import MountPoint, find_mount, read_mounts
 
-from ..blank import PROBE
-from ..blank_probe import INTERRUPTED
 from ..commands import Commands
 from ..programs import LOOK_SECONDS, ProgramResult
 

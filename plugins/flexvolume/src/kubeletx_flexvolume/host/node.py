@@ -17,10 +17,10 @@ from typing import Final, Protocol, TypeVar
 from kubeletx.api import TimedOut, Unavailable, VolumeStats
 from kubeletx.api.names import Event
 from kubeletx.linux import programs as linux_programs
+from kubeletx.linux.blank import PROBE
+from kubeletx.linux.blank_probe import INTERRUPTED
 from kubeletx.linux.mounts import MountPoint, find_mount, kernel_path, read_mounts
 
-from ..blank import PROBE
-from ..blank_probe import INTERRUPTED
 from ..errors import file_error
 from ..programs import LOOK_SECONDS, ProgramResult
 from .threads import Threads

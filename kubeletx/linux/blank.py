@@ -1,4 +1,4 @@
-"""Rules that tell a blank device from one with data, for the storage agent and for drivers of third parties. Pure.
+"""Rules that tell a blank device from one with data. Pure; `blank_probe` is the program that reads the device.
 
 A device is formatted only if three looks agree that it is blank: blkid(8) and wipefs(8) find no signature, and
 `blank_probe` finds a device that can be written, is not in use, and whose first and last MiB are zero. A partition table
@@ -61,3 +61,10 @@ def problem_with_wipefs(code: int, output: str) -> str:
     if code != 0:
         return f"wipefs failed with exit status {code}"
     return f"wipefs finds a signature: {' '.join(output.split())}" if output.strip() else ""
+
+
+def problem_with_probe(code: int, output: str) -> str:
+    """Return why a device is not blank after `PROBE`; empty: it is blank."""
+    if code == 0:
+        return ""
+    return output or f"the look at its bytes failed with exit status {code}"

@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume import blank_probe
-from kubeletx_flexvolume.blank import (
+
+from kubeletx.linux import blank_probe
+from kubeletx.linux.blank import (
     Signature,
     parse_signature,
     problem_with_signature,
     problem_with_wipefs,
 )
-from kubeletx_flexvolume.blank_probe import CHUNK_BYTES, data_at, words_of
+from kubeletx.linux.blank_probe import CHUNK_BYTES, data_at, words_of
 
 
 def test_a_signature_of_wipefs_or_its_failure_is_enough_to_refuse() -> None:
