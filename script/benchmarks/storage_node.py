@@ -125,13 +125,13 @@ class StorageNode:
         )
         config.state_dir.mkdir(mode=0o700)
         threads = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
-        parts = StorageAgent(config, clock=SystemClock()).build(threads)
+        agent = StorageAgent(config, blocking=threads.run, clock=SystemClock())
         try:
-            await parts.attachments.before_serving()
-            yield parts.operations
-            await parts.operations.close(10)
+            await agent.attachments.before_serving()
+            yield agent.operations
+            await agent.operations.close(10)
         finally:
-            await parts.attachments.close()
+            await agent.attachments.close()
             threads.close()
 
     @contextlib.contextmanager

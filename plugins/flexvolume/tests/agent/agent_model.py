@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 from kubeletx_flexvolume.agent.journal import VolumeJournal
-from kubeletx_flexvolume.agent.operations import AgentFacts, Operations
+from kubeletx_flexvolume.agent.operations import Operations
 from kubeletx_flexvolume.agent.paths import TargetPath, global_directory
 from kubeletx_flexvolume.agent.steps import StepRunner
 from kubeletx_flexvolume.agent.stored import JournalFiles
-from kubeletx_flexvolume.agent.worker import WorkerParts
+from kubeletx_flexvolume.agent.worker import AgentTools
 from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, SourceType
 from kubeletx_flexvolume.backends.registry import Backends
 from kubeletx_flexvolume.values import Holder, HolderStatus, MountRequest, PodRef, StorageVolume
@@ -243,6 +243,7 @@ class Node:
 
     def __init__(self, state: Path, *, type: SourceType = SourceType.DEVICE, seconds: float = 30.0) -> None:
         self.seconds = seconds
+        self.recovery_seconds = 60.0
         self.faults = Faults()
         self.book = ModelBook(self.faults)
         self.backend = ModelBackend(self.faults, type)
@@ -272,12 +273,16 @@ class Node:
     async def restart(self, *, boot_id: str = BOOT) -> None:
         """End the agent without a word to its volumes, as SIGKILL does, and start another one."""
         await self.operations.close(0)
+        self.start(boot_id=boot_id)
+        await self.operations.recover()
+
+    def start(self, *, boot_id: str = BOOT) -> None:
+        """Start an agent, which has not recovered yet."""
         if boot_id != self.boot_id:
             self.mounts.mounted.clear()
             self.backend.attached.clear()
         self.boot_id = boot_id
         self.operations = self._operations()
-        await self.operations.recover()
 
     def _operations(self) -> Operations:
         runner = StepRunner(
@@ -289,21 +294,22 @@ class Node:
             blocking=at_once,
             users=lambda device: self.operations.users(device) if self.is_one_device else (),
         )
-        parts = WorkerParts(
-            store=self.store,
-            runner=runner,
-            clock=self.clock,
-            blocking=at_once,
-            is_mounted=lambda path: path in self.mounts.mounted,
-        )
-        facts = AgentFacts(
+        tools = AgentTools(
             node=NODE,
             boot_id=self.boot_id,
             kubelet_roots={ROOT: ROOT},
             mount_seconds=self.seconds,
             unmount_seconds=self.seconds,
+            recovery_seconds=self.recovery_seconds,
+            store=self.store,
+            runner=runner,
+            backends=self.backends,
+            namespace=self.mounts,  # type: ignore[arg-type]
+            clock=self.clock,
+            blocking=at_once,
         )
-        return Operations(parts, facts=facts, namespace=self.mounts, backends=self.backends)  # type: ignore[arg-type]
+        self.tools = tools
+        return Operations(tools)
 
 
 async def at_once(function: Callable[..., Any], /, *args: Any) -> Any:

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 from kubeletx_flexvolume.agent.calls import DriverCalls, DriverCapabilities
-from kubeletx_flexvolume.agent.handshakes import Handshakes
-from kubeletx_flexvolume.agent.operations import AgentFacts
 from kubeletx_flexvolume.agent.wire import DriverRequest
 from kubeletx_flexvolume.driver.program import PROTOCOL
 
 from kubeletx_testing.waiting import until
-from plugins.flexvolume.tests.agent.agent_model import BOOT, NODE, ROOT, Node, target
+from plugins.flexvolume.tests.agent.agent_model import Node, target
 from plugins.flexvolume.tests.agent.test_options import KUBELET
 
 
@@ -24,15 +22,9 @@ class Called:
 
     def __init__(self, state: Path) -> None:
         self.node = Node(state)
-        self.handshakes = Handshakes()
-        facts = AgentFacts(
-            node=NODE, boot_id=BOOT, kubelet_roots={ROOT: ROOT}, mount_seconds=1, unmount_seconds=1
-        )
         self.calls = DriverCalls(
             self.node.operations,
-            facts=facts,
-            backends=self.node.backends,
-            handshakes=self.handshakes,
+            self.node.tools,
             capabilities=DriverCapabilities(selinux_relabel=True),
             state=lambda: {"pid": 7},
         )
@@ -64,8 +56,8 @@ async def test_init_reports_the_capabilities_and_is_a_handshake(called: Called) 
         "requiresFSResize": True,
         "blockVolumes": True,
     }
-    assert called.handshakes.first.is_set()
-    assert called.handshakes.versions == {"/plugins": "0.1.0"}
+    assert called.calls.has_handshake.is_set()
+    assert called.calls.handshakes == {"/plugins": "0.1.0"}
 
 
 async def test_a_volume_is_mounted_and_unmounted(called: Called) -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.handshakes import Handshakes
 from kubeletx_flexvolume.agent.installer import CHECK_SECONDS, DriverInstaller
 from kubeletx_flexvolume.agent.server import AgentServer
 from kubeletx_flexvolume.agent.wire import SUCCESS, DriverRequest, reply
@@ -28,7 +27,7 @@ class Installed:
     def __init__(self, tmp_path: Path) -> None:
         self.places = [InstallPlace(tmp_path / "one"), InstallPlace(tmp_path / "two")]
         self.server = AgentServer(answer)
-        self.handshakes = Handshakes()
+        self.handshakes: dict[str, str] = {}
         self.clock = FakeClock()
         self.installer = DriverInstaller(
             self.places, server=self.server, handshakes=self.handshakes, clock=self.clock
@@ -97,7 +96,7 @@ async def test_the_driver_is_touched_until_a_kubelet_has_called_it(one: Installe
         one.installer.check()
         touched += [minute] if driver.stat().st_mtime else []
     assert touched == [2, 6, 14, 30, 62]
-    one.handshakes.note(str(one.places[0].plugin_directory), "0.1.0")
+    one.handshakes[str(one.places[0].plugin_directory)] = "0.1.0"
     before = driver.stat().st_mtime_ns
     one.clock.advance(LAST_TOUCH_SECONDS)
     one.installer.check()

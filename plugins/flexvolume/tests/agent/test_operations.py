@@ -463,7 +463,7 @@ async def test_a_mount_without_a_journal_is_unmounted_and_its_entry_released(nod
     (journal,) = node.store.load_all()
     await node.operations.close(0)
     node.store.remove(journal.volume.name)
-    node.operations = node._operations()
+    node.start()
     await node.unmount()
     await until(lambda: node.is_clean)
 
@@ -474,15 +474,13 @@ async def test_a_mount_of_an_unknown_device_is_unmounted(node: Node) -> None:
     assert not node.mounts.mounted
 
 
-async def test_a_start_does_not_wait_for_a_volume_that_hangs(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_does_not_wait_for_a_volume_that_hangs(node: Node) -> None:
     await node.mount("u1")
     await node.mount(of=volume("pv-2"))
     await node.operations.close(0)
     del node.mounts.mounted[target().path]
     _, gate = node.faults.pause("unmount")
-    monkeypatch.setattr("kubeletx_flexvolume.agent.operations.RECOVERY_SECONDS", 0.05)
+    node.recovery_seconds = 0.05
     await node.restart()
     assert {one.volume.name for one in node.operations.volumes()} == {"pv-1", "pv-2"}
     gate.set()

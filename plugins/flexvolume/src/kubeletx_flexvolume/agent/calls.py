@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -11,13 +12,12 @@ import structlog
 
 from kubeletx.api import InvalidPod, KubeletxError
 
-from ..backends.registry import Backends
 from ..driver.program import VERSION
-from .handshakes import Handshakes
-from .operations import AgentFacts, Operations
+from .operations import Operations
 from .options import parse_options
 from .paths import parse_target
 from .wire import FAILURE, NOT_SUPPORTED, SUCCESS, DriverRequest, reply
+from .worker import AgentTools
 
 log = structlog.get_logger(__name__)
 
@@ -42,17 +42,17 @@ class DriverCalls:
     def __init__(
         self,
         operations: Operations,
+        tools: AgentTools,
         *,
-        facts: AgentFacts,
-        backends: Backends,
-        handshakes: Handshakes,
         capabilities: DriverCapabilities,
         state: Callable[[], Mapping[str, Any]],
     ) -> None:
+        self.handshakes: dict[str, str] = {}
+        """Version of the driver of each directory from which ``init`` was called, since the agent's start."""
+        self.has_handshake = asyncio.Event()
+        """Set with the first handshake: a kubelet has found the driver."""
         self._operations = operations
-        self._facts = facts
-        self._backends = backends
-        self._handshakes = handshakes
+        self._tools = tools
         self._capabilities = capabilities
         self._state = state
 
@@ -66,7 +66,7 @@ class DriverCalls:
                 case "mount", (target, options):
                     await self._mount(target, options)
                 case "unmount", (target,):
-                    await self._operations.unmount(parse_target(target, self._facts.kubelet_roots))
+                    await self._operations.unmount(parse_target(target, self._tools.kubelet_roots))
                 case "status", ():
                     return reply(SUCCESS, agent=self._state())
                 case "init" | "mount" | "unmount", arguments:
@@ -85,11 +85,14 @@ class DriverCalls:
         return reply(SUCCESS)
 
     def _init(self, request: DriverRequest, name: str) -> bytes:
-        self._handshakes.note(name, request.driver)
+        if name not in self.handshakes:
+            log.info("A kubelet found the driver", directory=name, driver=request.driver)
+        self.handshakes[name] = request.driver
+        self.has_handshake.set()
         capabilities = msgspec.to_builtins(self._capabilities)
         return reply(SUCCESS, capabilities=capabilities, agentVersion=VERSION)
 
     async def _mount(self, target: str, options: str) -> None:
-        checked = parse_target(target, self._facts.kubelet_roots)
-        request = parse_options(options, checked, self._backends)
+        checked = parse_target(target, self._tools.kubelet_roots)
+        request = parse_options(options, checked, self._tools.backends)
         await self._operations.mount(request, checked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -10,7 +10,6 @@ import structlog
 from kubeletx.api import Clock, PermissionDenied
 
 from ..driver.install import InstallPlace, TouchSchedule, driver_content, install, touch
-from .handshakes import Handshakes
 from .server import AgentServer
 
 log = structlog.get_logger(__name__)
@@ -25,8 +24,14 @@ class DriverInstaller:
     """
 
     def __init__(
-        self, places: Sequence[InstallPlace], *, server: AgentServer, handshakes: Handshakes, clock: Clock
+        self,
+        places: Sequence[InstallPlace],
+        *,
+        server: AgentServer,
+        handshakes: Mapping[str, str],
+        clock: Clock,
     ) -> None:
+        """`handshakes`: version of the driver that each directory's kubelet has called, by directory."""
         self._places = places
         self._server = server
         self._handshakes = handshakes
@@ -76,7 +81,7 @@ class DriverInstaller:
             try:
                 if install(place, self._content):
                     log.warning("Installed the driver again", path=str(place.executable))
-                if str(place.plugin_directory) not in self._handshakes.versions and touches.is_due(
+                if str(place.plugin_directory) not in self._handshakes and touches.is_due(
                     self._clock.monotonic()
                 ):
                     touch(place)
@@ -89,12 +94,11 @@ class DriverInstaller:
 
     def state(self) -> list[dict[str, Any]]:
         """Return the state of each directory."""
-        versions = self._handshakes.versions
         return [
             {
                 "path": str(place.plugin_directory),
                 "problem": self._problems.get(place, ""),
-                "handshake": versions.get(str(place.plugin_directory), ""),
+                "handshake": self._handshakes.get(str(place.plugin_directory), ""),
             }
             for place in self._places
         ]

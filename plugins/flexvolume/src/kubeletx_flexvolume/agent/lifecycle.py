@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kubeletx.api import BoundedThreadPool, Clock, WhenFull
+from kubeletx.api import Blocking, BoundedThreadPool, Clock, WhenFull
 from kubeletx.linux.files import private_directory
 from kubeletx.linux.mounts import read_mounts
 from kubeletx.linux.notify import notify
@@ -28,23 +28,22 @@ from kubeletx.linux.notify import notify
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
-from ..backends.registry import BackendParts, Backends, build_backends
+from ..backends.registry import BackendParts, build_backends
 from ..commands import Commands
 from ..device import Device
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
 from ..mounts import Mounts
 from .agent_locks import hold_node, hold_state
-from .background import Attachments, make_attachments
+from .background import make_attachments
 from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
-from .handshakes import Handshakes
 from .installer import DriverInstaller
 from .namespace import MountNamespace, NamespacePrograms
-from .operations import AgentFacts, Operations
+from .operations import Operations
 from .server import AgentServer
 from .steps import StepRunner
 from .stored import JournalFiles
-from .worker import WorkerParts
+from .worker import AgentTools
 
 log = structlog.get_logger(__name__)
 
@@ -53,62 +52,49 @@ RESTART_SECONDS: Final = 60.0
 _THREADS: Final = 8
 
 
-class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of a running agent."""
-
-    operations: Operations
-    backends: Backends
-    server: AgentServer
-    installer: DriverInstaller
-    handshakes: Handshakes
-    attachments: Attachments
+async def run_agent(config: AgentConfig, *, clock: Clock, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set. Raises InvalidConfig, Conflict or PermissionDenied if the start is refused."""
+    with hold_state(config.state_dir), hold_node(config.records, config.node_name):
+        threads = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
+        try:
+            agent = StorageAgent(config, blocking=threads.run, clock=clock)
+            async with contextlib.aclosing(agent):
+                await agent.serve(stop)
+        finally:
+            threads.close()
 
 
 class StorageAgent:
     """The storage agent of one node."""
 
-    def __init__(self, config: AgentConfig, *, clock: Clock) -> None:
+    def __init__(self, config: AgentConfig, *, blocking: Blocking, clock: Clock) -> None:
+        """Make all parts, in the event loop that uses them. `blocking`: runs calls of files."""
         self._config = config
         self._clock = clock
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises InvalidConfig, Conflict or PermissionDenied if the start is refused."""
-        config = self._config
-        with hold_state(config.state_dir), hold_node(config.records, config.node_name):
-            pool = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
-            try:
-                async with contextlib.AsyncExitStack() as stack:
-                    parts = self.build(pool)
-                    stack.push_async_callback(parts.attachments.close)
-                    await self._serve(parts, stop)
-            finally:
-                pool.close()
-
-    def build(self, pool: BoundedThreadPool) -> AgentParts:
-        """Make the parts, in the event loop that uses them. `pool`: runs calls of files."""
-        config = self._config
         namespace = MountNamespace(config.mount_namespace_of)
         namespace.check()
-        store = JournalFiles(private_directory(config.state_dir / "volumes"))
-        commands = Commands(config.state_dir / "volumes")
-        backends = build_backends(
+        commands = Commands(private_directory(config.state_dir / "volumes"))
+        self._backends = build_backends(
             BackendParts(
                 pools={one.name: _with_sharing(one) for one in config.pools},
                 commands=commands,
-                clock=self._clock,
-                blocking=pool.run,
+                clock=clock,
+                blocking=blocking,
                 boot_id=config.boot_id,
                 state_directory=config.state_dir,
                 table=read_mounts,
             )
         )
-        local: list[Operations] = []
-        attachments = make_attachments(
-            config, backends=backends.by_name, local=lambda: local[0], blocking=pool.run, clock=self._clock
+        self.attachments = make_attachments(
+            config,
+            backends=self._backends.by_name,
+            local=lambda: self.operations,
+            blocking=blocking,
+            clock=clock,
         )
         runner = StepRunner(
-            book=attachments.book,
-            backends=backends,
+            book=self.attachments.book,
+            backends=self._backends,
             mounts=lambda volume: Mounts(
                 NamespacePrograms(commands, namespace, volume),
                 mount_seconds=config.mount_seconds,
@@ -116,106 +102,86 @@ class StorageAgent:
             ),
             device=lambda volume, path: Device(path, NamespacePrograms(commands, namespace, volume)),
             namespace=namespace,
-            blocking=pool.run,
+            blocking=blocking,
             sets_group=config.fs_group == "top-directory",
-            users=lambda device: local[0].users(device),  # noqa: PLW0108  # it is made below
+            users=lambda device: self.operations.users(device),  # noqa: PLW0108  # it is made below
         )
-        worker_parts = WorkerParts(
-            store=store,
+        tools = AgentTools(
+            node=config.node_name,
+            boot_id=config.boot_id,
+            kubelet_roots=_real_roots(config, namespace),
+            mount_seconds=config.mount_seconds,
+            unmount_seconds=config.unmount_seconds,
+            store=JournalFiles(config.state_dir / "volumes"),
             runner=runner,
-            clock=self._clock,
-            blocking=pool.run,
-            is_mounted=lambda path: namespace.find_mount(path) is not None,
+            backends=self._backends,
+            namespace=namespace,
+            clock=clock,
+            blocking=blocking,
         )
-        facts = self._facts(namespace)
-        operations = Operations(worker_parts, facts=facts, namespace=namespace, backends=backends)
-        local.append(operations)
-        return self._with_server(operations, attachments, backends=backends, facts=facts)
+        self.operations = Operations(tools)
+        capabilities = DriverCapabilities(
+            selinux_relabel=config.selinux_relabel, fs_group=config.fs_group == "kubelet"
+        )
+        self._calls = DriverCalls(self.operations, tools, capabilities=capabilities, state=self._state)
+        self._server = AgentServer(self._calls.answer)
+        known = KNOWN_PLUGIN_DIRECTORIES if config.use_known_plugin_dirs else ()
+        self._installer = DriverInstaller(
+            install_places(config.volume_plugin_dirs, known=known),
+            server=self._server,
+            handshakes=self._calls.handshakes,
+            clock=clock,
+        )
 
-    async def _serve(self, parts: AgentParts, stop: asyncio.Event) -> None:
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
         try:
-            await parts.operations.recover()
-            if isinstance(fuse := parts.backends.get(FUSE), FuseBackend):
-                await fuse.end_orphans([one["name"] for one in parts.operations.state()])
-            await parts.attachments.before_serving()
-            await parts.server.listen(self._config.state_dir, "state directory")
-            await parts.installer.start()
+            await self.operations.recover()
+            if isinstance(fuse := self._backends.get(FUSE), FuseBackend):
+                await fuse.end_orphans([one["name"] for one in self.operations.state()])
+            await self.attachments.before_serving()
+            await self._server.listen(self._config.state_dir, "state directory")
+            await self._installer.start()
             notify("STATUS=serving; no kubelet has called the driver yet")
             works = [
-                *parts.attachments.tasks,
-                ("driver", parts.installer.run),
-                ("handshake", _report_ready(parts)),
+                *self.attachments.tasks,
+                ("driver", self._installer.run),
+                ("handshake", self._report_ready),
             ]
             async with _background(works, self._clock):
                 log.info("Started the storage agent", node=self._config.node_name, pid=os.getpid())
                 await stop.wait()
             notify("STOPPING=1\nSTATUS=stopping; volumes stay mounted")
         finally:
-            await parts.server.stop_listening()
-            await parts.operations.close(STOP_SECONDS)
-            await parts.server.close()
+            await self._server.stop_listening()
+            await self.operations.close(STOP_SECONDS)
+            await self._server.close()
             log.info("Stopped the storage agent")
 
-    def _with_server(
-        self, operations: Operations, attachments: Attachments, *, backends: Backends, facts: AgentFacts
-    ) -> AgentParts:
-        config, handshakes = self._config, Handshakes()
-        capabilities = DriverCapabilities(
-            selinux_relabel=config.selinux_relabel, fs_group=config.fs_group == "kubelet"
-        )
-        calls = DriverCalls(
-            operations,
-            facts=facts,
-            backends=backends,
-            handshakes=handshakes,
-            capabilities=capabilities,
-            state=lambda: self._state(installer, operations, handshakes),
-        )
-        server = AgentServer(calls.answer)
-        known = KNOWN_PLUGIN_DIRECTORIES if config.use_known_plugin_dirs else ()
-        places = install_places(config.volume_plugin_dirs, known=known)
-        installer = DriverInstaller(places, server=server, handshakes=handshakes, clock=self._clock)
-        return AgentParts(
-            operations=operations,
-            backends=backends,
-            server=server,
-            installer=installer,
-            handshakes=handshakes,
-            attachments=attachments,
-        )
+    async def aclose(self) -> None:
+        """Close the records."""
+        await self.attachments.close()
 
-    def _facts(self, namespace: MountNamespace) -> AgentFacts:
-        config = self._config
-        roots = [str(path) for path in config.kubelet_root_dirs]
-        real = {root: namespace.real_path(root) for root in roots}
-        return AgentFacts(
-            node=config.node_name,
-            boot_id=config.boot_id,
-            kubelet_roots={**{one: one for one in real.values()}, **real},
-            mount_seconds=config.mount_seconds,
-            unmount_seconds=config.unmount_seconds,
-        )
+    async def _report_ready(self) -> None:
+        await self._calls.has_handshake.wait()
+        notify("READY=1\nSTATUS=ready")
+        log.info("The storage agent is ready")
 
-    def _state(
-        self, installer: DriverInstaller, operations: Operations, handshakes: Handshakes
-    ) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """Return the state for ``status``."""
         return {
             "pid": os.getpid(),
             "node": self._config.node_name,
-            "isReady": handshakes.first.is_set(),
-            "directories": installer.state(),
-            "volumes": operations.state(),
+            "isReady": self._calls.has_handshake.is_set(),
+            "directories": self._installer.state(),
+            "volumes": self.operations.state(),
         }
 
 
-def _report_ready(parts: AgentParts) -> Callable[[], Awaitable[None]]:
-    async def report() -> None:
-        await parts.handshakes.first.wait()
-        notify("READY=1\nSTATUS=ready")
-        log.info("The storage agent is ready")
-
-    return report
+def _real_roots(config: AgentConfig, namespace: MountNamespace) -> dict[str, str]:
+    """Return the root directories of kubelets as configured, and their real paths, with the real paths."""
+    real = {root: namespace.real_path(root) for root in map(str, config.kubelet_root_dirs)}
+    return {**{root: root for root in real.values()}, **real}
 
 
 @contextlib.asynccontextmanager

@@ -234,13 +234,13 @@ async def _run(config: AgentConfig) -> None:
 
     from kubeletx.api import SystemClock
 
-    from .lifecycle import StorageAgent
+    from .lifecycle import run_agent
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await StorageAgent(config, clock=SystemClock()).run(stop)
+    await run_agent(config, clock=SystemClock(), stop=stop)
 
 
 if __name__ == "__main__":

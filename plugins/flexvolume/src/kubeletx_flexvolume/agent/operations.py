@@ -8,7 +8,7 @@ lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,54 +17,33 @@ import structlog
 from kubeletx.api import Conflict, TimedOut
 
 from ..attachments.node import LocalVolume
-from ..backends.registry import Backends
 from ..values import Holder, MountRequest, StorageVolume
 from .adopt import FoundVolume, find_volumes, rebuild_journal
 from .journal import Mark, VolumeJournal
-from .namespace import MountNamespace
 from .paths import TargetPath, global_directory
 from .plan import StepKind, entered_holders
 from .progress import recovered
-from .worker import VolumeWorker, WorkerParts
+from .worker import AgentTools, VolumeWorker
 
 log = structlog.get_logger(__name__)
 
 LAST_STEP_SECONDS: Final = 10.0
 """Additional time of a mount whose last step has begun: the kubelet would take its result for a success."""
-RECOVERY_SECONDS: Final = 60.0
-
-
-class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about this node. `kubelet_roots`: root directories of kubelets as configured, with their real paths."""
-
-    node: str
-    boot_id: str
-    kubelet_roots: Mapping[str, str]
-    mount_seconds: float
-    unmount_seconds: float
 
 
 class Operations:
     """Volumes of this node. Implements `LocalVolumes`."""
 
-    def __init__(
-        self,
-        parts: WorkerParts,
-        *,
-        facts: AgentFacts,
-        namespace: MountNamespace,
-        backends: Backends,
-    ) -> None:
-        self._parts = parts
-        self._facts = facts
-        self._namespace = namespace
-        self._backends = backends
+    def __init__(self, tools: AgentTools) -> None:
+        self._tools = tools
         self._workers: dict[str, VolumeWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def mount(self, request: MountRequest, target: TargetPath) -> None:
         """Make the volume available at the target. Raises KubeletxErrors; TimedOut: it continues, repeat the call."""
-        await self._parts.blocking(self._namespace.check_directory, target.kubelet_root, target.directory)
+        await self._tools.blocking(
+            self._tools.namespace.check_directory, target.kubelet_root, target.directory
+        )
         self._check_target(request.volume.name, target.path)
         worker = self._worker(request.volume, target)
         with worker.in_use():
@@ -72,11 +51,11 @@ class Operations:
                 worker.mount(request, self._holder(request)), name=f"mount-{worker.name}"
             )
             try:
-                await asyncio.wait((task,), timeout=self._facts.mount_seconds)
+                await asyncio.wait((task,), timeout=self._tools.mount_seconds)
                 if worker.step is not None and worker.step.kind in (StepKind.BIND, StepKind.CONFIRM):
                     await asyncio.wait((task,), timeout=LAST_STEP_SECONDS)
                 if not task.done():
-                    raise _still(worker, "mount", self._facts.mount_seconds)
+                    raise _still(worker, "mount", self._tools.mount_seconds)
                 task.result()
             finally:
                 await _cancelled(task)
@@ -90,10 +69,10 @@ class Operations:
         if worker is None:
             return
         try:
-            async with asyncio.timeout(self._facts.unmount_seconds):
+            async with asyncio.timeout(self._tools.unmount_seconds):
                 await worker.unmount(target.path)
         except TimeoutError:
-            raise _still(worker, "unmount", self._facts.unmount_seconds) from None
+            raise _still(worker, "unmount", self._tools.unmount_seconds) from None
 
     def volumes(self) -> Sequence[LocalVolume]:
         found = (self.find(name) for name in sorted(self._workers))
@@ -127,12 +106,12 @@ class Operations:
 
     async def recover(self) -> None:
         """Bring all volumes of a former run to a known state. What fails is repeated later. Raises OSError."""
-        journals = await self._parts.blocking(self._parts.store.load_all)
-        table = self._namespace.table()
+        journals = await self._tools.blocking(self._tools.store.load_all)
+        table = self._tools.namespace.table()
         mounted_on = frozenset(one.target for one in table)
         for stored in journals:
-            self._start(recovered(stored, self._facts.boot_id, mounted_on), stored=stored)
-        for found in find_volumes(table, set(self._facts.kubelet_roots.values())):
+            self._start(recovered(stored, self._tools.boot_id, mounted_on), stored=stored)
+        for found in find_volumes(table, set(self._tools.kubelet_roots.values())):
             self._adopt(found)
         if self._workers:
             log.info("Found volumes of a former run", volumes=sorted(self._workers))
@@ -140,7 +119,7 @@ class Operations:
                 asyncio.create_task(one.settled(), name=f"recover-{one.name}")
                 for one in self._workers.values()
             ]
-            await asyncio.wait(waits, timeout=RECOVERY_SECONDS)
+            await asyncio.wait(waits, timeout=self._tools.recovery_seconds)
             for one in waits:
                 await _cancelled(one)
 
@@ -156,14 +135,14 @@ class Operations:
 
     def _holder(self, request: MountRequest) -> Holder:
         return Holder(
-            node=self._facts.node,
-            boot_id=self._facts.boot_id,
+            node=self._tools.node,
+            boot_id=self._tools.boot_id,
             pod_namespace=request.pod.namespace,
             pod=request.pod.name,
             pod_uid=request.pod.uid,
             mount_dir=request.target,
             read_only=request.read_only,
-            since=self._parts.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            since=self._tools.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
 
     def _check_target(self, name: str, path: str) -> None:
@@ -184,21 +163,23 @@ class Operations:
     def _empty_journal(self, volume: StorageVolume, kubelet_root: str) -> VolumeJournal:
         return VolumeJournal(
             volume=volume,
-            boot_id=self._facts.boot_id,
+            boot_id=self._tools.boot_id,
             kubelet_root=kubelet_root,
             global_dir=global_directory(kubelet_root, volume.name),
         )
 
     def _adopt_at(self, target: TargetPath) -> VolumeWorker | None:
         """Start a worker for a mount whose journal is lost; None if nothing is mounted at the target."""
-        for found in find_volumes(self._namespace.table(), {target.kubelet_root}):
+        for found in find_volumes(self._tools.namespace.table(), {target.kubelet_root}):
             if any(one.path == target.path for one, _ in found.binds):
                 return self._adopt(found)
         return None
 
     def _adopt(self, found: FoundVolume) -> VolumeWorker:
         """Start a worker for a mounted volume, or add its mounts to the present one."""
-        journal = rebuild_journal(found, self._backends, node=self._facts.node, boot_id=self._facts.boot_id)
+        journal = rebuild_journal(
+            found, self._tools.backends, node=self._tools.node, boot_id=self._tools.boot_id
+        )
         worker = self._workers.get(found.name)
         if worker is None:
             log.warning(
@@ -214,15 +195,15 @@ class Operations:
 
     def _adopt_named(self, volume: StorageVolume) -> VolumeWorker:
         """Start a worker for a volume without a journal, of which anything may be left."""
-        roots = set(self._facts.kubelet_roots.values())
-        for found in find_volumes(self._namespace.table(), roots):
+        roots = set(self._tools.kubelet_roots.values())
+        for found in find_volumes(self._tools.namespace.table(), roots):
             if found.name == volume.name:
                 return self._adopt(found)
         journal = self._empty_journal(volume, sorted(roots)[0])
         return self._start(msgspec.structs.replace(journal, attached=Mark.MAY))
 
     def _start(self, journal: VolumeJournal, *, stored: VolumeJournal | None = None) -> VolumeWorker:
-        worker = VolumeWorker(journal, self._parts, stored=stored)
+        worker = VolumeWorker(journal, self._tools, stored=stored)
         self._workers[worker.name] = worker
         self._tasks[worker.name] = asyncio.create_task(self._run(worker), name=f"volume-{worker.name}")
         return worker

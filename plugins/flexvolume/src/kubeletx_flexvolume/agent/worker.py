@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,9 +23,11 @@ import structlog
 from kubeletx.api import Blocking, Clock, Conflict, Internal, KubeletxError, Unavailable
 from kubeletx.api.backoff import Backoff
 
+from ..backends.registry import Backends
 from ..values import Holder, HolderKey, MountRequest, StorageVolume
 from .callers import MountCallers
 from .journal import Mark, Use, VolumeJournal
+from .namespace import MountNamespace
 from .plan import Step, StepKind, next_step
 from .progress import REMOVALS, begun, failed, succeeded
 from .steps import StepRunner
@@ -35,29 +37,45 @@ log = structlog.get_logger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 60.0
+RECOVERY_SECONDS: Final = 60.0
 
 
-class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Services that all workers share. `is_mounted`: returns True if something is mounted at a path."""
+class AgentTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about this node, and services, that all its volumes share.
 
+    `kubelet_roots`: root directories of kubelets as configured, with their real paths. `mount_seconds`,
+    `unmount_seconds`: deadlines of a call. `recovery_seconds`: for the volumes of a former run.
+    """
+
+    node: str
+    boot_id: str
+    kubelet_roots: Mapping[str, str]
+    mount_seconds: float
+    unmount_seconds: float
+    recovery_seconds: float = RECOVERY_SECONDS
     store: JournalFiles
     runner: StepRunner
+    backends: Backends
+    namespace: MountNamespace
     clock: Clock
     blocking: Blocking
-    is_mounted: Callable[[str], bool]
+
+    def is_mounted(self, path: str) -> bool:
+        """Return True if something is mounted at a path."""
+        return self.namespace.find_mount(path) is not None
 
 
 class VolumeWorker:
     """The owner of one volume's journal. `stored`: the journal that is on disk; None: there is none."""
 
     def __init__(
-        self, journal: VolumeJournal, parts: WorkerParts, *, stored: VolumeJournal | None = None
+        self, journal: VolumeJournal, tools: AgentTools, *, stored: VolumeJournal | None = None
     ) -> None:
         self.journal = journal
         self.step: Step | None = None
         """The step that runs now."""
-        self._parts = parts
-        self._stored = StoredJournal(journal.volume.name, parts.store, parts.blocking, present=stored)
+        self._tools = tools
+        self._stored = StoredJournal(journal.volume.name, tools.store, tools.blocking, present=stored)
         self._callers = MountCallers()
         self._calls = 0
         self._blocked: dict[Step, KubeletxError] = {}
@@ -103,7 +121,7 @@ class VolumeWorker:
                     raise self._with_undo(error, use)
                 await self._changed()
         finally:
-            self._callers.end(key, self._parts.clock.monotonic())
+            self._callers.end(key, self._tools.clock.monotonic())
             self._wake.set()
 
     async def unmount(self, mount_dir: str) -> None:
@@ -194,7 +212,7 @@ class VolumeWorker:
 
     async def _run_step(self, step: Step) -> None:
         self.journal = begun(self.journal, step)
-        outcome = await self._parts.runner.run(step, self.journal, self._callers.request(step.key))
+        outcome = await self._tools.runner.run(step, self.journal, self._callers.request(step.key))
         if step.kind is StepKind.CONFIRM:  # the mount counts as completed when that is on disk
             await self._stored.write(succeeded(self.journal, step, outcome))
         self.journal = succeeded(self.journal, step, outcome)
@@ -206,7 +224,7 @@ class VolumeWorker:
         self.journal = failed(self.journal, step, is_refused=isinstance(error, Conflict))
         if step.kind in REMOVALS:
             self._blocked[step] = error
-            self._retry_at = self._parts.clock.monotonic() + self._backoff.next()
+            self._retry_at = self._tools.clock.monotonic() + self._backoff.next()
             log.warning("Failed to remove a volume", volume=self.name, step=step.kind.name, err=str(error))
         elif step.key is not None:
             self._callers.fail(step.key, error)
@@ -220,7 +238,7 @@ class VolumeWorker:
                 await self._stored.write(before)
         except KubeletxError as error:
             log.warning("Failed to write a journal", volume=self.name, err=str(error))
-            self._retry_at = self._parts.clock.monotonic() + self._backoff.next()
+            self._retry_at = self._tools.clock.monotonic() + self._backoff.next()
         if self.journal != before or self._wake.is_set():  # a caller has changed what is wanted
             self._wake.clear()
             return True
@@ -233,7 +251,7 @@ class VolumeWorker:
 
     async def _woken(self) -> None:
         """Wait for a caller, or until a step is due again or a mount is abandoned."""
-        clock = self._parts.clock
+        clock = self._tools.clock
         due = self._callers.next_due
         times = [] if due is None else [due]
         if self._blocked or not self._stored.is_same(self.journal):
@@ -258,11 +276,11 @@ class VolumeWorker:
             raise Conflict(
                 f"volume {self.name}: it is mounted with another access on {holder.mount_dir}; unmount it first"
             )
-        elif use.is_mounted and self._parts.is_mounted(holder.mount_dir):
+        elif use.is_mounted and self._tools.is_mounted(holder.mount_dir):
             return
         else:
             use = msgspec.structs.replace(use, is_wanted=True, is_mounted=False)
-            if use.bound is Mark.YES and not self._parts.is_mounted(holder.mount_dir):
+            if use.bound is Mark.YES and not self._tools.is_mounted(holder.mount_dir):
                 use = msgspec.structs.replace(use, bound=Mark.MAY)
         self._callers.want(holder.key, request)
         journal = self.journal.with_use(use)
@@ -297,7 +315,7 @@ class VolumeWorker:
         self._wake.set()
 
     def _leave_abandoned(self) -> None:
-        now = self._parts.clock.monotonic()
+        now = self._tools.clock.monotonic()
         for key in self._callers.without_caller():
             use = self.journal.find(key)
             if use is None or use.is_mounted or not use.is_wanted:
