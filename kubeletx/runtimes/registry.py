@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from kubeletx.api import (
     Conflict,
-    Endpoint,
     InvalidConfig,
     KubeletxError,
     NotFound,
@@ -40,7 +38,6 @@ from kubeletx.kube.types.core import Pod
 
 from .binding.bindings import Binding, Bindings
 from .binding.features import missing
-from .binding.leftovers import clear_leftovers
 from .binding.selection import (
     Choice,
     Chosen,
@@ -51,7 +48,7 @@ from .binding.selection import (
     choose_for,
     requested_runtime,
 )
-from .binding.tombstones import Tombstone, Tombstones
+from .binding.tombstones import Tombstone, Tombstones, clear_leftovers
 from .endpoints.grammar import EndpointItem, make_endpoint
 from .endpoints.kinds import KindTable
 from .endpoints.urls import normal
@@ -60,16 +57,14 @@ from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.snapshots import PodSnapshot
 from .host.host import HostParts
 
-if TYPE_CHECKING:
-    from .isolation import IsolatedRuntime
-
 log = structlog.get_logger(__name__)
 
 
 class RuntimeRegistry:
     """Manages the node's runtimes, and the binding of each pod to one of them.
 
-    The agent makes one object. `run` owns every task; all methods must be called on the same event loop.
+    The agent makes one object. `run` owns every task; all methods must be called on the same event loop. `fleet`: the
+    same runtimes without their pods, for what concerns only the runtimes.
     """
 
     def __init__(
@@ -89,7 +84,7 @@ class RuntimeRegistry:
         self._tombstones = tombstones
         self._listeners: list[RuntimeListener] = []
         self._group: asyncio.TaskGroup | None = None
-        self._fleet = Fleet(
+        self.fleet = Fleet(
             kinds=kinds,
             plan=plan,
             parts=parts,
@@ -97,8 +92,8 @@ class RuntimeRegistry:
             is_used=self._is_used,
             beside=self._clear_leftovers,
         )
-        self._handles = self._fleet.handles
-        self.cgroup_driver = self._fleet.cgroup_driver
+        self._handles = self.fleet.handles
+        self.cgroup_driver = self.fleet.cgroup_driver
         """Chooses the driver of pods' cgroups from what the runtimes report; see `NodeCgroupDriver`."""
 
     # --- start ---
@@ -109,17 +104,17 @@ class RuntimeRegistry:
         Returns one error for each unusable drop-in file; such a file does not stop the agent. A runtime that its plugin
         could not make is not ready, with the reason.
         """
-        return self._fleet.configure()
+        return self.fleet.configure()
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                self._fleet.begin(group)
+                self.fleet.begin(group)
                 group.create_task(self._settle_bindings(), name="bindings-settle")
         finally:
             self._group = None
-            self._fleet.end()
+            self.fleet.end()
 
     def subscribe(self, listener: RuntimeListener) -> None:
         """Call the methods of `listener` on every later change of a runtime or of a pod on a runtime."""
@@ -138,10 +133,6 @@ class RuntimeRegistry:
         except KeyError:
             known = ", ".join(self._handles) or "none"
             raise NotFound(f"no runtime {name!r} on this node; runtimes: {known}") from None
-
-    def isolated(self) -> Mapping[RuntimeName, IsolatedRuntime]:
-        """Return the runtimes whose plugin runs in a process of its own, by name."""
-        return self._fleet.isolated
 
     def find(self, name: str) -> RuntimeHandle | None:
         """Return the runtime named `name`; None if there is none."""
@@ -256,7 +247,7 @@ class RuntimeRegistry:
         Raises NotFound if the runtime does not exist or is being removed, and the errors of `Bindings.bind`.
         """
         handle = self.get(binding.runtime)
-        if self._fleet.is_leaving(handle.name):
+        if self.fleet.is_leaving(handle.name):
             raise NotFound(f"runtime {handle.name!r} is being removed", reason=names.RUNTIME_NOT_FOUND)
         await self._bindings.bind(msgspec.structs.replace(binding, kind=handle.kind))
         return handle
@@ -327,11 +318,7 @@ class RuntimeRegistry:
         endpoint = make_endpoint(EndpointItem("runtime url", workload_type, name, url), self._kinds, "added")
         if image_url is not None:
             endpoint = msgspec.structs.replace(endpoint, image_url=normal(image_url, "image url"))
-        return await self.add_endpoint(endpoint)
-
-    async def add_endpoint(self, endpoint: Endpoint) -> RuntimeHandle:
-        """Add a runtime from a parsed endpoint; otherwise like `add`."""
-        return self._fleet.add(endpoint)
+        return self.fleet.add(endpoint)
 
     async def remove(self, name: str, *, force: bool = False) -> None:
         """Remove a runtime; it stays removed after a restart of the agent.
@@ -340,7 +327,7 @@ class RuntimeRegistry:
         and writes a tombstone for each; what is left of them is removed if a runtime of this name is added again.
         """
         handle = self.get(name)
-        with self._fleet.leaving(handle):
+        with self.fleet.leaving(handle):
             await self._bindings.wait_written(name)
             bound = self.bound_uids(name)
             if bound and not force:
@@ -353,35 +340,11 @@ class RuntimeRegistry:
                 for uid in bound:
                     await self.abandon_binding(uid)
 
-            await self._fleet.remove(handle, abandon_all)
+            await self.fleet.remove(handle, abandon_all)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """Cordon or uncordon a runtime; this holds after a restart of the agent too."""
-        self._fleet.cordon(self.get(name), cordoned)
-
-    def put_settings(self, kind: str, settings: object) -> None:
-        """Set the decoded settings of a plugin kind, for runtimes of this kind that are made from now on."""
-        self._fleet.put_settings(kind, settings)
-
-    def clear_stalls(self) -> tuple[str, ...]:
-        """Delete the notes about plugins that blocked the agent; see `Fleet.clear_stalls`."""
-        return self._fleet.clear_stalls()
-
-    async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
-        """Read the drop-in files again and apply changes: add, replace, remove and cordon runtimes.
-
-        A runtime whose file was changed or deleted is left as it is while pods are assigned to it. Returns one error
-        for each such runtime and each unusable file.
-        """
-        return await self._fleet.reload_dropins()
-
-    async def repair(self) -> None:
-        """Make every runtime again that its plugin could not make; `broken` has those that it cannot make now either."""
-        await self._fleet.repair()
-
-    @property
-    def broken(self) -> Mapping[RuntimeName, str]:
-        return self._fleet.broken
+        self.fleet.cordon(self.get(name), cordoned)
 
     # --- RuntimeListener, called by the handles ---
 

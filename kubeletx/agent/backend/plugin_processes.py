@@ -18,7 +18,7 @@ def process_of(registry: RuntimeRegistry, name: str) -> PluginProcessView | None
     None if that is the agent's process, or while no process of the plugin runs.
     """
     handle = registry.get(name)
-    isolated = registry.isolated().get(handle.name)
+    isolated = registry.fleet.isolated.get(handle.name)
     usage = isolated.usage() if isolated is not None else None
     return view_of(usage, name)
 

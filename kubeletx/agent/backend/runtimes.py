@@ -120,7 +120,7 @@ class RuntimeBackend:
             pods=tuple(
                 sorted(w.desired.ref for w in self._manager.workers.values() if w.facts.runtime == name)
             ),
-            isolation="process" if handle.name in self._registry.isolated() else "none",
+            isolation="process" if handle.name in self._registry.fleet.isolated else "none",
             process=process_of(self._registry, name),
             agent_calls={method: count.calls for method, count in sorted(handle.counts.items())},
         )
@@ -128,7 +128,7 @@ class RuntimeBackend:
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
         images = [image_endpoint] if image_endpoint else []
         (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add", places=["the endpoint"])
-        handle = await self._registry.add_endpoint(endpoint)
+        handle = self._registry.fleet.add(endpoint)
         return self._view(handle)
 
     async def remove_runtime(
@@ -147,15 +147,15 @@ class RuntimeBackend:
 
     async def reload_plugins(self) -> PluginReload:
         found = await self._plugins.reload()
-        await self._complete(self._registry.repair(), "repair runtimes")
-        errors = await self._complete(self._registry.reload_dropins(), "reload drop-ins")
+        await self._complete(self._registry.fleet.repair(), "repair runtimes")
+        errors = await self._complete(self._registry.fleet.reload_dropins(), "reload drop-ins")
         cleared = [
             f"runtime {name}: its plugin blocked the agent once; from the next start on it is not isolated for that"
-            for name in self._registry.clear_stalls()
+            for name in self._registry.fleet.clear_stalls()
         ]
         return PluginReload(
             plugins=tuple(plugin_views(found.plugins)),
-            notes=(*found.notes, *map(str, errors), *self._registry.broken.values(), *cleared),
+            notes=(*found.notes, *map(str, errors), *self._registry.fleet.broken.values(), *cleared),
         )
 
     async def cordon(self, name: str) -> RuntimeView:

@@ -44,7 +44,9 @@ class DropInWatch:
 
     async def _reload(self) -> None:
         """Make the registry read the files again; log each problem that was not logged before."""
-        refused = {error.obj or error.field: str(error) for error in await self._registry.reload_dropins()}
+        refused = {
+            error.obj or error.field: str(error) for error in await self._registry.fleet.reload_dropins()
+        }
         for origin, text in refused.items():
             if self._refused.get(origin) != text:
                 log.error("Ignored runtime drop-in", err=text)

@@ -90,7 +90,7 @@ def make_runtimes(
 
     running = RunningPlugins(
         ctx.plugins,
-        on_settings=registry.put_settings,
+        on_settings=registry.fleet.put_settings,
         sections=config.runtimes.plugins,
         settings=config.plugins,
         markers=watched_markers(root, config.plugins),

@@ -102,15 +102,15 @@ async def test_a_broken_runtime_works_after_a_reload_once_the_plugin_is_repaired
 ) -> None:
     bad.error = RuntimeError("no backend")
     async with started(world) as registry:
-        await registry.repair()
-        assert "no backend" in registry.broken[RuntimeName("b")]
+        await registry.fleet.repair()
+        assert "no backend" in registry.fleet.broken[RuntimeName("b")]
         bad.error = None
-        await registry.repair()
-        assert not registry.broken
+        await registry.fleet.repair()
+        assert not registry.fleet.broken
         await world.until(lambda: registry.get("b").state.ready)
         assert [handle.name for handle in registry.handles()] == ["b", "one"]
         before = bad.calls
-        await registry.repair()
+        await registry.fleet.repair()
         assert bad.calls == before
 
 
@@ -125,7 +125,7 @@ async def test_a_drop_in_whose_constructor_raises_is_a_broken_runtime_too(
     async with started(world) as registry:
         assert world.errors == ()
         await world.until(lambda: "SystemExit: 1" in registry.get("b").state.message)
-        assert await registry.reload_dropins() == ()
+        assert await registry.fleet.reload_dropins() == ()
         assert bad.calls == 1
 
 
@@ -193,7 +193,7 @@ async def test_a_constructor_that_ended_the_process_is_not_called_again(
         assert f"rm '{marker}'" in registry.get("b").state.message
         assert bad.calls == 0
         marker.unlink()
-        await registry.repair()
+        await registry.fleet.repair()
         await world.until(lambda: registry.get("b").state.ready)
     assert not marker.exists()
 
@@ -249,7 +249,7 @@ async def test_a_runtime_whose_plugin_failed_to_load_names_the_plugin_and_its_er
                 default_claim=True,
             )
         )
-        await registry.repair()
+        await registry.fleet.repair()
         await world.until(lambda: registry.get("b").state.ready)
         assert registry.get("b").kind == "bad"
 

@@ -140,7 +140,7 @@ async def test_reloading_leaves_a_runtime_alone_that_was_just_added(two: World) 
             name="three", workload_type="container", url="fake://three%3Bx?plugin=fake", image_url="/images"
         )
         assert added.endpoint.image_url == "unix:///images"
-        assert await registry.reload_dropins() == ()
+        assert await registry.fleet.reload_dropins() == ()
         assert registry.get("three") is added
 
 
@@ -211,7 +211,7 @@ async def test_no_pod_is_bound_to_a_runtime_whose_drop_in_is_gone(two: World) ->
     (directory / "x.yaml").write_text("name: x\nworkloadType: container\nurl: fake://x\n")
     async with two.running() as registry:
         (directory / "x.yaml").unlink()
-        reloading = asyncio.create_task(registry.reload_dropins())
+        reloading = asyncio.create_task(registry.fleet.reload_dropins())
         await asyncio.sleep(0)
         with pytest.raises(NotFound, match="runtime 'x'"):
             await registry.bind(binding("a", "x"))
@@ -271,12 +271,12 @@ async def test_drop_in_files_add_and_remove_runtimes_without_a_restart(two: Worl
         assert registry.get("y").endpoint.image_url == "unix:///i"
         (directory / "10-x.yaml").unlink()
         (directory / "30-z.yaml").write_text("name: z\nworkloadType: container\nurl: fake://z\n")
-        assert await registry.reload_dropins() == ()
+        assert await registry.fleet.reload_dropins() == ()
         assert [h.name for h in registry.handles()] == ["one", "two", "kvm", "y", "z"]
         await two.until(lambda: registry.get("z").state.ready)
         await registry.bind(binding("a", "z"))
         (directory / "30-z.yaml").unlink()
-        (error,) = await registry.reload_dropins()
+        (error,) = await registry.fleet.reload_dropins()
         assert "runtime 'z' has pods" in str(error)
         assert registry.get("z").state.ready
 
@@ -289,10 +289,10 @@ async def test_a_reload_that_meets_another_one_follows_the_newer_file(two: World
     drop_in.write_text(text + "x\n")
     async with two.running() as registry:
         drop_in.write_text(text + "older\n")
-        first = asyncio.create_task(registry.reload_dropins())
+        first = asyncio.create_task(registry.fleet.reload_dropins())
         await asyncio.sleep(0)
         drop_in.write_text(text + "newer\n")
-        assert await registry.reload_dropins() == ()
+        assert await registry.fleet.reload_dropins() == ()
         assert await first == ()
         await two.until(lambda: registry.get("x").state.ready)
         assert registry.get("x").endpoint.url == "fake://newer"
@@ -306,7 +306,7 @@ async def test_a_reload_during_a_removal_leaves_the_runtime_to_it(two: World) ->
     async with two.running() as registry:
         removing = asyncio.create_task(registry.remove("x"))
         await asyncio.sleep(0)
-        assert await registry.reload_dropins() == ()
+        assert await registry.fleet.reload_dropins() == ()
         await removing
         assert registry.find("x") is None
 
@@ -334,7 +334,7 @@ async def test_a_bad_drop_in_is_named_and_leaves_the_others_alone(two: World, te
         (error,) = two.errors
         assert str(directory / "10-bad.yaml") in str(error)
         assert words in str(error)
-        assert len(await registry.reload_dropins()) == 1
+        assert len(await registry.fleet.reload_dropins()) == 1
 
 
 async def test_one_failing_runtime_never_ends_the_others(two: World) -> None:
