@@ -23,6 +23,7 @@ import structlog
 from kubeletx.api import Clock, Internal, KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import LabelledDurations, Metric, counter, gauge, histogram
 from kubeletx.api.names import PLUGIN_ERROR
+from kubeletx.api.waiting import first_of
 from kubeletx.runtimes.plugins.failures import (
     LONGEST_TEXT,
     is_no_answer,
@@ -235,16 +236,11 @@ class Callbacks:
 
         Cancels the task when the caller is cancelled.
         """
-        expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        forget = self._clock.call_at(self._clock.monotonic() + seconds, expired.cancel)
         try:
-            await asyncio.wait((task, expired), return_when=asyncio.FIRST_COMPLETED)
+            await first_of("plugin deadline", task, self._clock.sleep(seconds))
         except asyncio.CancelledError:
             self._leave(callback, task)
             raise
-        finally:
-            forget()
-            expired.cancel()
         return task.done()
 
     def _degraded(self, callback: str, error: KubeletxError) -> KubeletxError:

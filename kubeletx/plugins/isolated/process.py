@@ -11,7 +11,8 @@ from typing import Any
 
 import structlog
 
-from kubeletx.api import ClusterObjects, KubeletxError, Records, TimedOut, Unavailable
+from kubeletx.api import ClusterObjects, KubeletxError, Records, Unavailable
+from kubeletx.api.waiting import within
 from kubeletx.runtimes.isolation.control import CONTROL
 from kubeletx.runtimes.isolation.kept import KeptChild
 from kubeletx.runtimes.isolation.notes import agent_objects
@@ -117,11 +118,8 @@ class PluginProcess:
             log.debug("Process of plugin is not there", owner=self._owner, err=str(error))
 
     async def _answering(self) -> ChildProcess:
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                return await self.kept.answering()
-        except TimeoutError:
-            raise TimedOut(f"{self._owner}: its process did not start within {START_SECONDS:g} s") from None
+        async with within(START_SECONDS, f"{self._owner}: its process did not start"):
+            return await self.kept.answering()
 
     async def _start(self) -> ChildProcess:
         await self._end_sink_calls()

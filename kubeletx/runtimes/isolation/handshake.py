@@ -56,18 +56,20 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     cancels: bool
 
 
-async def handshake(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Agreement:
+async def handshake(
+    name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float = HELLO_SECONDS
+) -> Agreement:
     """Do the agent's part of the handshake.
 
     `name`: description of the child, for messages. Raises Unsupported if the two cannot work together, Internal if the
-    child does not follow the format, and Unavailable if it ends or sends nothing for `HELLO_SECONDS`.
+    child does not follow the format, and Unavailable if it ends or sends nothing for `seconds`.
     """
     writer.write(framed(msgspec.json.encode(Hello())))
     try:
-        async with asyncio.timeout(HELLO_SECONDS):
+        async with asyncio.timeout(seconds):
             reply = msgspec.json.decode(await read_hello(reader), type=HelloReply)
     except TimeoutError:
-        raise Unavailable(f"{name} sent no answer to the handshake within {HELLO_SECONDS:g} s") from None
+        raise Unavailable(f"{name} sent no answer to the handshake within {seconds:g} s") from None
     except (asyncio.IncompleteReadError, OSError) as error:
         raise Unavailable(f"{name} ended before it answered the handshake; see its messages above") from error
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:

@@ -39,6 +39,8 @@ class KeptChild:
         self._child: ChildProcess | None = None
         self._backoff = Backoff(1.0, 60.0)
         self.starts = 0
+        self.ping_seconds = PING_SECONDS
+        """Deadline of the call that shows whether the child answers."""
         self.not_before = 0.0
         """Earliest time of the next start, by the event loop's clock."""
 
@@ -68,7 +70,7 @@ class KeptChild:
         """
         child = self._child
         if child is not None:
-            if child.is_alive and await _answers(child):
+            if child.is_alive and await self._answers(child):
                 return child
             await self._give_up(child)
         now = asyncio.get_running_loop().time()
@@ -104,11 +106,10 @@ class KeptChild:
         else:
             self._wait()
 
-
-async def _answers(child: ChildProcess) -> bool:
-    try:
-        async with asyncio.timeout(PING_SECONDS):
-            await child.control.ping()
-    except (KubeletxError, TimeoutError):
-        return False
-    return True
+    async def _answers(self, child: ChildProcess) -> bool:
+        try:
+            async with asyncio.timeout(self.ping_seconds):
+                await child.control.ping()
+        except (KubeletxError, TimeoutError):
+            return False
+        return True

@@ -81,7 +81,8 @@ class Peer:
     """One end of the connection between agent and child process.
 
     `name`: description of the process at the other end, for messages. `server`: handles its calls. `codec`: encoding of
-    the frames. `cancels`: the other process reads cancel frames.
+    the frames. `cancels`: the other process reads cancel frames. `largest_frame`: most bytes of a frame that is read.
+    `first_call`: number of the first call.
     """
 
     def __init__(
@@ -93,6 +94,8 @@ class Peer:
         *,
         codec: Codec = MSGPACK,
         cancels: bool = True,
+        largest_frame: int = LARGEST_FRAME,
+        first_call: int = 1,
     ) -> None:
         self._name = name
         self._reader = reader
@@ -100,7 +103,8 @@ class Peer:
         self._server = server
         self._codec = codec
         self._cancels = cancels
-        self._ids = itertools.count(1)
+        self._largest_frame = largest_frame
+        self._ids = itertools.count(first_call)
         self._waiting: dict[int, asyncio.Queue[Any]] = {}
         """Received frames of each call, by its number; of a frame that is too large only the number of its bytes."""
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -111,13 +115,18 @@ class Peer:
     def is_closed(self) -> bool:
         return self._closed is not None
 
+    @property
+    def waiting_calls(self) -> int:
+        """Number of this side's calls and streams that have not ended."""
+        return len(self._waiting)
+
     async def run(self) -> None:
         """Handle messages of the other process until the socket closes; then end all running calls with errors."""
         why = "its connection closed"
         try:
             while True:
                 size = int.from_bytes(await self._reader.readexactly(4), "big")
-                if size > LARGEST_FRAME:
+                if size > self._largest_frame:
                     await self._skip(size)
                     continue
                 self._take(self._codec.read_frame(await self._reader.readexactly(size)))
@@ -222,7 +231,7 @@ class Peer:
         """
         begin = b"" if size > _MOST_SKIPPED else await self._reader.readexactly(_HEAD_BYTES)
         if (head := _HEAD.match(begin)) is None:
-            raise Internal(f"a frame of {size} bytes; at most {LARGEST_FRAME} are read")
+            raise Internal(f"a frame of {size} bytes; at most {self._largest_frame} are read")
         left = size - _HEAD_BYTES
         while left:
             left -= len(await self._reader.readexactly(min(left, _CHUNK)))
@@ -234,7 +243,7 @@ class Peer:
     def _answer(self, frame: Any, method: str) -> Answer:
         if isinstance(frame, int):
             raise Internal(
-                f"{self._name}: {method} returned {frame} bytes; at most {LARGEST_FRAME} are read: return less",
+                f"{self._name}: {method} returned {frame} bytes; at most {self._largest_frame} are read: return less",
                 reason=PLUGIN_ERROR,
             )
         if isinstance(frame, Failure):

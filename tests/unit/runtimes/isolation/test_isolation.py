@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeletx.api import (
     Conflict,
@@ -26,7 +27,7 @@ from kubeletx.api import (
     UnitId,
 )
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.runtimes.isolation import IsolatedRuntime, kept, notes
+from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.runtimes.conftest import Listener
@@ -105,15 +106,13 @@ async def test_a_crash_costs_the_calls_under_way_and_the_next_opening_starts_ane
     assert (await runtime.health()).runtime_ready
 
 
-async def test_code_that_blocks_is_killed_at_the_next_opening(
-    runtime: IsolatedRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_code_that_blocks_is_killed_at_the_next_opening(runtime: IsolatedRuntime) -> None:
     pid = runtime.pid
     assert pid is not None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await runtime.start_unit(UnitId("block"))
-    monkeypatch.setattr(kept, "PING_SECONDS", 0.1)
+    runtime.kept.ping_seconds = 0.1
     with pytest.raises(Unavailable):
         await runtime.open()
     assert not is_there(pid)
@@ -130,26 +129,20 @@ async def test_errors_keep_their_class_and_data(runtime: IsolatedRuntime) -> Non
     assert caught.value.reason == "Own"
 
 
-async def test_the_hosts_side_is_there_in_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[tuple[str, dict[str, Any]]] = []
-
-    class Log:
-        def info(self, event: str, **fields: Any) -> None:
-            lines.append((event, fields))
-
-    monkeypatch.setattr(notes, "log", Log())
+async def test_the_hosts_side_is_there_in_the_child(tmp_path: Path) -> None:
     network = Network()
     host = FakeHost(tmp_path, pod_network=network)
     runtime = isolated(host, module().Settings(extra_image="own"))
-    await runtime.open()
-    await runtime.health()
+    with capture_logs() as lines:
+        await runtime.open()
+        await runtime.health()
     assert host.sink.reasons() == ["Asked"]
     assert network.calls == [("u", "n", "ns", "/ns", [{"hostPort": 1}])]
     images = runtime.capability(SupportsImages)
     assert images is not None
     assert await images.find_image(ImageSpec(requested="own")) is not None
-    asked = [fields for event, fields in lines if event == "Asked plugin for health"]
-    assert asked == [{"pid": str(runtime.pid), "runtime": "under-test"}]
+    asked = [line for line in lines if line["event"] == "Asked plugin for health"]
+    assert [(line["pid"], line["runtime"]) for line in asked] == [(str(runtime.pid), "under-test")]
     await runtime.close()
 
 
@@ -185,8 +178,7 @@ async def test_more_events_than_the_window_arrive_and_a_left_stream_ends(runtime
         while not made <= seen:
             seen.add((await anext(stream)).sandbox_id)
     await stream.aclose()  # type: ignore[attr-defined]
-    peer = runtime._peer()
-    assert peer._waiting == {}
+    assert runtime.kept.running().peer.waiting_calls == 0
 
 
 async def test_a_cancelled_call_is_cancelled_in_the_child_too(runtime: IsolatedRuntime) -> None:
@@ -199,7 +191,7 @@ async def test_a_cancelled_call_is_cancelled_in_the_child_too(runtime: IsolatedR
     images = runtime.capability(SupportsImages)
     assert images is not None
     assert await images.find_image(ImageSpec(requested="cancelled")) is not None
-    assert runtime._peer()._waiting == {}
+    assert runtime.kept.running().peer.waiting_calls == 0
 
 
 async def test_a_handle_finds_a_crashed_plugin_again(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,11 +10,19 @@ from typing import Any
 import pytest
 
 from kubeletx.api import Internal, Unavailable
-from kubeletx.runtimes.isolation import peer as peers
 from kubeletx.runtimes.isolation.codec import CODECS, MSGPACK, Codec, Encoded
 from kubeletx.runtimes.isolation.handshake import framed
 from kubeletx.runtimes.isolation.peer import Emit, Peer
-from kubeletx.runtimes.isolation.wire import MOST_CALLS, WINDOW, Answer, Call, Credit, Frame, Item
+from kubeletx.runtimes.isolation.wire import (
+    LARGEST_FRAME,
+    MOST_CALLS,
+    WINDOW,
+    Answer,
+    Call,
+    Credit,
+    Frame,
+    Item,
+)
 from kubeletx_testing.waiting import let_others_work
 
 
@@ -35,11 +42,31 @@ def codec() -> Codec:
 
 
 @pytest.fixture
-async def ends(codec: Codec) -> AsyncIterator[tuple[Peer, asyncio.StreamWriter]]:
+def largest_frame() -> int:
+    return LARGEST_FRAME
+
+
+@pytest.fixture
+def earlier() -> int:
+    return 1
+
+
+@pytest.fixture
+async def ends(
+    codec: Codec, largest_frame: int, earlier: int
+) -> AsyncIterator[tuple[Peer, asyncio.StreamWriter]]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     _, other = await asyncio.open_connection(sock=theirs)
-    peer = Peer("the process of runtime a", reader, writer, Waiting(), codec=codec)
+    peer = Peer(
+        "the process of runtime a",
+        reader,
+        writer,
+        Waiting(),
+        codec=codec,
+        largest_frame=largest_frame,
+        first_call=earlier,
+    )
     task = asyncio.create_task(peer.run())
     yield peer, other
     other.close()
@@ -82,12 +109,11 @@ async def test_a_broken_rule_ends_the_connection_with_words(
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 @pytest.mark.parametrize("earlier", [0, 200])
+@pytest.mark.parametrize("largest_frame", [1000])
 async def test_an_answer_that_is_too_large_fails_its_call_alone_and_names_it(
-    ends: tuple[Peer, asyncio.StreamWriter], codec: Codec, earlier: int, monkeypatch: pytest.MonkeyPatch
+    ends: tuple[Peer, asyncio.StreamWriter], codec: Codec, earlier: int
 ) -> None:
-    monkeypatch.setattr(peers, "LARGEST_FRAME", 1000)
     peer, other = ends
-    peer._ids = itertools.count(earlier)
     large, small = (asyncio.create_task(peer.call("runtime", one, (), str)) for one in ("version", "health"))
     await let_others_work()
     for number, text in ((earlier, "x" * 200_000), (earlier + 1, "fine")):
@@ -100,10 +126,8 @@ async def test_an_answer_that_is_too_large_fails_its_call_alone_and_names_it(
         assert await small == "fine"
 
 
-async def test_an_item_that_is_too_large_ends_its_stream(
-    ends: tuple[Peer, asyncio.StreamWriter], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers, "LARGEST_FRAME", 1000)
+@pytest.mark.parametrize("largest_frame", [1000])
+async def test_an_item_that_is_too_large_ends_its_stream(ends: tuple[Peer, asyncio.StreamWriter]) -> None:
     peer, other = ends
     stream = peer.stream("runtime", "events", (), str)
     first = asyncio.ensure_future(anext(stream))
