@@ -34,6 +34,8 @@ DRAIN_SECONDS: Final = 0.3
 STDIN_FILE: Final = "/proc/self/fd/0"
 """Path at which a program finds its `stdin` as a file, for secrets: other processes see the arguments of a program."""
 _LONGEST_TEXT: Final = 500
+_USAGE: Final = " Usage: "
+"""Begins the description of options that programs such as mkfs.xfs print after an error."""
 _READ_BYTES: Final = 64 * 1024
 _SBIN: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -88,14 +90,19 @@ class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Its errors, or else its output, as one shortened line."""
+        """Its errors, or else its output, as one shortened line, without a description of its options."""
         words = (self.stderr.strip() or self.stdout).decode(errors="replace").split()
-        return " ".join(words)[:_LONGEST_TEXT]
+        return " ".join(words).partition(_USAGE)[0][:_LONGEST_TEXT]
 
-    def problem(self, what: str) -> Unavailable:
-        """Return the error of a failed program. `what`: begins the message, such as the name of a volume."""
+    def problem(self, what: str, reason: str | None = None) -> Unavailable:
+        """Return the error of a failed program. `what`: begins the message, such as the name of a volume.
+
+        `reason`: as in `KubeletxError`.
+        """
         text = "it printed too much" if self.is_cut else self.text or "no output"
-        return Unavailable(f"{what}: {self.name} failed with exit status {self.exit_code}: {text}")
+        return Unavailable(
+            f"{what}: {self.name} failed with exit status {self.exit_code}: {text}", reason=reason
+        )
 
 
 def tool_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kubeletx_flexvolume.programs import ProgramResult
-
 from kubeletx.linux.mounts import MountPoint, find_mount, parse_mounts
+from kubeletx.linux.programs import ProgramResult
 
 
 class FakeVolume:
@@ -24,7 +23,10 @@ class FakeVolume:
         self, program: str, out: str = "", *, code: int = 0, err: str = "", then: Callable[[], object] = list
     ) -> None:
         """Set the result of a program. `then`: called when it runs, such as to change the mounts."""
-        self._answers[program] = ProgramResult(command=program, code=code, out=out, err=err), then
+        self._answers[program] = (
+            ProgramResult(name=program, exit_code=code, stdout=out.encode(), stderr=err.encode()),
+            then,
+        )
 
     def show(self, *lines: str) -> None:
         """Replace the mount table by lines of mountinfo."""
@@ -36,7 +38,7 @@ class FakeVolume:
     async def run(self, command: Sequence[str], seconds: float) -> ProgramResult:
         assert seconds > 0
         self.ran.append(" ".join(command))
-        result, then = self._answers.get(command[0], (ProgramResult(command=command[0], code=0), list))
+        result, then = self._answers.get(command[0], (ProgramResult(name=command[0], exit_code=0), list))
         then()
         return result
 

@@ -23,7 +23,7 @@ def commands(tmp_path: Path) -> Commands:
 
 async def test_the_result_has_status_and_output(commands: Commands) -> None:
     result = await commands.run(["sh", "-c", "echo out; echo err >&2; exit 3"], seconds=10)
-    assert (result.code, result.out, result.err) == (3, "out\n", "err\n")
+    assert (result.exit_code, result.out, result.stderr.decode()) == (3, "out\n", "err\n")
     assert str(result.problem("volume v")) == (
         "volume v: sh -c 'echo out; echo err >&2; exit 3' failed with exit status 3: err"
     )
@@ -70,10 +70,10 @@ async def test_only_one_program_of_a_volume_runs_at_a_time(commands: Commands, t
         Unavailable, match=r"volume pv-1 is locked by PID \d+ \(sleep 60\), which has not ended"
     ):
         await commands.run(["true"], seconds=1, volume="pv-1")
-    assert (await commands.run(["true"], seconds=1, volume="pv-2")).code == 0
+    assert (await commands.run(["true"], seconds=1, volume="pv-2")).exit_code == 0
     with pytest.raises(TimedOut):
         await first
-    assert (await commands.run(["true"], seconds=1, volume="pv-1")).code == 0
+    assert (await commands.run(["true"], seconds=1, volume="pv-1")).exit_code == 0
 
 
 async def test_a_program_keeps_its_lock_when_the_agent_is_gone(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_a_program_keeps_its_lock_when_the_agent_is_gone(tmp_path: Path) -
         await Commands(tmp_path).run(["true"], seconds=1, volume="pv-1")
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not _runs(pid))
-    assert (await Commands(tmp_path).run(["true"], seconds=1, volume="pv-1")).code == 0
+    assert (await Commands(tmp_path).run(["true"], seconds=1, volume="pv-1")).exit_code == 0
 
 
 def _runs(pid: int) -> bool:

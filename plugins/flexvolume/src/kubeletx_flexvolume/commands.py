@@ -19,9 +19,8 @@ from typing import Final
 
 from kubeletx.api import Unavailable
 from kubeletx.linux.locks import LockHeld, hold_lock
-from kubeletx.linux.programs import Ending, run_program, shell_text, tool_environment
+from kubeletx.linux.programs import Ending, ProgramResult, run_program, shell_text, tool_environment
 
-from .programs import ProgramResult
 from .values import file_stem
 
 GRACE_SECONDS: Final = 15.0
@@ -58,7 +57,7 @@ class Commands:
                 problem = f"volume {volume} is locked by {error.owner}, which has not ended"
                 raise Unavailable(problem) from None
             try:
-                result = await run_program(
+                return await run_program(
                     command,
                     seconds=seconds,
                     stdin=secret,
@@ -71,5 +70,3 @@ class Commands:
                 raise Unavailable(f"program {command[0]} is not on this node; install it") from error
             except OSError as error:
                 raise Unavailable(f"cannot run {command[0]}: {error.strerror}") from error
-        out, err = (output.decode(errors="replace") for output in (result.stdout, result.stderr))
-        return ProgramResult(command=text, code=result.exit_code, out=out, err=err)

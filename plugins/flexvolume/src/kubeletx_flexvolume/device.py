@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable, Unsupported
+from kubeletx.api.names import Event
 from kubeletx.linux.blank import (
     BLKID,
     BLKID_AMBIVALENT,
@@ -25,9 +26,10 @@ from kubeletx.linux.blank import (
     problem_with_wipefs,
 )
 from kubeletx.linux.mounts import MountPoint
+from kubeletx.linux.programs import ProgramResult
 
 from .errors import volume_error
-from .programs import LONG_SECONDS, LOOK_SECONDS, ProgramResult, VolumePrograms
+from .programs import LONG_SECONDS, LOOK_SECONDS, VolumePrograms
 
 log = structlog.get_logger(__name__)
 
@@ -56,12 +58,12 @@ class Device:
         its bytes need not be zero. Raises Unavailable if the content is unknown, or is not what the volume asks for.
         """
         blkid = await self._run(*BLKID, self.path)
-        if blkid.code == BLKID_AMBIVALENT:
+        if blkid.exit_code == BLKID_AMBIVALENT:
             raise self.refused("blkid finds more than one kind of content; remove one with wipefs")
-        if blkid.code == BLKID_NOTHING and not blkid.out.strip():
+        if blkid.exit_code == BLKID_NOTHING and not blkid.out.strip():
             await self._check_blank(read_only=read_only, is_interrupted=is_interrupted)
             return ""
-        if blkid.code != 0:
+        if blkid.exit_code != 0:
             raise self._failed(blkid)
         signature = parse_signature(blkid.out)
         if problem := problem_with_signature(signature, fs_type):
@@ -77,7 +79,7 @@ class Device:
         """
         options = [*MAKE_OPTIONS.get(fs_type, ()), *(_FORCE_OPTIONS.get(fs_type, ()) if force else ())]
         result = await self._run(f"mkfs.{fs_type}", *options, self.path, seconds=LONG_SECONDS)
-        if result.code != 0:
+        if result.exit_code != 0:
             raise self._failed(result)
         log.info("Formatted a device", volume=self._programs.volume, device=self.path, fs_type=fs_type)
 
@@ -86,7 +88,7 @@ class Device:
         if not self.path.startswith("/") or "\0" in self.path:
             return 0
         result = await self._run("blockdev", "--getsize64", self.path)
-        return int(result.out) if result.code == 0 else 0
+        return int(result.out) if result.exit_code == 0 else 0
 
     async def grow(self, mounted: MountPoint, size_bytes: int) -> int:
         """Make the file system that is mounted from the device as large as the device; return the size of the device.
@@ -101,7 +103,7 @@ class Device:
         if mounted.is_read_only or "ro" in mounted.super_options:
             raise self.refused("it is mounted read-only, so that its file system cannot grow", "be expanded")
         result = await self._run(*command, seconds=LONG_SECONDS)
-        if result.code != 0:
+        if result.exit_code != 0:
             raise self._failed(result)
         return size
 
@@ -118,10 +120,10 @@ class Device:
                 "it has no file system, and the pod only reads, so that it is not formatted; mount it once for writing"
             )
         wipefs = await self._run(*WIPEFS, self.path)
-        problem = problem_with_wipefs(wipefs.code, wipefs.out)
+        problem = problem_with_wipefs(wipefs.exit_code, wipefs.out)
         if not problem:
             probe = await self._programs.probe(self.path, is_interrupted=is_interrupted)
-            problem = problem_with_probe(probe.code, probe.out)
+            problem = problem_with_probe(probe.exit_code, probe.out)
         if problem:
             raise self.refused(
                 f"{problem}; if nothing on it is needed, erase it (blkdiscard, or wipefs -a and zeros over its first and "
@@ -135,16 +137,16 @@ class Device:
             return
         command = (f"fsck.{fs_type}", "-p") if fs_type in _EXT else ("fsck", "-a")
         result = await self._run(*command, self.path, seconds=LONG_SECONDS)
-        if result.code > 0 and result.code & _NOT_REPAIRED:
+        if result.exit_code > 0 and result.exit_code & _NOT_REPAIRED:
             text = " ".join(result.out.split())[:300]
             raise self.refused(f"fsck does not repair it without questions: {text}; run fsck yourself")
-        if result.code >= _FAILED or result.code < 0:
+        if result.exit_code >= _FAILED or result.exit_code < 0:
             if fs_type in _EXT:
                 raise self._failed(result)
             # as in the kubelet: some file systems have no fsck
-            log.warning("Could not check a file system", device=self.path, exit_status=result.code)
-        elif result.code:
-            log.warning("Repaired a file system", device=self.path, exit_status=result.code)
+            log.warning("Could not check a file system", device=self.path, exit_status=result.exit_code)
+        elif result.exit_code:
+            log.warning("Repaired a file system", device=self.path, exit_status=result.exit_code)
 
     def _grow_command(self, mounted: MountPoint) -> Sequence[str]:
         if mounted.fs_type in _EXT:
@@ -163,4 +165,4 @@ class Device:
         return await self._programs.run(command, seconds)
 
     def _failed(self, result: ProgramResult) -> Unavailable:
-        return result.problem(f"volume {self._programs.volume}")
+        return result.problem(f"volume {self._programs.volume}", Event.FAILED_MOUNT)

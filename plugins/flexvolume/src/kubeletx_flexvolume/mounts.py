@@ -12,9 +12,11 @@ from typing import Final
 import structlog
 
 from kubeletx.api import Conflict, KubeletxError, TimedOut, Unavailable
+from kubeletx.api.names import Event
+from kubeletx.linux.programs import ProgramResult
 
 from .errors import volume_error
-from .programs import ProgramResult, VolumePrograms
+from .programs import VolumePrograms
 
 log = structlog.get_logger(__name__)
 
@@ -78,9 +80,9 @@ class Mounts:
         except TimedOut as error:
             log.warning("Failed to make a volume read-only", volume=volume, err=str(error))
             return
-        if result.code != 0 and "busy" in result.err:
+        if result.exit_code != 0 and b"busy" in result.stderr:
             raise self._error("it is in use: a process has a file open and can still write; end the process")
-        if result.code != 0:
+        if result.exit_code != 0:
             log.warning("Failed to make a volume read-only", volume=volume, err=str(result.problem("mount")))
 
     async def bind(
@@ -133,7 +135,7 @@ class Mounts:
             # With -c umount does not look the path up, which hangs with a dead file system.
             command = ["umount", "-c", *(["-f", "-l"] if lazy else []), "--", present.target]
             result = await self._programs.run(command, self._unmount_seconds)
-            if result.code != 0 and await self._programs.find_mount(path) is not None:
+            if result.exit_code != 0 and await self._programs.find_mount(path) is not None:
                 raise self._failed(result)
         raise self._error(f"more than {_MAX_STACKED} mounts are on {path}; unmount them")
 
@@ -144,16 +146,16 @@ class Mounts:
         """
         for command in (["chgrp", "--", str(group), directory], ["chmod", "--", "g+rwxs", directory]):
             result = await self._programs.run(command, _GROUP_SECONDS)
-            if result.code != 0:
+            if result.exit_code != 0:
                 raise self._failed(result)
 
     async def _mount(self, *arguments: str) -> None:
         result = await self._programs.run(["mount", "-c", *arguments], self._mount_seconds)
-        if result.code != 0:
+        if result.exit_code != 0:
             raise self._failed(result)
 
     def _failed(self, result: ProgramResult) -> Unavailable:
-        return result.problem(f"volume {self._programs.volume}")
+        return result.problem(f"volume {self._programs.volume}", Event.FAILED_MOUNT)
 
     def _taken(self, source: str, path: str, but: str = "") -> KubeletxError:
         return volume_error(

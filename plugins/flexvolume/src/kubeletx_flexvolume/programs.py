@@ -10,36 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import msgspec
-
-from kubeletx.api import Unavailable
-from kubeletx.api.names import Event
 from kubeletx.linux.mounts import MountPoint
+from kubeletx.linux.programs import ProgramResult
 
 LOOK_SECONDS: Final = 30.0
 """Deadline of programs that read a device."""
 LONG_SECONDS: Final = 1800.0
 """Deadline of programs that take long on large devices, such as mkfs."""
-_LONGEST_ERROR: Final = 500
-_USAGE: Final = " Usage: "
-"""Begins the description of options that programs such as mkfs.xfs print after an error."""
-
-
-class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a program that has ended. `code`: exit status, or the negative number of the signal that ended it."""
-
-    command: str
-    code: int
-    out: str = ""
-    err: str = ""
-
-    def problem(self, what: str) -> Unavailable:
-        """Return an error for the failed program. `what`: the beginning of the message, such as the volume."""
-        text = " ".join((self.err or self.out).split()).partition(_USAGE)[0][:_LONGEST_ERROR]
-        return Unavailable(
-            f"{what}: {self.command} failed with exit status {self.code}: {text or 'no output'}",
-            reason=Event.FAILED_MOUNT,
-        )
 
 
 class VolumePrograms(Protocol):

@@ -85,10 +85,10 @@ async def test_programs_of_a_volume_run_in_the_namespace_and_the_probe_outside(
     volume = NamespacePrograms(Commands(tmp_path), other, "pv")
     result = await volume.run(["mkfs.ext4", "/dev/x"], 10)
     enter = f"nsenter --mount={tmp_path}/7/ns/mnt --"
-    assert (result.code, result.out, programs.calls) == (3, "out", [f"{enter} mkfs.ext4 /dev/x"])
+    assert (result.exit_code, result.out, programs.calls) == (3, "out", [f"{enter} mkfs.ext4 /dev/x"])
     found = await volume.probe("/dev/none", is_interrupted=True)
-    assert found.command == f"{' '.join(PROBE)} {tmp_path}/7/root/dev/none interrupted"
-    assert (found.code, found.out) == (1, "it cannot be read: No such file or directory")
+    assert found.name == f"{' '.join(PROBE)} {tmp_path}/7/root/dev/none interrupted"
+    assert (found.exit_code, found.out) == (1, "it cannot be read: No such file or directory")
 
 
 @pytest.fixture

@@ -312,7 +312,7 @@ async def test_a_format_that_does_not_end_is_noted_and_repeated(flex: FlexNode) 
     volumes, request = await flex.open(), flex.request()
     flex.node.answer("blkid", code=2)
     flex.node.answer("mkfs.ext4", code=1, err="no space")
-    with pytest.raises(Unavailable, match=r"mkfs\.ext4 .* failed with exit status 1: no space"):
+    with pytest.raises(Unavailable, match=r"mkfs\.ext4 failed with exit status 1: no space"):
         await volumes.prepare(request)
     await volumes.release(request)
     assert flex.journal() == ["data"]

@@ -183,7 +183,7 @@ async def test_programs_of_a_volume_end_at_the_deadline_of_the_call(tmp_path: Pa
     now = asyncio.get_running_loop().time()
     programs = node.programs("pv", "key", now + 30)
     result = await programs.run(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], 30)
-    assert (result.code, result.out, result.err) == (3, "out\n", "err\n")
+    assert (result.exit_code, result.out, result.stderr.decode()) == (3, "out\n", "err\n")
     with pytest.raises(Unavailable, match=r"/no/such/program cannot be started: .*; install it"):
         await programs.run(["/no/such/program"], 30)
     for late in (
@@ -200,7 +200,7 @@ async def test_a_regular_file_is_never_blank(tmp_path: Path) -> None:
     programs = node_on(await made(tmp_path)).programs("pv", "", asyncio.get_running_loop().time() + 30)
     for path, problem in ((file, "it is no block device"), (tmp_path / "none", "it cannot be read: No such")):
         result = await programs.probe(str(path), is_interrupted=True)
-        assert result.code == 1
+        assert result.exit_code == 1
         assert result.out.startswith(problem)
         assert await Device(str(path), programs).find_size() == 0
 

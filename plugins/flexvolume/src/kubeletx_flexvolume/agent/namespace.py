@@ -22,9 +22,10 @@ from kubeletx.api import InvalidConfig, Unavailable
 from kubeletx.linux.blank import PROBE
 from kubeletx.linux.blank_probe import INTERRUPTED
 from kubeletx.linux.mounts import MountPoint, find_mount, read_mounts
+from kubeletx.linux.programs import ProgramResult
 
 from ..commands import Commands
-from ..programs import LOOK_SECONDS, ProgramResult
+from ..programs import LOOK_SECONDS
 
 _MAX_LINKS: Final = 40
 _LINK: Final = (errno.ELOOP, errno.ENOTDIR)

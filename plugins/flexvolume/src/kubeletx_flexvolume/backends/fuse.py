@@ -147,7 +147,7 @@ class FuseBackend(LoopBackend):
         result = await self._commands.run(
             _daemon_command(path, export, read_only=read_only), seconds=_START_SECONDS
         )
-        if result.code != 0:
+        if result.exit_code != 0:
             raise result.problem(f"volume {volume.name}")
 
     async def _end(self, name: str, *, grace_seconds: float) -> None:
@@ -160,7 +160,7 @@ class FuseBackend(LoopBackend):
         export = str(self._export(name))
         while find_mount(self._table(), export) is not None:
             result = await self._commands.run(["umount", "-c", "-l", "--", export], seconds=_UNMOUNT_SECONDS)
-            if result.code != 0:
+            if result.exit_code != 0:
                 raise result.problem(f"volume {name}")
 
     def _export(self, name: str) -> Path:

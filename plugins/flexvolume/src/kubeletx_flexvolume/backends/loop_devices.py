@@ -76,7 +76,7 @@ class LoopDevices:
             await self._refuse_other_path(path, volume)
             command = ["losetup", "--find", "--show", *(["--read-only"] if read_only else [])]
             result = await self._commands.run([*command, "--", path], seconds=_SECONDS, volume=volume)
-            if result.code != 0:
+            if result.exit_code != 0:
                 raise result.problem(f"volume {volume}")
             name = result.out.strip()
             device = _read(self._directory(name)) if self.file_of(name) == path else None
@@ -106,7 +106,7 @@ class LoopDevices:
         if not device.is_ending:
             command = ["losetup", "--detach", device.device]
             result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume)
-            if result.code != 0 and self.find(path) is not None:
+            if result.exit_code != 0 and self.find(path) is not None:
                 raise result.problem(f"volume {volume}")
         ends = self._clock.monotonic() + _GONE_SECONDS
         while (

@@ -68,7 +68,7 @@ class NbdBackend(Backend):
         result = await self._commands.run(
             [*command, *(["-readonly"] if read_only else [])], seconds=_SECONDS, volume=volume.name
         )
-        if result.code != 0:
+        if result.exit_code != 0:
             self._note(volume).unlink(missing_ok=True)
             raise result.problem(f"volume {volume.name}")
         return device_source(device)
@@ -90,7 +90,11 @@ class NbdBackend(Backend):
             command = ["nbd-client", "-d", device]
             result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume.name)
             if self._device(volume):
-                raise _in_use(volume, device) if result.code == 0 else result.problem(f"volume {volume.name}")
+                raise (
+                    _in_use(volume, device)
+                    if result.exit_code == 0
+                    else result.problem(f"volume {volume.name}")
+                )
         self._note(volume).unlink(missing_ok=True)
 
     def _device(self, volume: StorageVolume) -> str:

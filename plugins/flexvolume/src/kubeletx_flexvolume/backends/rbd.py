@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from kubeletx.api import NotFound, Unavailable
 from kubeletx.linux.mounts import MountPoint
-from kubeletx.linux.programs import STDIN_FILE
+from kubeletx.linux.programs import STDIN_FILE, ProgramResult
 
 from ..commands import Commands
-from ..programs import ProgramResult
 from ..values import AccessMode, Holder, StorageVolume
 from .backend import AttachedSource, Backend, FenceResult, check_one_writer, device_source
 from .parameters import HOSTS, WORD, check_word, parameter
@@ -68,11 +67,11 @@ class RbdBackend(Backend):
         result = await self._rbd(
             volume, ["map", *(["--read-only"] if read_only else [])], _image(volume), key=key
         )
-        if result.code == _MISSING:
+        if result.exit_code == _MISSING:
             raise NotFound(
                 f"volume {volume.name}: image {_image(volume)} does not exist; make it, or give option size"
             )
-        if result.code != 0:
+        if result.exit_code != 0:
             raise result.problem(f"volume {volume.name}")
         return device_source(result.out.strip())
 
@@ -105,7 +104,7 @@ class RbdBackend(Backend):
         for address in clients:
             command = ["ceph", *_client(volume), "osd", "blocklist", "add", address, _BLOCK_SECONDS]
             result = await self._commands.run(command, seconds=_SECONDS)
-            if result.code != 0:
+            if result.exit_code != 0:
                 return FenceResult(fenced=False, why=str(result.problem(f"volume {volume.name}")))
         return FenceResult(fenced=True, why=f"Ceph refuses the clients {', '.join(clients)}")
 
@@ -118,23 +117,21 @@ class RbdBackend(Backend):
     async def _ensure_image(self, volume: StorageVolume, key: bytes | None) -> None:
         """Make the image if it is missing."""
         result = await self._rbd(volume, ["info"], _image(volume), key=key)
-        if result.code == _MISSING:
+        if result.exit_code == _MISSING:
             command = ["create", "--size", f"{_mib(volume.size_bytes)}M"]
             result = await self._rbd(volume, command, _image(volume), key=key)
-        if result.code != 0:
+        if result.exit_code != 0:
             raise result.problem(f"volume {volume.name}")
 
     async def _clients(self, volume: StorageVolume) -> list[str]:
         """Return the addresses of the clients that have the image open."""
         result = await self._rbd(volume, ["status", "--format", "json"], _image(volume), is_locked=False)
-        if result.code != 0:
+        if result.exit_code != 0:
             raise result.problem(f"volume {volume.name}")
         try:
             return _addresses(json.loads(result.out))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Unavailable(
-                f"volume {volume.name}: {result.command} printed no list of watchers"
-            ) from error
+            raise Unavailable(f"volume {volume.name}: {result.name} printed no list of watchers") from error
 
     async def _rbd(
         self,

@@ -16,13 +16,13 @@ from typing import Final, Protocol, TypeVar
 
 from kubeletx.api import TimedOut, Unavailable, VolumeStats
 from kubeletx.api.names import Event
-from kubeletx.linux import programs as linux_programs
 from kubeletx.linux.blank import PROBE
 from kubeletx.linux.blank_probe import INTERRUPTED
 from kubeletx.linux.mounts import MountPoint, find_mount, kernel_path, read_mounts
+from kubeletx.linux.programs import ProgramResult
 
 from ..errors import file_error
-from ..programs import LOOK_SECONDS, ProgramResult
+from ..programs import LOOK_SECONDS
 from .threads import Threads
 
 R = TypeVar("R")
@@ -35,7 +35,7 @@ _KEPT: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EEXI
 class RunProgram(Protocol):
     """Runs one program of the node. `key`: as in `Processes.run`."""
 
-    async def __call__(self, program: Sequence[str], *, key: str) -> linux_programs.ProgramResult: ...
+    async def __call__(self, program: Sequence[str], *, key: str) -> ProgramResult: ...
 
 
 class Node:
@@ -102,7 +102,7 @@ class NodePrograms:
         until = min(self._until, asyncio.get_running_loop().time() + seconds)
         try:
             async with asyncio.timeout_at(until):
-                result = await self._node.run(command, key=self._key)
+                return await self._node.run(command, key=self._key)
         except TimeoutError:
             raise TimedOut(
                 f"{command[0]} did not end before the deadline and was killed; its device may hang",
@@ -113,8 +113,6 @@ class NodePrograms:
                 f"{command[0]} cannot be started: {error.strerror}; install it on the node",
                 reason=Event.FAILED_MOUNT,
             ) from error
-        out, err = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
-        return ProgramResult(command=" ".join(command), code=result.exit_code, out=out, err=err)
 
     async def probe(self, device: str, *, is_interrupted: bool) -> ProgramResult:
         return await self.run([*PROBE, device, *([INTERRUPTED] if is_interrupted else [])], LOOK_SECONDS)
