@@ -24,7 +24,7 @@ from typing import Any
 
 import kubeletx_flexvolume.agent.background  # the agent's command imports these modules late
 import kubeletx_flexvolume.attachments.sqlite
-import kubeletx_flexvolume.cleanup.tasks
+import kubeletx_flexvolume.cleanup.cleaner
 from kubeletx_flexvolume.agent import lifecycle
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.agent.stored import JournalFiles

@@ -194,6 +194,9 @@ class ModelMounts:
     def table(self, word: str = "") -> tuple[MountPoint, ...]:
         return tuple(self.mounted.values())
 
+    def find_mount(self, path: str) -> MountPoint | None:
+        return self.mounted.get(path)
+
     def make_directory(self, kubelet_root: str, path: str) -> None:
         return
 

@@ -13,10 +13,12 @@ from kubeletx_flexvolume.attachments.definitions import (
     cluster_resource,
     cluster_rules,
     definitions,
+    definitions_text,
+    manifests_text,
     rights,
+    rights_text,
 )
 from kubeletx_flexvolume.attachments.garbage import GarbageItem, item_of
-from kubeletx_flexvolume.attachments.manifests import definitions_text, manifests_text, rights_text
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, value_of
 from kubeletx_flexvolume.attachments.stores import open_stores
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from kubeletx_flexvolume.attachments.definitions import LEASE, NAMESPACE
-from kubeletx_flexvolume.attachments.leader import lead
-from kubeletx_flexvolume.attachments.loops import DAY_SECONDS, FIRST_SECONDS, scan_daily
+from kubeletx_flexvolume.attachments.loops import DAY_SECONDS, FIRST_SECONDS, lead, scan_daily
 from kubeletx_flexvolume.attachments.stale import Scanner, StaleReport
 
 from kubeletx.api import Unavailable

@@ -13,9 +13,10 @@ refuses to take volumes until the garbage list was read.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,20 +24,40 @@ from kubeletx.api import Blocking, Clock
 
 from ..attachments.decision import BreakPolicy
 from ..attachments.editing import Draw
-from ..attachments.leader import lead
-from ..attachments.loops import Work, node_tasks, scan_daily, start_node
+from ..attachments.loops import Work, lead, node_tasks, scan_daily, start_node
 from ..attachments.node import LocalVolumes, NodeContext
 from ..attachments.nodes import SILENT_SECONDS
 from ..attachments.reconcile import Reconciler
 from ..attachments.record_book import RecordBook
 from ..attachments.stale import Scanner
-from ..attachments.stores import open_stores
+from ..attachments.stores import Stores, open_stores
 from ..backends.backend import Backend
-from ..cleanup.tasks import Cleanup, make_cleanup
+from ..values import StorageVolume
 from .config import AgentConfig
 
+if TYPE_CHECKING:
+    from kubeletx.kube.client import KubeClient
+
+JOURNAL: Final = "cleanup.json"
 MEMORY: Final = "records-store"
 """Name of the file in the state directory with the identity of the store that has the entries of this node."""
+
+
+async def _no_work() -> None:
+    return
+
+
+class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
+    """Clean-up on one node; the defaults are those of an agent without a cluster.
+
+    `refuses`: returns why a volume must not be mounted; empty if it may. `load`: call it before anything is mounted.
+    `tasks`: of every agent. `leading`: of the agent that scans.
+    """
+
+    refuses: Callable[[StorageVolume], str] = lambda _: ""
+    load: Work = _no_work
+    tasks: tuple[tuple[str, Work], ...] = ()
+    leading: tuple[Work, ...] = ()
 
 
 class Attachments(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +99,7 @@ def make_attachments(
     )
     cleanup = Cleanup()
     if stores.client is not None:
-        cleanup = make_cleanup(
+        cleanup = _cleanup(
             stores.client,
             config.node_name,
             stores,
@@ -112,4 +133,47 @@ def make_attachments(
         before_serving=before_serving,
         tasks=(*node_tasks(context, reconciler, draw), *cleanup.tasks, ("scan", scan)),
         close=stores.close,
+    )
+
+
+def _cleanup(
+    client: KubeClient,
+    node: str,
+    stores: Stores,
+    *,
+    local: Callable[[], LocalVolumes],
+    resources: Sequence[str],
+    state: Path,
+    blocking: Blocking,
+) -> Cleanup:
+    """Make the clean-up of a node of a cluster. `resources`: GROUP/VERSION/PLURAL of storage clusters. Raises InvalidConfig."""
+    from ..attachments.definitions import cluster_resource
+    from ..cleanup.cleaner import ClusterCleaner
+    from ..cleanup.clusters import ClusterWatch
+    from ..cleanup.finalizers import FinalizerKeeper
+    from ..cleanup.journal import CleanupJournal
+    from ..cleanup.objects import VolumeObjects
+
+    cleaner = ClusterCleaner(
+        node,
+        stores,
+        local=local,
+        objects=VolumeObjects(client),
+        journal=CleanupJournal(state / JOURNAL, blocking),
+    )
+    watch = ClusterWatch(
+        client, [cluster_resource(one) for one in resources], stores.clock, cleaner.on_cluster
+    )
+    keeper = FinalizerKeeper(client, watch, stores.attachments, stores.events, stores.clock)
+
+    def refuses(volume: StorageVolume) -> str:
+        if volume.cluster and not watch.is_synced:
+            return f"whether storage cluster {volume.cluster} of volume {volume.name} is being deleted is not known yet"
+        return cleaner.refuses(volume)
+
+    return Cleanup(
+        refuses=refuses,
+        load=cleaner.load,
+        tasks=(("storage clusters", watch.run), ("clean-up of storage clusters", cleaner.run)),
+        leading=(keeper.run,),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from kubeletx.linux.files import private_directory
 from kubeletx.linux.mounts import read_mounts
 from kubeletx.linux.notify import notify
 
+from ..attachments.loops import Work
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
@@ -185,12 +186,10 @@ def _real_roots(config: AgentConfig, namespace: MountNamespace) -> dict[str, str
 
 
 @contextlib.asynccontextmanager
-async def _background(
-    works: list[tuple[str, Callable[[], Awaitable[None]]]], clock: Clock
-) -> AsyncIterator[None]:
+async def _background(works: list[tuple[str, Work]], clock: Clock) -> AsyncIterator[None]:
     """Run tasks until the block ends. A task that a bug ends is started again after a minute."""
 
-    async def guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    async def guarded(name: str, run: Work) -> None:
         while True:
             try:
                 await run()

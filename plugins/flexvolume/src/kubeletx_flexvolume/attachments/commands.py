@@ -122,7 +122,7 @@ def manifests(namespace: str, resources: Sequence[str]) -> None:
     """Print the custom resources, and the identity with its rights, that the agents need in a cluster."""
     from kubeletx.api import InvalidConfig
 
-    from .manifests import manifests_text
+    from .definitions import manifests_text
 
     try:
         click.echo(manifests_text(namespace, resources), nl=False)

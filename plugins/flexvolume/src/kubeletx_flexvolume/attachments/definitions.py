@@ -10,8 +10,10 @@ test compares both. ``deploy/storage`` has these manifests as files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.client import Resource
@@ -190,7 +192,34 @@ def lease_rules() -> list[Json]:
     ]
 
 
+def manifests_text(namespace: str = NAMESPACE, resources: Sequence[str] = ()) -> str:
+    """Return the custom resources, and the identity of the agents. `resources`: see `rights_text`."""
+    return f"{definitions_text()}---\n{rights_text(namespace, resources)}"
+
+
+def definitions_text() -> str:
+    """Return the custom resources."""
+    return _documents(definitions())
+
+
+def rights_text(namespace: str = NAMESPACE, resources: Sequence[str] = ()) -> str:
+    """Return the identity of the agents and its rights.
+
+    `resources`: storage clusters that agents are started with; none: the resource of this distribution. Raises
+    InvalidConfig for a text that is not GROUP/VERSION/PLURAL.
+    """
+    clusters = [cluster_resource(one) for one in resources] or [CLUSTERS]
+    return _documents(rights(namespace, clusters))
+
+
 # --- inside ---
+
+
+def _documents(values: Iterable[Json]) -> str:
+    from kubeletx.kube.text.yaml import dump_yaml  # only this command needs it
+
+    plain = (msgspec.json.decode(msgspec.json.encode(one)) for one in values)  # without shared parts
+    return "---\n".join(dump_yaml(one) for one in plain)
 
 
 def _definition(

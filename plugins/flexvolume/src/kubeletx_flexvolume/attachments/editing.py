@@ -7,8 +7,9 @@ done, the record is read again, and the function finds its own result there. A r
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -32,6 +33,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TRIES: Final = 12
+_LIST_TRIES: Final = 3
 _FIRST_SECONDS: Final = 0.01
 _CAP_SECONDS: Final = 1.0
 
@@ -150,3 +152,25 @@ def not_served(error: KubeletxError) -> Unavailable:
     return Unavailable(
         f"the cluster has no attachment records ({error}): apply the output of 'kubeletx-flexvolume manifests'"
     )
+
+
+async def all_pages(records: Records) -> AsyncIterator[Sequence[Record]]:
+    """Yield all records, page by page. A record may come twice if the list must begin again.
+
+    Raises Conflict if the store forgets the list each time before its end.
+    """
+    for attempt in range(_LIST_TRIES):
+        token, is_first = "", True
+        try:
+            while token or is_first:
+                page = await records.list_page(token=token)
+                yield page.records
+                token, is_first = page.next_token, False
+                await asyncio.sleep(0)
+        except Conflict:
+            if attempt == _LIST_TRIES - 1:
+                raise
+        except NotFound as error:
+            raise not_served(error) from error
+        else:
+            return

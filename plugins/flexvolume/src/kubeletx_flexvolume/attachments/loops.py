@@ -1,12 +1,13 @@
-"""Bodies of the background tasks of one node, and its start. Each task runs until it is cancelled.
+"""Bodies of the background tasks of one node, its start, and the work of the leader. Each task runs until it is cancelled.
 
 A failure of the store is logged once and tried again; other exceptions are bugs and end the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -17,6 +18,9 @@ from .node import NodeContext
 from .nodes import ANNOUNCE_SECONDS
 from .reconcile import Reconciler
 from .stale import Scanner
+
+if TYPE_CHECKING:
+    from kubeletx.kube.client import KubeClient
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +34,11 @@ DAY_SECONDS: Final = 24 * 3600.0
 FIRST_SECONDS: Final = 300.0
 """Pause before the first scan, in which agents that start with this one register their nodes."""
 
-Work = Callable[[], Awaitable[None]]
+_LEASE_SECONDS: Final = 180
+_RENEW_SECONDS: Final = 120.0
+_LEASE_RETRY_SECONDS: Final = 45.0
+
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def start_node(context: NodeContext, reconciler: Reconciler) -> None:
@@ -127,3 +135,31 @@ async def repeat(
                 log.warning("Failed a task of the attachments", task=what, err=str(error))
             is_failed, seconds = True, retry_seconds
         await clock.sleep(seconds)
+
+
+async def lead(client: KubeClient, namespace: str, clock: Clock, works: list[Work]) -> None:
+    """Do `works` at the same time whenever this agent is the leader, until it is cancelled.
+
+    The agents compete for a Lease in their namespace. Its times are long, since there may be a thousand agents: a leader
+    that dies is replaced within three to four minutes. Without a cluster, each agent of the machine scans for itself.
+    """
+    from kubeletx.kube.client.lease_lock import LeaseLock, LockLost, LockTimes, new_identity
+
+    from .definitions import LEASE
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, one in enumerate(works):
+                group.create_task(one(), name=f"work of the leader {number}")
+
+    times = LockTimes(
+        duration_seconds=_LEASE_SECONDS, renew_seconds=_RENEW_SECONDS, retry_seconds=_LEASE_RETRY_SECONDS
+    )
+    lock = LeaseLock(
+        client, namespace=namespace, name=LEASE, identity=new_identity(), clock=clock, times=times
+    )
+    while True:
+        try:
+            await lock.run(work)
+        except LockLost:
+            log.info("Lost the Lease; another agent scans now")

@@ -16,6 +16,7 @@ import structlog
 
 from kubeletx.api import AlreadyExists, Clock, Conflict, Internal, NotFound, Record, Records, Unavailable
 
+from .editing import all_pages
 from .garbage import rfc3339
 from .proofs import StorageNode
 
@@ -86,15 +87,12 @@ class RecordedNodes:
 
     async def all(self) -> Mapping[str, StorageNode]:
         found: dict[str, StorageNode] = {}
-        token, is_first = "", True
-        while token or is_first:
-            page = await self._records.list_page(token=token)
-            for one in page.records:
+        async for page in all_pages(self._records):
+            for one in page:
                 try:
                     found[one.name] = self._facts(one)
                 except Internal as error:  # `facts` of this node raises it
                     log.warning("Failed to read the record of a node", node=one.name, err=str(error))
-            token, is_first = page.next_token, False
         return found
 
     def _facts(self, record: Record) -> StorageNode:

@@ -8,11 +8,11 @@ exists against it (`record_book`), so that a proof that appears later shows a ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import msgspec
 
 from ..values import Holder, HolderKey
+from .record import AttachmentEntry, BriefEntry
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Taint with which an administrator, or a controller, declares that a node is shut down. Source: KEP-2268."""
@@ -43,21 +43,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 Proofs = Mapping[HolderKey, Proof]
 
 
-class EntryOrigin(Protocol):
-    """Boot of a node at which an entry was made; an `AttachmentEntry` is one."""
-
-    @property
-    def boot_id(self) -> str:
-        """Boot ID of the node's kernel."""
-        ...
-
-    @property
-    def node_uid(self) -> str:
-        """UID of the Node object; empty without a cluster."""
-        ...
-
-
-def proof_from_facts(entry: EntryOrigin, facts: StorageNode) -> str:
+def proof_from_facts(entry: AttachmentEntry | BriefEntry, facts: StorageNode) -> str:
     """Return the proof against `entry` that follows from facts about its node; empty if none does.
 
     A Node object that was made again proves nothing while it shows the boot ID of the entry: the kernel that attached

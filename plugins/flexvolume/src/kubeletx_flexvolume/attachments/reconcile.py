@@ -33,11 +33,11 @@ from kubeletx.api import Blocking, Conflict, KubeletxError, Unavailable, within
 from kubeletx.linux.files import replace_file
 
 from ..values import HolderKey, StorageVolume
+from .editing import all_pages
 from .events import NOT_REMOVED
 from .garbage import Items, is_outdated
-from .listing import all_pages, origins_of
 from .node import LocalVolume, NodeContext
-from .record import Entries, find_entry, is_image_record, without
+from .record import Entries, find_entry, is_image_record, origins_of, without
 from .record_book import RecordBook, lost_holders
 
 log = structlog.get_logger(__name__)

@@ -17,10 +17,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from kubeletx.api import Internal, Record
 
 from ..values import IMAGE_RECORD, AccessMode, Holder, HolderKey, StorageVolume
+
+log = structlog.get_logger(__name__)
 
 Entries = tuple["AttachmentEntry", ...]
 MAX_ENTRIES = 300
@@ -61,6 +64,34 @@ class AttachmentEntry(Holder, frozen=True, kw_only=True, rename="camel"):
             cluster=self.cluster,
             parameters=self.parameters,
         )
+
+
+class BriefEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Node and boot at which an entry was made, and the storage cluster of its volume."""
+
+    node: str
+    boot_id: str = msgspec.field(name="bootID")
+    node_uid: str = msgspec.field(default="", name="nodeUID")
+    cluster: str = ""
+
+
+class _Brief(msgspec.Struct, frozen=True, gc=False):
+    attachments: tuple[BriefEntry, ...]
+
+
+def origins_of(record: Record, problems: list[str] | None = None) -> tuple[BriefEntry, ...]:
+    """Return the origins of the entries of a record; none if it cannot be read.
+
+    That is added to `problems`; without them, it is logged.
+    """
+    try:
+        return msgspec.convert(record.value, _Brief).attachments
+    except msgspec.ValidationError as error:
+        if problems is not None:
+            problems.append(f"attachment record {record.name} cannot be read: {error}")
+        else:
+            log.warning("Failed to read an attachment record", volume=record.name, err=str(error))
+        return ()
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True):

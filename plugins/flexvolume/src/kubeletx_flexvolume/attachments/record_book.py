@@ -37,11 +37,10 @@ from .decision import (
     decide,
     is_of_same_use,
 )
-from .editing import TRIES
+from .editing import TRIES, all_pages
 from .events import LOCK_BROKEN
 from .fencing import ProofSearch
 from .garbage import item_of, rfc3339
-from .listing import all_pages
 from .node import LocalVolume, NodeContext
 from .proofs import Proof, Proofs, StorageNode, proof_from_facts
 from .record import (

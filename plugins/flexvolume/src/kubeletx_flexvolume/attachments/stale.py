@@ -19,11 +19,11 @@ import structlog
 
 from kubeletx.api import KubeletxError, Record
 
+from .editing import all_pages
 from .events import ENTRY_REMOVED
 from .garbage import GarbageItem, item_of, items_of
-from .listing import BriefEntry, all_pages, origins_of
 from .proofs import StorageNode, proof_from_facts
-from .record import AttachmentEntry, Entries, entries_of, is_image_record
+from .record import AttachmentEntry, BriefEntry, Entries, entries_of, is_image_record, origins_of
 from .stores import Stores
 
 log = structlog.get_logger(__name__)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     client: KubeClient | None
     own_nodes: RecordedNodes | None
     identity: Callable[[], Awaitable[str]]
-    close: Callable[[], Awaitable[None]]
+    close: Callable[[], Coroutine[Any, Any, None]]
     clock: Clock
 
 

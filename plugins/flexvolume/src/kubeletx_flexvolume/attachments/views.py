@@ -11,9 +11,9 @@ import structlog
 
 from kubeletx.api import Internal, NotFound, Record, Records
 
+from .editing import all_pages
 from .events import LOCK_BROKEN
 from .garbage import item_of
-from .listing import all_pages
 from .record import AttachmentEntry, entries_of, is_image_record, without
 from .stale import StaleReport
 from .stores import Stores

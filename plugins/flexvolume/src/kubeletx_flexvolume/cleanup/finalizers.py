@@ -29,7 +29,7 @@ from kubeletx.kube.types.custom import CustomObject
 
 from ..attachments.definitions import FINALIZER
 from ..attachments.events import AttachmentEvents
-from ..attachments.listing import origins_of
+from ..attachments.record import origins_of
 from .clusters import ClusterState, ClusterWatch, StorageCluster
 
 log = structlog.get_logger(__name__)
