@@ -10,6 +10,7 @@ locks        file locks, and who holds them
 mounts       mount tables
 notify       messages to the service manager
 programs     the one way to run a program: deadline, process group, bounded output
+records      `SqliteRecords`: versioned records in an SQLite file; `RecordsFile` opens and shares the file
 redaction    secrets in the text of programs
 
 This package imports only `kubeletx.api`. A module that nothing uses is never imported.

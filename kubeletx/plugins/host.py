@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink, Records
+from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink
 
 from .registrations import Hook, Registration
 
 if TYPE_CHECKING:  # an agent without plugins does not load these
-    from kubeletx.api import RecordKinds
+    from kubeletx.api import RecordKinds, Records
     from kubeletx.runtimes.isolation.process import ChildCgroup
 
 P = ParamSpec("P")

@@ -13,7 +13,6 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import MetaData, create_engine, event
 from sqlalchemy.engine import Connection, Engine
@@ -66,14 +65,14 @@ def _make_private(path: Path) -> None:
 
 
 def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> None:
-    driver = _driver(connection)
-    driver.execute("PRAGMA journal_mode=WAL")
-    driver.execute("PRAGMA foreign_keys=ON")
-    driver.execute("PRAGMA cache_size=-1024")
-    found = driver.execute("PRAGMA quick_check(1)").fetchone()
+    raw = driver(connection)
+    raw.execute("PRAGMA journal_mode=WAL")
+    raw.execute("PRAGMA foreign_keys=ON")
+    raw.execute("PRAGMA cache_size=-1024")
+    found = raw.execute("PRAGMA quick_check(1)").fetchone()
     if found is None or found[0] != "ok":
         raise IntegrityError(str(found[0] if found else "the check gave no answer"))
-    version = int(driver.execute("PRAGMA user_version").fetchone()[0])
+    version = int(raw.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise InvalidConfig(
             obj=str(path),
@@ -84,15 +83,15 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
     with connection.begin():
         for metadata in tables:
             metadata.create_all(connection)
-            _check_columns(driver, metadata)
+            _check_columns(raw, metadata)
         if version == 0:
             connection.exec_driver_sql(f"PRAGMA user_version={SCHEMA_VERSION}")
 
 
-def _check_columns(driver: Any, metadata: MetaData) -> None:
+def _check_columns(raw: sqlite3.Connection, metadata: MetaData) -> None:
     """Raise IntegrityError if a table lacks a column that this code needs; another program must have made that table."""
     for table in metadata.tables.values():
-        have = {row[1] for row in driver.execute(f"PRAGMA table_info('{table.name}')")}
+        have = {row[1] for row in raw.execute(f"PRAGMA table_info('{table.name}')")}
         for column in table.columns:
             if column.name not in have:
                 raise IntegrityError(f"table {table.name} has no column {column.name}")
@@ -125,11 +124,14 @@ def set_aside(path: Path) -> Path:
 
 def synchronise(connection: Connection, durable: bool) -> None:
     """Set whether later commits wait until the data are on disk. Call it outside a transaction."""
-    _driver(connection).execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+    driver(connection).execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
 
 
-def _driver(connection: Connection) -> Any:
-    return connection.connection.driver_connection
+def driver(connection: Connection) -> sqlite3.Connection:
+    """Return the connection of Python's own module, within the same transaction."""
+    found = connection.connection.driver_connection
+    assert isinstance(found, sqlite3.Connection)
+    return found
 
 
 def _new_engine(path: Path) -> Engine:

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,17 @@ from kubeletx_flexvolume.attachments.record import entries_of, value_of
 from kubeletx_flexvolume.attachments.sqlite import SqliteStore
 from kubeletx_flexvolume.attachments.views import entry_rows
 
-from kubeletx.api import Conflict, Internal, InvalidConfig, NotFound, Records, Unavailable
+from kubeletx.api import (
+    Conflict,
+    Internal,
+    InvalidConfig,
+    NotFound,
+    RecordGone,
+    RecordPut,
+    Records,
+    RecordsSynced,
+    Unavailable,
+)
 from kubeletx.testing import FakeClock
 from kubeletx.testing.contract import RecordsContract
 from plugins.flexvolume.tests.attachments.attachment_model import entry
@@ -142,10 +153,8 @@ async def test_a_file_of_a_newer_version_is_refused(store: SqliteStore, tmp_path
     await later.close()
 
 
-async def test_a_lock_that_is_held_too_long_is_unavailable(
-    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kubeletx_flexvolume.attachments.sqlite_file.BUSY_SECONDS", 0.01)
+async def test_a_lock_that_is_held_too_long_is_unavailable(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "new" / "records.db", FakeClock(), busy_seconds=0.01)
     await store.of("nodes").create("one", {})
     other = sqlite3.connect(tmp_path / "new" / "records.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -155,6 +164,7 @@ async def test_a_lock_that_is_held_too_long_is_unavailable(
     other.execute("ROLLBACK")
     other.close()
     await store.of("nodes").create("two", {})
+    await store.close()
 
 
 async def test_a_file_has_an_identity_until_it_is_made_again(tmp_path: Path) -> None:
@@ -184,3 +194,32 @@ async def test_a_cancelled_write_leaves_a_record_that_can_be_read(store: SqliteS
     if found.value == {"n": 1}:
         with pytest.raises(Conflict):
             await records.replace("one", {"n": 2}, expected_version=first.version)
+
+
+async def test_a_watch_sees_a_file_that_takes_the_place_of_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "records.db"
+    one, other = [SqliteStore(path, FakeClock(auto_advance=True), sets_aside=True) for _ in range(2)]
+    await one.of("nodes").create("one", {})
+    async with aclosing(one.of("nodes").watch()) as watch, asyncio.timeout(60):
+        assert [type(await anext(watch)) for _ in range(2)] == [RecordPut, RecordsSynced]
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            file.write(b"no database " * 1000)
+        await other.of("nodes").create("two", {"a": 1})
+        assert await anext(watch) == RecordGone("one")
+        event = await anext(watch)
+        assert isinstance(event, RecordPut)
+        assert event.record.name == "two"
+    await one.close()
+    await other.close()
+
+
+async def test_a_watch_sees_a_write_whose_caller_was_cancelled(store: SqliteStore) -> None:
+    records = store.of("nodes")
+    async with aclosing(records.watch()) as watch, asyncio.timeout(60):
+        assert await anext(watch) == RecordsSynced()
+        task = asyncio.create_task(records.create("one", {"a": 1}), name="create")
+        await asyncio.sleep(0)
+        task.cancel()
+        assert isinstance(await anext(watch), RecordPut)

@@ -1,212 +1,281 @@
-"""`SqliteRecords`: `kubeletx.api.Records` in one SQLite file, for all storage agents of one machine.
+"""`SqliteStore`: records in one SQLite file, for all storage agents of one machine.
 
-Versions are random, so that a version from a lost file matches no record of the next one. A watch looks at the counter
-of SQLite that other connections' writes change (PRAGMA data_version), twice a second, and compares all records of its
-kind if there was a change. Writes of this process wake its watches at once.
+The file is used from one thread of each process. Watches look twice a second at the counter of SQLite that other
+connections' writes change (PRAGMA data_version).
+
+The file is in WAL mode with full synchronization: a committed write survives a crash of the machine. Writers take the
+write lock at the begin of their transaction, so that a read and a write in one function are atomic among all processes.
+WAL needs shared memory: the file must be on a local file system. Source: sqlite.org, wal.html.
+
+The storage agent sets a damaged file aside, as ``NAME.damaged``, and begins a new one, in which the agents of the machine
+enter their volumes again: each notices the new file at its next call. Commands only report the damage.
+
+The file has mode 0600, in a directory that only its owner can write. SQLite gives its other files the same mode.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
 import structlog
 
 from kubeletx.api import (
-    AlreadyExists,
+    BoundedThreadPool,
     Clock,
-    Conflict,
-    NotFound,
-    Record,
-    RecordGone,
-    RecordPut,
-    RecordsSynced,
+    InvalidConfig,
+    KubeletxError,
+    TimedOut,
+    Unavailable,
+    WhenFull,
     sleep_or,
+    within,
 )
-from kubeletx.api.records import PAGE_RECORDS, RecordEvent, RecordPage, check_record_name, record_json
-
-from .sqlite_file import SqliteFile
+from kubeletx.linux.records import SqliteRecords
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
+BUSY_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.5
-_VERSION_BYTES: Final = 12
-_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+CALL_SECONDS: Final = 15.0
+"""Deadline of one read or write, above `BUSY_SECONDS`."""
+_FORMAT: Final = 1
+_DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS records (
+    kind TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL);
+"""
 
 
-class SqliteStore:
-    """Gives access to the records of every kind in one file. Its method `of` is a `kubeletx.api.RecordKinds`."""
+class SqliteStore(SqliteRecords):
+    """Gives access to the records of every kind in the file."""
 
-    def __init__(self, path: Path, clock: Clock, *, sets_aside: bool = False) -> None:
-        """`path`, `sets_aside`: see `SqliteFile`. `clock`: for the intervals of watches."""
-        self._file = SqliteFile(path, sets_aside=sets_aside)
-        self._clock = clock
-        self._kinds: dict[str, SqliteRecords] = {}
+    def __init__(
+        self, path: Path, clock: Clock, *, sets_aside: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        """`path`: made at the first use, with its directory. `sets_aside`: a damaged file is replaced by a new one.
 
-    def of(self, kind: str) -> SqliteRecords:
-        """Return the records of one kind. Raises InvalidConfig if the kind is no DNS subdomain."""
-        check_record_name(kind, "kind of records")
-        if kind not in self._kinds:
-            self._kinds[kind] = SqliteRecords(self._file, kind, self._clock)
-        return self._kinds[kind]
+        `clock`: for the intervals of watches. `busy_seconds`: wait for the lock of another process.
+        """
+        self._shared = _SharedFile(path, clock, sets_aside=sets_aside, busy_seconds=busy_seconds)
+        super().__init__(self._shared)
 
     async def identity(self) -> str:
         """Return the random ID that the file got when it was made."""
-        (found,) = await self._file.read(lambda one: one.execute("SELECT id FROM store").fetchone())
+        (found,) = await self._shared.read(lambda one: one.execute("SELECT id FROM store").fetchone())
         return str(found)
 
     async def close(self) -> None:
         """Close the file."""
-        await self._file.close()
+        await self._shared.close()
 
 
-class SqliteRecords:
-    """Records of one kind. Implements `kubeletx.api.Records`."""
+class _SharedFile:
+    """Runs functions on a connection to the file, on a thread of its own. Implements `RecordsFile`."""
 
-    def __init__(self, file: SqliteFile, kind: str, clock: Clock) -> None:
-        self._file = file
-        self._kind = kind
+    json_column = "value"
+    shows_broken = True
+
+    def __init__(self, path: Path, clock: Clock, *, sets_aside: bool, busy_seconds: float) -> None:
+        self.path = path
         self._clock = clock
-        self._watches: set[asyncio.Event] = set()
+        self._busy_seconds = busy_seconds
+        self._sets_aside = sets_aside
+        self._inode = 0
+        """Inode of the file that is open, or was tried last."""
+        self._pool = BoundedThreadPool("records", threads=1, when_full=WhenFull.WAIT, owner="store of")
+        self._connection: sqlite3.Connection | None = None
 
-    async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        text, version = record_json(name, value), _new_version()
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            async with within(CALL_SECONDS, f"{self.path} did not answer"):
+                return await self._pool.run(self._read, work)
+        except TimedOut as error:
+            raise Unavailable(error.message) from error
 
-        def work(connection: sqlite3.Connection) -> None:
+    async def write(
+        self, work: Callable[[sqlite3.Connection], T], probe: Callable[[sqlite3.Connection], object]
+    ) -> T:
+        async with within(CALL_SECONDS, f"{self.path} did not answer"):
+            return await self._pool.run(self._write, work)
+
+    async def changes(self) -> object:
+        """Return the counter, and the file to which it belongs."""
+        return await self.read(lambda one: (self._inode, *one.execute("PRAGMA data_version").fetchone()))
+
+    async def wait(self, event: asyncio.Event) -> None:
+        await sleep_or(self._clock, POLL_SECONDS, event)
+
+    async def close(self) -> None:
+        """Close the connection. A call that hangs is left to its thread."""
+        try:
+            async with within(BUSY_SECONDS, f"{self.path} was not closed"):
+                await self._pool.run(self._close)
+        except TimedOut:
+            pass  # the thread is a daemon; the kernel closes the file with the process
+        finally:
+            self._pool.close()
+
+    # --- on the thread ---
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._with_new_file(lambda: work(self._open()))
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._with_new_file(lambda: self._written(work))
+
+    def _with_new_file(self, call: Callable[[], T]) -> T:
+        """Return the result of a call; if the file is damaged, set it aside and repeat the call once."""
+        try:
             try:
-                connection.execute(
-                    "INSERT INTO records VALUES (?, ?, ?, ?)", (self._kind, name, version, text.decode())
-                )
-            except sqlite3.IntegrityError as error:
-                raise AlreadyExists(f"{self._words(name)} already exists") from error
+                return call()
+            except sqlite3.DatabaseError as error:
+                if not self._sets_aside or getattr(error, "sqlite_errorcode", None) not in _DAMAGED:
+                    raise
+                self._set_aside(error)
+                return call()
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
 
-        await self._write(work)
-        return Record(name=name, version=version, value=_DECODER.decode(text))
-
-    async def get(self, name: str) -> Record:
-        check_record_name(name)
-        return await self._file.read(lambda connection: self._get(connection, name))
-
-    async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        def work(connection: sqlite3.Connection) -> RecordPage:
-            rows = connection.execute(
-                "SELECT name, version, value FROM records WHERE kind = ? AND name > ? ORDER BY name LIMIT ?",
-                (self._kind, token, limit),
-            ).fetchall()
-            records = tuple(_record(*row) for row in rows)
-            return RecordPage(records=records, next_token=records[-1].name if len(rows) == limit else "")
-
-        return await self._file.read(work)
-
-    async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        text, version = record_json(name, value), _new_version()
-        wanted = Record(name=name, version=version, value=_DECODER.decode(text))
-
-        def work(connection: sqlite3.Connection) -> Record:
-            before = self._expected(connection, name, expected_version)
-            if before.value == wanted.value:
-                return before
-            connection.execute(
-                "UPDATE records SET version = ?, value = ? WHERE kind = ? AND name = ?",
-                (version, text.decode(), self._kind, name),
-            )
-            return wanted
-
-        return await self._write(work)
-
-    async def delete(self, name: str, *, expected_version: str) -> None:
-        check_record_name(name)
-
-        def work(connection: sqlite3.Connection) -> None:
-            self._expected(connection, name, expected_version)
-            connection.execute("DELETE FROM records WHERE kind = ? AND name = ?", (self._kind, name))
-
-        await self._write(work)
-
-    async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        news, seen = asyncio.Event(), dict[str, str]()
-        self._watches.add(news)
+    def _written(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            counter, events = await self._file.read(lambda connection: self._news(connection, seen))
-            for event in events:
-                yield event
-            yield RecordsSynced()
-            while True:
-                await sleep_or(self._clock, POLL_SECONDS, news)
-                is_own = news.is_set()
-                news.clear()
-                if not is_own and await self._file.read(_counter) == counter:
-                    continue
-                counter, events = await self._file.read(lambda connection: self._news(connection, seen))
-                for event in events:
-                    yield event
-        finally:
-            self._watches.discard(news)
-
-    # --- inside ---
-
-    def _words(self, name: str) -> str:
-        return f"record {self._kind}/{name}"
-
-    def _get(self, connection: sqlite3.Connection, name: str) -> Record:
-        row = connection.execute(
-            "SELECT name, version, value FROM records WHERE kind = ? AND name = ?", (self._kind, name)
-        ).fetchone()
-        if row is None:
-            raise NotFound(f"{self._words(name)} does not exist")
-        return _record(*row)
-
-    def _expected(self, connection: sqlite3.Connection, name: str, version: str) -> Record:
-        found = self._get(connection, name)
-        if found.version != version:
-            raise Conflict(f"{self._words(name)} was changed meanwhile: read it again")
-        return found
-
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+            result = work(connection)
+        except BaseException:
+            _undo(connection)
+            raise
         try:
-            return await self._file.write(work)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _undo(connection)
+            raise TimedOut(f"{self.path}: it is unknown whether a write was done: {error}") from error
+        return result
+
+    def _set_aside(self, error: sqlite3.Error) -> None:
+        """Rename the file, unless another agent has done so: then the path has another inode."""
+        self._close()
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            if _inode(self.path) != self._inode:
+                return
+            self.path.replace(aside)
+            for ending in ("-wal", "-shm"):  # after a crash here, SQLite removes them beside its new file
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.with_name(self.path.name + ending).replace(f"{aside}{ending}")
+            os.fsync(directory)
+        except OSError as problem:
+            raise self._bad(
+                f"is damaged ({error}), and cannot be renamed: {problem.strerror}", "rename it"
+            ) from problem
         finally:
-            for news in self._watches:
-                news.set()
+            os.close(directory)
+        log.error("Set damaged records aside", path=str(aside), err=str(error))
 
-    def _news(self, connection: sqlite3.Connection, seen: dict[str, str]) -> tuple[int, list[RecordEvent]]:
-        """Return SQLite's counter and the events since `seen`, which is updated. The counter is read first."""
-        counter = _counter(connection)
-        return counter, list(self._differences(connection, seen))
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and _inode(self.path) != self._inode:
+            self._close()  # another agent has set it aside
+        if self._connection is None:
+            try:
+                self._connection = self._opened()
+            except OSError as error:
+                raise Unavailable(f"{self.path} cannot be opened: {error.strerror or error}") from error
+        return self._connection
 
-    def _differences(self, connection: sqlite3.Connection, seen: dict[str, str]) -> Iterator[RecordEvent]:
-        rows = connection.execute(
-            "SELECT name, version, value FROM records WHERE kind = ? ORDER BY name", (self._kind,)
-        ).fetchall()
-        for name in seen.keys() - {row[0] for row in rows}:
-            del seen[name]
-            yield RecordGone(name)
-        for row in rows:
-            if seen.get(row[0]) != row[1]:
-                seen[row[0]] = row[1]
-                yield RecordPut(_record(*row))
+    def _opened(self) -> sqlite3.Connection:
+        _make_private(self.path)
+        self._inode = _inode(self.path)
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found > _FORMAT:
+            raise self._bad(f"has format {found}, and this version knows {_FORMAT}", "use a newer version")
+        if found == _FORMAT:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        if connection.execute("SELECT id FROM store").fetchone() is None:
+            connection.execute("INSERT INTO store VALUES (?)", (secrets.token_hex(16),))
+        connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        connection.execute("COMMIT")
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _translated(self, error: sqlite3.Error) -> KubeletxError:
+        if getattr(error, "sqlite_errorcode", None) in _DAMAGED:
+            fix = "start the storage agent, which sets it aside and enters its volumes again"
+            return self._bad(f"is damaged ({error})", fix)
+        return Unavailable(f"{self.path}: {error}")
+
+    def _bad(self, problem: str, fix: str) -> InvalidConfig:
+        return InvalidConfig(obj="records", field=str(self.path), problem=problem, fix=fix)
 
 
-def _counter(connection: sqlite3.Connection) -> int:
-    (found,) = connection.execute("PRAGMA data_version").fetchone()
-    return int(found)
-
-
-def _record(name: str, version: str, text: str) -> Record:
-    """Return the record of a row. A row that cannot be decoded is an empty object, which no reader of records accepts."""
+def _inode(path: Path) -> int:
     try:
-        return Record(name=str(name), version=str(version), value=_DECODER.decode(text))
-    except (msgspec.DecodeError, UnicodeError, TypeError) as error:
-        log.warning("Failed to decode a record", record=str(name), err=str(error))
-        return Record(name=str(name), version=str(version), value={})
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
-def _new_version() -> str:
-    return secrets.token_hex(_VERSION_BYTES)
+def _undo(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            connection.interrupt()  # the next BEGIN fails, and its caller gets the reason
+
+
+def _make_private(path: Path) -> None:
+    """Make the file with mode 0600, and its directory with 0700. Raises InvalidConfig if others can write there.
+
+    A file that exists is never opened here: closing it would drop the locks of this process' other connections.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.parent.stat()
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidConfig(
+            obj="records",
+            field=str(path),
+            problem=f"other users can write to {path.parent} (mode {stat.S_IMODE(found.st_mode):o})",
+            fix="use a directory of root with mode 0700",
+        )
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            raise InvalidConfig(
+                obj="records", field=str(path), problem="is no regular file", fix="name another path"
+            ) from None
+        if stat.S_IMODE(mode) != 0o600:
+            path.chmod(0o600)

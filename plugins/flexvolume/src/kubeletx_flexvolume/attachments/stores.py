@@ -59,8 +59,8 @@ def open_stores(
 ) -> Stores:
     """Open the records of a cluster (`kubeconfig`) or of this machine (`records`, an SQLite file).
 
-    `node`: name of this node, the reporter of events. `sets_aside`: see `SqliteFile`. `silent_seconds`: see `RecordedNodes`. Call it in the event loop
-    that uses the stores. Raises InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
+    `node`: name of this node, the reporter of events. `sets_aside`: see `SqliteStore`. `silent_seconds`: see `RecordedNodes`.
+    Call it in the event loop that uses the stores. Raises InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
     """
     if kubeconfig is not None and records is None:
         return _cluster_stores(kubeconfig, node, clock, draw)
