@@ -1,4 +1,4 @@
-"""`KUBELET_OPTIONS`: the kubelet's settings that have no effect in kubeletx, in the order of docs/cli.md.
+"""`KUBELET_OPTIONS`: the kubelet's settings that have no effect in kubeletx, in the order of the reference (`script.cli_reference`).
 
 See `KubeletOption` for the treatment of their values.
 """

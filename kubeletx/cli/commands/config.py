@@ -17,7 +17,7 @@ from ..options.common import output_option
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..options.settings import Invocation
-from ..output.printers import Column, ObjectTable, print_object
+from ..output.printers import Column, print_object, print_table
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ def view(invocation: Invocation, root_dir: Path | None, changed: bool, output: s
     if output:
         print_object(as_document(shown), output)
     else:
-        _print_table(shown)
+        print_table(_COLUMNS, shown)
     return ExitCode.OK
 
 
@@ -89,12 +89,6 @@ def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:
     return document
 
 
-def _print_table(values: Sequence[ConfigValue]) -> None:
-    rows = [[value.key or f"--{value.flag}", _text(value.value), value.origin] for value in values]
-    for line in ObjectTable([Column("SETTING"), Column("VALUE"), Column("FROM")]).render(rows):
-        click.echo(line)
-
-
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ",".join(f"{key}={item}" for key, item in value.items())
@@ -103,3 +97,10 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else str(value)
+
+
+_COLUMNS = (
+    Column("SETTING", lambda setting, _: setting.key or f"--{setting.flag}"),
+    Column("VALUE", lambda setting, _: _text(setting.value)),
+    Column("FROM", lambda setting, _: setting.origin),
+)

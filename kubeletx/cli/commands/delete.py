@@ -15,7 +15,7 @@ from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.server.views import DeleteOptions, PodHistory
 
 from ..connection.client import AgentClient, Line, pod_path
-from ..options.common import DEFAULT_NAMESPACE, namespace_option, with_agent
+from ..options.common import DEFAULT_NAMESPACE, namespace_option, seconds_of, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
@@ -78,7 +78,7 @@ def delete(
     options = DeleteOptions(grace_seconds=None if grace == -1 else grace, force=force)
     if force:
         click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
-    seconds = _timeout(timeout)
+    seconds = seconds_of("--timeout", timeout)
     failed = False
     for where, name in _targets(agent, words, files, selector, every, None if all_namespaces else namespace):
         try:
@@ -212,12 +212,3 @@ def _waits_for(agent: AgentClient, namespace: str, name: str) -> str:
     running = [one.name for one in pod.status.container_statuses if one.state.running is not None]
     last = f"{items[-1].action}: {items[-1].result}" if items else "the agent has done nothing yet"
     return f"containers run: {', '.join(running)}; {last}" if running else last
-
-
-def _timeout(text: str) -> float:
-    from kubeletx.kube.text.duration import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as err:
-        raise click.UsageError(f"--timeout: {text!r} {err}") from err

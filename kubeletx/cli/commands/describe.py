@@ -15,13 +15,14 @@ from kubeletx.kube.types.node import Node
 from kubeletx.server.views import PodHistory, RuntimeDetail, RuntimeView
 
 from ..connection.client import AgentClient, pod_path
-from ..options.common import DEFAULT_NAMESPACE, namespace_option, now, with_agent
+from ..options.common import DEFAULT_NAMESPACE, namespace_option, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
 from ..output.kinds import kinds_and_names, list_volumes
 from ..output.printers import print_object
+from ..output.words import now
 
 
 class _Runtimes(msgspec.Struct, frozen=True):
@@ -119,7 +120,7 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
 
 def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) -> None:
     from ..describe.volume import describe_volume
-    from ..output.volume_columns import volume_name
+    from ..output.columns import volume_name
 
     everything = [one for one in list_volumes(agent)[0] if namespace in (None, one.namespace)]
     for name in names:

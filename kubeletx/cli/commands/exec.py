@@ -9,21 +9,14 @@ from kubeletx.kube.types.core import Pod
 from ..connection.client import AgentClient, pod_path
 from ..connection.remote import choose_container, run_in
 from ..options.common import namespace_option, split_pod, with_agent
-from ..options.completing import complete_containers, complete_pods
+from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
 
 
 @command("exec", short_help="Run a command in a container.")
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "-c",
-    "--container",
-    default="",
-    metavar="NAME",
-    shell_complete=complete_containers,
-    help="Container; the first one by default.",
-)
+@container_option()
 @boolean("-i", "--stdin", help="Pass standard input to the container.")
 @boolean("-t", "--tty", help="Give the command a terminal.")
 @namespace_option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -11,14 +11,14 @@ from kubeletx.api import NotFound
 from kubeletx.server.admin.image_ids import is_short_id
 
 from ..connection.client import AgentClient
-from ..options.common import namespace_option, now, output_option, with_agent
+from ..options.common import namespace_option, output_option, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
-from ..options.group import did_you_mean
 from ..options.selectors import Requirement, parse_selector, select
 from ..output.kinds import ObjectKind, kind_of, kinds_and_names
-from ..output.printers import FORMATS, ObjectTable, print_object, to_json, to_yaml
+from ..output.printers import FORMATS, Column, ObjectTable, cells, print_object, shown, to_json, to_yaml
+from ..output.words import did_you_mean
 
 
 class Query(NamedTuple):
@@ -38,6 +38,16 @@ class Query(NamedTuple):
     """True to show names as ``pod/web``, since several kinds are listed."""
     event_types: bool = False
     """True to show ADDED, MODIFIED or DELETED in a watch."""
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of the table, without the type of a watch's changes."""
+        kind, found = self.kind, shown(self.kind.columns, wide=self.output == "wide")
+        if kind.namespaced and self.namespace is None:
+            found.insert(0, Column("NAMESPACE", lambda item, _: kind.namespace(item)))
+        if self.show_labels:
+            found.append(Column("LABELS", lambda item, _: _pairs(kind.labels(item))))
+        return found
 
     def wants(self, item: Any) -> bool:
         """Return True if the object has one of `names`, and matches `namespace`, `about` and `selector`."""
@@ -195,34 +205,18 @@ def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) ->
 
 
 def _table(query: Query, *, with_event: bool = False) -> ObjectTable:
-    from ..output.columns import EVENT_TYPE, LABELS, NAMESPACE
-
-    shown = list(query.kind.columns)
-    if query.kind.namespaced and query.namespace is None:
-        shown.insert(0, NAMESPACE)
-    if query.show_labels:
-        shown.append(LABELS)
-    if with_event:
-        shown.insert(0, EVENT_TYPE)
-    return ObjectTable(shown, wide=query.output == "wide")
+    titles = [column.title for column in query.columns]
+    return ObjectTable(["EVENT", *titles] if with_event else titles)
 
 
 def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[list[str]]:
-    rows = []
-    moment = now()
-    titles = [column.title for column in query.kind.columns]
-    for item in items:
-        for row in query.kind.rows(item, moment):
-            if query.prefixed and titles[0] == "NAME":
-                row[0] = f"{query.kind.singular}/{row[0]}"
-            if query.kind.namespaced and query.namespace is None:
-                row.insert(0, query.kind.namespace(item))
-            if query.show_labels:
-                row.append(",".join(f"{k}={v}" for k, v in sorted(query.kind.labels(item).items())))
-            if event_type:
-                row.insert(0, event_type)
-            rows.append(row)
-    return rows
+    kind = query.kind
+    rows = cells(query.columns, (line for item in items for line in kind.lines(item)))
+    if query.prefixed and kind.columns[0].title == "NAME":
+        name = next(index for index, column in enumerate(query.columns) if column is kind.columns[0])
+        for row in rows:
+            row[name] = f"{kind.singular}/{row[name]}"
+    return [[event_type, *row] for row in rows] if event_type else rows
 
 
 def _print_rows(table: ObjectTable, rows: list[list[str]], *, headers: bool) -> None:
@@ -271,6 +265,10 @@ def _watcher(query: Query, present: Iterable[Any]) -> Callable[[str, Any], None]
     return show
 
 
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
 def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
     """Return True if one of `names` is another name of the object.
 
@@ -297,3 +295,15 @@ def _normal(about: str) -> str:
     if not slash:
         raise click.UsageError(f"--for {about!r} is not KIND/NAME")
     return f"{kind_of(word).singular}/{name}"
+
+
+def list_command(group: click.Group, plural: str) -> None:
+    """Add the subcommand ``list`` to a group: the same as ``kubeletx get PLURAL``."""
+
+    @group.command("list", help=f"The same as 'kubeletx get {plural}'.")
+    @output_option(*FORMATS)
+    @click.pass_context
+    def list_(ctx: click.Context, output: str | None) -> int:
+        args = [plural, *(["-o", output] if output else [])]
+        with get.make_context("get", args, parent=ctx) as inner:
+            return int(get.invoke(inner))

@@ -13,12 +13,13 @@ from kubeletx.api import Internal
 from kubeletx.server.views import PruneResult, PullUpdate
 
 from ..connection.client import AgentClient
-from ..options.common import output_option, with_agent
+from ..options.common import with_agent
 from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
-from ..output.printers import FORMATS, human_bytes
 from ..output.progress import ProgressLine
+from ..output.words import human_bytes
+from .get import list_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,18 +33,6 @@ def _runtime_option(text: str) -> Callable[[F], F]:
     return click.option(
         "--runtime", default=None, metavar="NAME", shell_complete=complete_runtimes, help=text
     )
-
-
-@image.command("list")
-@output_option(*FORMATS)
-@click.pass_context
-def list_(ctx: click.Context, output: str | None) -> int:
-    """The same as 'kubeletx get images'."""
-    from .get import get
-
-    args = ["images", *(["-o", output] if output else [])]
-    with get.make_context("get", args, parent=ctx) as inner:
-        return int(get.invoke(inner))
 
 
 @image.command()
@@ -115,3 +104,6 @@ def prune(agent: AgentClient, runtime: str | None, every: bool) -> int:
             f"Warning: no answer from {', '.join(result.missing)}; their stores were left alone", err=True
         )
     return ExitCode.OK
+
+
+list_command(image, "images")

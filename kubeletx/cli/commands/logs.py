@@ -14,7 +14,7 @@ from kubeletx.kube.types.core import Pod
 from ..connection.client import AgentClient, Parameters, pod_path
 from ..connection.remote import choose_container
 from ..options.common import namespace_option, split_pod, with_agent
-from ..options.completing import complete_containers, complete_pods
+from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
 from ..output.log_lines import merge, with_prefix
 
@@ -22,15 +22,7 @@ from ..output.log_lines import merge, with_prefix
 @command(short_help="Print the log of a container.")
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("container", default="", required=False)
-@click.option(
-    "-c",
-    "--container",
-    "named",
-    default="",
-    metavar="NAME",
-    shell_complete=complete_containers,
-    help="Container; the first one by default.",
-)
+@container_option("named")
 @boolean(
     "--all-containers", help="Logs of all containers, one after the other; with -f lines as they arrive."
 )

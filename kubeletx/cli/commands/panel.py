@@ -16,8 +16,15 @@ from ..connection.client import AgentClient
 from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
-from ..output.pictures import write_picture
-from ..output.printers import Column, ObjectTable, print_list, print_object
+from ..output.printers import Column, ObjectTable, print_list, print_object, write_picture
+
+_COLUMNS = (
+    Column("NAME", lambda one, _: one.name),
+    Column("TITLE", lambda one, _: one.title),
+    Column("PLUGIN", lambda one, _: one.plugin),
+    Column("STATE", lambda one, _: one.state),
+    Column("REASON", lambda one, _: one.reason),
+)
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -41,9 +48,7 @@ def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, 
     """Show what a plugin shows about the node: a table, a text or a picture. Without NAME: list the panels."""
     if name is None:
         found = agent.get("/v1/panels", _Items)
-        columns = [Column(title) for title in ("NAME", "TITLE", "PLUGIN", "STATE", "REASON")]
-        rows = [[p.name, p.title, p.plugin, p.state, p.reason] for p in found.items]
-        print_list(found, output, "panel", columns, rows)
+        print_list(found, output, "panel", _COLUMNS)
         return ExitCode.OK
     content: PanelContent = agent.get(f"/v1/panels/{quote(name, safe='')}", PanelContent)  # type: ignore[arg-type] # a union
     if output:
@@ -51,7 +56,7 @@ def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, 
         return ExitCode.OK
     match content:
         case PanelTable(columns=titles, rows=cells):
-            for line in ObjectTable([Column(_shown(title)) for title in titles]).render(
+            for line in ObjectTable([_shown(title) for title in titles]).render(
                 [[_shown(cell) for cell in row] for row in cells]
             ):
                 click.echo(line)

@@ -16,11 +16,35 @@ from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import command
 from ..options.settings import Invocation
-from ..output.printers import Column, ObjectTable, print_object
-from ..output.processes import process_text
+from ..output.printers import Column, print_object, print_table, shown
+from ..output.words import process_text
 
 if TYPE_CHECKING:
     from kubeletx.agent.config.tree import AgentConfig
+
+
+def _abandoned(plugin: PluginView) -> int:
+    return sum(sum(one.abandoned_calls.values()) for one in plugin.registrations)
+
+
+def _processes(plugin: PluginView) -> str:
+    return "; ".join(f"{one.runtime or 'others'}: {process_text(one)}" for one in plugin.processes)
+
+
+_COLUMNS = (
+    Column("NAME", lambda plugin, _: plugin.name),
+    Column("DISTRIBUTION", lambda plugin, _: plugin.distribution),
+    Column("VERSION", lambda plugin, _: plugin.version),
+    Column("KUBELETX", lambda plugin, _: plugin.made_for),
+    Column("STATE", lambda plugin, _: plugin.state),
+    Column("KINDS", lambda plugin, _: ",".join(plugin.kinds)),
+    Column("TYPES", lambda plugin, _: ",".join(plugin.workload_types)),
+    Column("REGISTERS", lambda plugin, _: ",".join(f"{one.hook}/{one.name}" for one in plugin.registrations)),
+    Column("REASON", lambda plugin, _: plugin.reason),
+    Column("ISOLATION", lambda plugin, _: plugin.isolation, wide=True),
+    Column("ABANDONED", lambda plugin, _: str(_abandoned(plugin)), wide=True),
+    Column("PROCESSES", lambda plugin, _: _processes(plugin), wide=True),
+)
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -83,28 +107,5 @@ def plugins(agent: AgentClient, output: str | None) -> int:
     if output in ("json", "yaml"):
         print_object(found, output)
         return ExitCode.OK
-    titles = (
-        *("NAME", "DISTRIBUTION", "VERSION", "KUBELETX", "STATE", "KINDS", "TYPES", "REGISTERS", "REASON"),
-        *("ISOLATION", "ABANDONED", "PROCESSES"),
-    )
-    rows = [
-        [
-            p.name,
-            p.distribution,
-            p.version,
-            p.made_for,
-            p.state,
-            ",".join(p.kinds),
-            ",".join(p.workload_types),
-            ",".join(f"{one.hook}/{one.name}" for one in p.registrations),
-            p.reason,
-            p.isolation,
-            str(sum(sum(one.abandoned_calls.values()) for one in p.registrations)),
-            "; ".join(f"{one.runtime or 'others'}: {process_text(one)}" for one in p.processes),
-        ]
-        for p in found.items
-    ]
-    columns = [Column(title, wide=title in ("ISOLATION", "ABANDONED", "PROCESSES")) for title in titles]
-    for line in ObjectTable(columns, wide=output == "wide").render(rows):
-        click.echo(line)
+    print_table(shown(_COLUMNS, wide=output == "wide"), found.items)
     return ExitCode.OK

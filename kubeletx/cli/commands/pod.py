@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from kubeletx.kube.text.duration import parse_duration
 from kubeletx.server.views import StandbyView
 
 from ..connection.client import AgentClient, pod_path
-from ..options.common import namespace_option, output_option, split_pod, with_agent
+from ..options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
 from ..options.completing import complete_pods
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
@@ -71,10 +70,7 @@ def activate(agent: AgentClient, name: str, timeout: str, output: str | None, na
 def _change(
     agent: AgentClient, verb: str, name: str, namespace: str, timeout: str, output: str | None
 ) -> int:
-    try:
-        seconds = parse_duration(timeout)
-    except ValueError as err:
-        raise click.UsageError(f"--timeout: {timeout!r} {err}") from err
+    seconds = seconds_of("--timeout", timeout)
     found = agent.call(
         "POST",
         pod_path(namespace, split_pod(name), f"standby/{verb}"),

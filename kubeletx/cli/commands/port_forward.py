@@ -9,7 +9,6 @@ import click
 from kubeletx.kube.types.core import Pod
 
 from ..connection.client import AgentClient, pod_path
-from ..connection.forwards import parse_forward
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods
 from ..options.go_flags import command
@@ -28,7 +27,7 @@ def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: 
 
     A pod on standby stays frozen until a connection arrives, and is frozen again when all connections have ended.
     """
-    from ..connection.forwarding import forward
+    from ..connection.forwarding import forward, parse_forward
 
     wanted = [parse_forward(text) for text in ports]
     found = agent.get(pod_path(namespace, split_pod(pod)), Pod)

@@ -8,15 +8,14 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from kubeletx.kube.text.duration import parse_duration
 from kubeletx.server.views import PluginReload, Progress, RuntimeAddition, RuntimeDetail, RuntimeView
 
 from ..connection.client import AgentClient
-from ..options.common import output_option, with_agent
+from ..options.common import output_option, seconds_of, with_agent
 from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
-from ..output.printers import FORMATS
+from .get import list_command
 
 
 @click.group(cls=Group, short_help="Add, remove, cordon and describe runtimes.")
@@ -52,11 +51,7 @@ def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -
 @with_agent
 def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str) -> int:
     """Remove a runtime. Refused while it has pods, unless --drain or --force is given."""
-    try:
-        seconds = parse_duration(timeout)
-    except ValueError as err:
-        raise click.UsageError(f"--timeout: {timeout!r} {err}") from err
-    parameters = {"drain": drain, "force": force, "timeoutSeconds": seconds}
+    parameters = {"drain": drain, "force": force, "timeoutSeconds": seconds_of("--timeout", timeout)}
     done = False
     for line in agent.lines("DELETE", _path(name), parameters):
         step = msgspec.json.decode(line.object, type=Progress)
@@ -157,13 +152,4 @@ def manifests(agent: AgentClient, output: str) -> int:
     return ExitCode.OK
 
 
-@runtime.command("list")
-@output_option(*FORMATS)
-@click.pass_context
-def list_(ctx: click.Context, output: str | None) -> int:
-    """The same as 'kubeletx get runtimes'."""
-    from .get import get
-
-    args = ["runtimes", *(["-o", output] if output else [])]
-    with get.make_context("get", args, parent=ctx) as inner:
-        return int(get.invoke(inner))
+list_command(runtime, "runtimes")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from kubeletx.api import NotFound
@@ -14,7 +16,8 @@ from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
 from ..output.kinds import kind_of
-from ..output.printers import Column, ObjectTable, human_bytes, mebibytes, millicores
+from ..output.printers import ObjectTable
+from ..output.words import human_bytes, mebibytes, millicores
 
 
 @command(short_help="Show usage of pods, runtimes or the node.")
@@ -42,9 +45,9 @@ def top(
     chosen = kind_of(kind).singular
     usage = agent.get("/v1/usage", UsageView)
     if chosen == "node":
-        columns, rows = _node(usage)
+        titles, rows = _node(usage)
     elif chosen == "runtime":
-        columns, rows = _runtimes(usage, names)
+        titles, rows = _runtimes(usage, names)
     elif chosen == "pod":
         wanted = parse_selector(selector)
         pods = [
@@ -55,10 +58,10 @@ def top(
             and select(wanted, pod.labels)
         ]
         _check(names, {pod.name for pod in pods}, "pod")
-        columns, rows = _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
+        titles, rows = _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
     else:
         raise click.UsageError(f"there is no usage of {kind_of(kind).plural}; use pods, runtimes or node")
-    for line in ObjectTable(columns).render(rows, headers=not no_headers):
+    for line in ObjectTable(titles).render(rows, headers=not no_headers):
         click.echo(line)
     if usage.missing and chosen != "node":
         click.echo(f"Warning: no answer from {', '.join(usage.missing)}; sums are partial", err=True)
@@ -84,7 +87,7 @@ def _cells(usage: MeasuredUsage) -> list[str]:
 
 def _pods(
     pods: list[PodUsage], *, all_namespaces: bool, containers: bool
-) -> tuple[list[Column], list[list[str]]]:
+) -> tuple[Sequence[str], list[list[str]]]:
     heads = ["NAMESPACE"] * all_namespaces + (["POD", "NAME"] if containers else ["NAME"])
     rows = []
     for pod in pods:
@@ -93,10 +96,10 @@ def _pods(
             rows += [[*front, part.name, *_cells(part.usage), pod.runtime] for part in pod.containers]
         else:
             rows.append([*front, *_cells(pod.usage), pod.runtime])
-    return [Column(title) for title in (*heads, "CPU(cores)", "MEMORY(bytes)", "RUNTIME")], rows
+    return (*heads, "CPU(cores)", "MEMORY(bytes)", "RUNTIME"), rows
 
 
-def _runtimes(usage: UsageView, names: tuple[str, ...]) -> tuple[list[Column], list[list[str]]]:
+def _runtimes(usage: UsageView, names: tuple[str, ...]) -> tuple[Sequence[str], list[list[str]]]:
     _check(names, {item.name for item in usage.runtimes}, "runtime")
     heads = ("NAME", "TYPE", "PODS", "CPU(cores)", "MEMORY(bytes)", "DISK")
     rows = [
@@ -104,10 +107,10 @@ def _runtimes(usage: UsageView, names: tuple[str, ...]) -> tuple[list[Column], l
         for item in usage.runtimes
         if not names or item.name in names
     ]
-    return [Column(title) for title in heads], rows
+    return heads, rows
 
 
-def _node(usage: UsageView) -> tuple[list[Column], list[list[str]]]:
+def _node(usage: UsageView) -> tuple[Sequence[str], list[list[str]]]:
     cpu, memory = usage.node.cpu_millicores, usage.node.memory_bytes
     heads = ("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)")
     row = [
@@ -117,7 +120,7 @@ def _node(usage: UsageView) -> tuple[list[Column], list[list[str]]]:
         mebibytes(memory),
         _percent(memory, usage.node_memory_capacity_bytes),
     ]
-    return [Column(title) for title in heads], [row]
+    return heads, [row]
 
 
 def _percent(part: int | None, whole: int | None) -> str:

@@ -9,10 +9,11 @@ from kubeletx.api import KubeletxError
 from kubeletx.server.views import VersionView
 
 from ..connection.client import AgentClient
-from ..options.common import now, output_option, with_agent
+from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..output.printers import print_object
+from ..output.words import age, now
 
 
 @command(short_help="Show the versions of this command and of the agent.")
@@ -32,8 +33,6 @@ def version(agent: AgentClient, client_only: bool, output: str | None) -> int:
     else:
         click.echo(f"Client version: {__version__}")
         if found is not None:
-            from ..output.ages import age
-
             click.echo(f"Agent version:  {found.version}")
             click.echo(
                 f"Agent:          {found.node_name}, pid {found.pid}, up {age(found.started_at, now())}"

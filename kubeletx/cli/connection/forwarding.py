@@ -1,4 +1,4 @@
-"""Listener of ``port-forward``: opens a session at the agent for each local connection."""
+"""Ports of ``port-forward``, and the listener that opens a session at the agent for each local connection."""
 
 from __future__ import annotations
 
@@ -6,16 +6,34 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import click
 
 from kubeletx.api import InvalidConfig, KubeletxError, Session
 
-from .forwards import Forward
 from .streams import agent_session, open_stream
 
 _BLOCK = 32 * 1024
+
+
+class Forward(NamedTuple):
+    """A local port, and the port of the pod to which it is forwarded. `local` 0: any free port."""
+
+    local: int
+    remote: int
+
+
+def parse_forward(text: str) -> Forward:
+    """Parse ``8080:80``, ``80`` (the same port on both sides) or ``:80`` (any free local port)."""
+    local, colon, remote = text.rpartition(":")
+    numbers = (local or "0", remote) if colon else (remote, remote)
+    if not all(number.isascii() and number.isdigit() and int(number) < 65536 for number in numbers):
+        raise click.UsageError(f"{text!r} is not a port; write LOCAL:REMOTE, PORT or :REMOTE")
+    if int(numbers[1]) == 0:
+        raise click.UsageError(f"{text!r}: the pod's port must not be 0")
+    return Forward(int(numbers[0]), int(numbers[1]))
 
 
 async def forward(socket_path: Path, path: str, address: str, ports: Sequence[Forward]) -> None:

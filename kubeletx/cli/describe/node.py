@@ -10,9 +10,10 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import RuntimeView
 
-from ..output.ages import age
-from ..output.columns import RUNTIME, runtime_of, runtime_row
+from ..output.columns import RUNTIME, runtime_of
 from ..output.pod_status import summarise
+from ..output.printers import shown
+from ..output.words import age
 from .pod import add_events
 from .sheet import Sheet
 
@@ -42,9 +43,9 @@ def describe_node(
             "Container Runtime", info.container_runtime_version
         )
         section.add("Agent Version", info.kubelet_version)
-    titles = [column.title.title() for column in RUNTIME if not column.wide]
-    rows = [runtime_row(item, now)[: len(titles)] for item in runtimes]
-    sheet.table("Runtimes", titles, rows)
+    columns = shown(RUNTIME)
+    rows = [[column.cell(item, now) for column in columns] for item in runtimes]
+    sheet.table("Runtimes", [column.title.title() for column in columns], rows)
     bound = [
         [
             pod.namespace,

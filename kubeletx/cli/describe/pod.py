@@ -20,9 +20,9 @@ from kubeletx.kube.types.core import (
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import ActionView
 
-from ..output.ages import age
-from ..output.columns import event_row, runtime_of
+from ..output.columns import last_seen, runtime_of
 from ..output.pod_status import summarise
+from ..output.words import age
 from .sheet import Sheet
 
 
@@ -80,10 +80,9 @@ def _standby(pod: Pod) -> str:
 
 def add_events(sheet: Sheet, events: Sequence[Event], now: datetime) -> None:
     """Add the events to the sheet, as its last section."""
-    rows = []
-    for event in events:
-        seen, type_, reason, _, message, *_ = event_row(event, now)
-        rows.append([type_, reason, seen, message])
+    rows = [
+        [one.type or "", one.reason or "", last_seen(one, now), (one.message or "").strip()] for one in events
+    ]
     sheet.table("Events", ("Type", "Reason", "Age", "Message"), rows)
 
 

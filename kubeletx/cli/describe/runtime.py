@@ -9,9 +9,7 @@ from typing import Any
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import RuntimeDetail
 
-from ..output.ages import age
-from ..output.printers import human_bytes
-from ..output.processes import process_text
+from ..output.words import age, human_bytes, process_text
 from .pod import add_events
 from .sheet import Sheet
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import VolumeView
 
-from ..output.ages import age
-from ..output.volume_columns import size
+from ..output.columns import size
+from ..output.words import age
 from .pod import add_events
 from .sheet import Sheet
 

@@ -16,7 +16,7 @@ from kubeletx.agent.config.kinds import Boolean, SettingKind
 from kubeletx.agent.config.kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config.tree import BY_FLAG, BY_KEY, SETTINGS, Setting
 
-from .group import did_you_mean
+from ..output.words import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 

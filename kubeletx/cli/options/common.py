@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,11 +62,6 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
-def now() -> datetime:
-    """Return the present time in UTC, with its time zone."""
-    return datetime.now(UTC)
-
-
 def split_pod(argument: str) -> str:
     """Return the pod's name from ``NAME``, ``pod/NAME``, ``pods/NAME`` or ``po/NAME``.
 
@@ -79,3 +73,13 @@ def split_pod(argument: str) -> str:
     if kind not in ("pod", "pods", "po"):
         raise click.UsageError(f"{argument!r} is not a pod; write NAME or pod/NAME")
     return name
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Parse a duration such as 30s to seconds. Raises UsageError, which names the flag `option`."""
+    from kubeletx.kube.text.duration import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as err:
+        raise click.UsageError(f"{option}: {text!r} {err}") from err

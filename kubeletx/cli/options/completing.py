@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ from .common import DEFAULT_NAMESPACE
 from .settings import find_socket
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -36,6 +37,19 @@ def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str)
     pods = [pod for pod in _pods(ctx) if not name or pod.name == name]
     found = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
     return _starting(sorted(found), incomplete)
+
+
+def container_option(parameter: str = "container") -> Callable[[F], F]:
+    """Return a decorator that adds ``-c`` (``--container``) to a command."""
+    return click.option(
+        "-c",
+        "--container",
+        parameter,
+        default="",
+        metavar="NAME",
+        shell_complete=complete_containers,
+        help="Container; the first one by default.",
+    )
 
 
 def complete_runtimes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -16,6 +16,7 @@ import click
 from kubeletx.api.errors import InvalidConfig, InvalidPod, KubeletxError
 from kubeletx.api.text import printable
 
+from ..output.words import did_you_mean
 from .exit_codes import ExitCode
 
 
@@ -114,14 +115,6 @@ def _not_utf8(error: UnicodeEncodeError) -> InvalidConfig:
     """Return the error for an argument that is not UTF-8 and so cannot be sent to the agent."""
     problem = f"{printable(str(error.object))!r} is not UTF-8"
     return InvalidConfig(field="arguments", problem=problem, fix="give names as UTF-8")
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return ``; did you mean 'x'?`` with the most similar known word, or an empty text if none is similar."""
-    import difflib  # here: only a typo needs its 0.5 MiB
-
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _quiet_pipe() -> ExitCode:

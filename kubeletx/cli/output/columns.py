@@ -1,82 +1,21 @@
-"""Columns of the table of each kind of object, and functions that make rows. Pure: the present time is an argument."""
+"""Columns of the table of each kind of object. Pure: the present time is an argument of each cell."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeletx.api import find_image_reference, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
-from kubeletx.server.views import ImageView, RuntimeView
+from kubeletx.server.views import ImageView, RuntimeView, VolumeView
 
-from .ages import age
 from .pod_status import summarise
-from .printers import NONE, Column, human_bytes
-
-POD: Final = (
-    Column("NAME"),
-    Column("READY"),
-    Column("STATUS"),
-    Column("RESTARTS"),
-    Column("AGE"),
-    Column("RUNTIME"),
-    Column("IP", wide=True),
-    Column("NODE", wide=True),
-    Column("UID", wide=True),
-)
-RUNTIME: Final = (
-    Column("NAME"),
-    Column("TYPE"),
-    Column("KIND"),
-    Column("STATUS"),
-    Column("VERSION"),
-    Column("PODS"),
-    Column("DEFAULT"),
-    Column("SINCE"),
-    Column("ENDPOINT"),
-    Column("IMAGE ENDPOINT", wide=True),
-    Column("ORIGIN", wide=True),
-    Column("ABANDONED", wide=True),
-    Column("MESSAGE", wide=True),
-)
-NODE: Final = (
-    Column("NAME"),
-    Column("STATUS"),
-    Column("AGE"),
-    Column("VERSION"),
-    Column("RUNTIMES"),
-    Column("INTERNAL-IP", wide=True),
-    Column("OS-IMAGE", wide=True),
-    Column("KERNEL-VERSION", wide=True),
-    Column("CONTAINER-RUNTIME", wide=True),
-)
-IMAGE: Final = (
-    Column("IMAGE"),
-    Column("TAG"),
-    Column("IMAGE ID"),
-    Column("SIZE"),
-    Column("RUNTIMES"),
-    Column("PODS"),
-    Column("STORE", wide=True),
-    Column("DEFAULT FOR", wide=True),
-    Column("DIGEST", wide=True),
-    Column("PULLED BY US", wide=True),
-)
-EVENT: Final = (
-    Column("LAST SEEN"),
-    Column("TYPE"),
-    Column("REASON"),
-    Column("OBJECT"),
-    Column("MESSAGE"),
-    Column("COUNT", wide=True),
-    Column("FIRST SEEN", wide=True),
-)
-NAMESPACE: Final = Column("NAMESPACE")
-LABELS: Final = Column("LABELS")
-EVENT_TYPE: Final = Column("EVENT")
+from .printers import NONE, Column
+from .words import age, human_bytes
 
 
 def runtime_of(pod: Pod) -> str:
@@ -84,93 +23,116 @@ def runtime_of(pod: Pod) -> str:
     return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
 
 
-def pod_row(pod: Pod, now: datetime) -> list[str]:
-    """Return the cells of one pod, a text for each column of `POD`."""
-    summary = summarise(pod, now)
-    ips = ",".join(entry.ip for entry in pod.status.pod_ips) or pod.status.pod_ip or ""
-    made = pod.metadata.creation_timestamp or pod.status.start_time
-    return [
-        pod.name,
-        summary.ready,
-        summary.status,
-        summary.restarts,
-        age(made, now),
-        runtime_of(pod),
-        ips,
-        pod.spec.node_name or "",
-        pod.metadata.uid,
-    ]
+def _pod_age(pod: Pod, now: datetime) -> str:
+    return age(pod.metadata.creation_timestamp or pod.status.start_time, now)
 
 
-def runtime_row(runtime: RuntimeView, now: datetime) -> list[str]:
-    """Return the cells of one runtime, a text for each column of `RUNTIME`.
-
-    The status of a cordoned runtime ends with SchedulingDisabled, as kubectl shows it for nodes.
-    """
-    status = f"{runtime.status},SchedulingDisabled" if runtime.cordoned else runtime.status
-    return [
-        runtime.name,
-        runtime.workload_type,
-        runtime.kind,
-        status,
-        runtime.version,
-        str(runtime.pods),
-        "*" if runtime.default else "",
-        age(runtime.since, now),
-        runtime.url,
-        runtime.image_url or "",
-        runtime.origin,
-        str(sum(runtime.abandoned_calls.values())),
-        ": ".join(filter(None, (runtime.reason, runtime.message))),
-    ]
+POD: Final = (
+    Column("NAME", lambda pod, _: pod.name),
+    Column("READY", lambda pod, now: summarise(pod, now).ready),
+    Column("STATUS", lambda pod, now: summarise(pod, now).status),
+    Column("RESTARTS", lambda pod, now: summarise(pod, now).restarts),
+    Column("AGE", _pod_age),
+    Column("RUNTIME", lambda pod, _: runtime_of(pod)),
+    Column(
+        "IP",
+        lambda pod, _: ",".join(one.ip for one in pod.status.pod_ips) or pod.status.pod_ip or "",
+        wide=True,
+    ),
+    Column("NODE", lambda pod, _: pod.spec.node_name or "", wide=True),
+    Column("UID", lambda pod, _: pod.metadata.uid, wide=True),
+)
 
 
-def node_row(node: Node, now: datetime) -> list[str]:
-    """Return the cells of the node, a text for each column of `NODE`."""
-    conditions = {condition.type: condition for condition in node.status.conditions}
-    ready = conditions.get("Ready")
-    runtimes = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
-    status = (
-        {"True": "Ready", "False": "NotReady"}.get(ready.status, "Unknown")
-        if ready is not None
-        else "Unknown"
-    )
-    info = node.status.node_info
-    address = next((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), "")
-    return [
-        node.metadata.name,
-        status,
-        age(node.metadata.creation_timestamp, now),
-        (info.kubelet_version if info else None) or "",
-        f"{runtimes.count('True')}/{len(runtimes)}" if runtimes else "",
-        address,
-        (info.os_image if info else None) or "",
-        (info.kernel_version if info else None) or "",
-        (info.container_runtime_version if info else None) or "",
-    ]
+def _runtime_status(runtime: RuntimeView, _: datetime) -> str:
+    """Return the status; that of a cordoned runtime ends with SchedulingDisabled, as kubectl shows it for nodes."""
+    return f"{runtime.status},SchedulingDisabled" if runtime.cordoned else runtime.status
 
 
-def image_rows(image: ImageView) -> list[list[str]]:
-    """Return the rows of one image: one row for each of its tags, or one row if it has no tag.
+RUNTIME: Final = (
+    Column("NAME", lambda runtime, _: runtime.name),
+    Column("TYPE", lambda runtime, _: runtime.workload_type),
+    Column("KIND", lambda runtime, _: runtime.kind),
+    Column("STATUS", _runtime_status),
+    Column("VERSION", lambda runtime, _: runtime.version),
+    Column("PODS", lambda runtime, _: str(runtime.pods)),
+    Column("DEFAULT", lambda runtime, _: "*" if runtime.default else ""),
+    Column("SINCE", lambda runtime, now: age(runtime.since, now)),
+    Column("ENDPOINT", lambda runtime, _: runtime.url),
+    Column("IMAGE ENDPOINT", lambda runtime, _: runtime.image_url or "", wide=True),
+    Column("ORIGIN", lambda runtime, _: runtime.origin, wide=True),
+    Column("ABANDONED", lambda runtime, _: str(sum(runtime.abandoned_calls.values())), wide=True),
+    Column(
+        "MESSAGE", lambda runtime, _: ": ".join(filter(None, (runtime.reason, runtime.message))), wide=True
+    ),
+)
 
-    A row has a text for each column of `IMAGE`.
-    """
-    first = find_image_reference(image.digests[0]) if image.digests else None
-    digest = first.digest if first is not None else ""
-    rest = [
-        short_id(image.id),
-        human_bytes(image.size_bytes),
-        ",".join(image.runtimes),
-        str(len(image.used_by)) if image.used_by else "",
-        image.store,
-        ",".join(image.default_for),
-        digest[:19],
-        "yes" if image.pulled_by_us else "no",
-    ]
-    names_and_tags = [split_tag(tag) for tag in image.tags] or [
-        (first.repository if first is not None else NONE, NONE)
-    ]
-    return [[name, tag, *rest] for name, tag in names_and_tags]
+
+def _node_status(node: Node, _: datetime) -> str:
+    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "")
+    return {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
+
+
+def _ready_runtimes(node: Node, _: datetime) -> str:
+    found = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
+    return f"{found.count('True')}/{len(found)}" if found else ""
+
+
+def _node_info(title: str, field: str, *, wide: bool = False) -> Column:
+    return Column(title, lambda node, _: getattr(node.status.node_info, field, "") or "", wide)
+
+
+NODE: Final = (
+    Column("NAME", lambda node, _: node.metadata.name),
+    Column("STATUS", _node_status),
+    Column("AGE", lambda node, now: age(node.metadata.creation_timestamp, now)),
+    _node_info("VERSION", "kubelet_version"),
+    Column("RUNTIMES", _ready_runtimes),
+    Column(
+        "INTERNAL-IP",
+        lambda node, _: next((one.address for one in node.status.addresses if one.type == "InternalIP"), ""),
+        wide=True,
+    ),
+    _node_info("OS-IMAGE", "os_image", wide=True),
+    _node_info("KERNEL-VERSION", "kernel_version", wide=True),
+    _node_info("CONTAINER-RUNTIME", "container_runtime_version", wide=True),
+)
+
+
+class TaggedImage(NamedTuple):
+    """One line of the table of images: an image with one of its tags."""
+
+    image: ImageView
+    name: str
+    tag: str
+
+
+def tagged(image: ImageView) -> Sequence[TaggedImage]:
+    """Return the lines of one image: one for each of its tags, or one if it has no tag."""
+    pairs = [split_tag(tag) for tag in image.tags]
+    if not pairs:
+        first = find_image_reference(image.digests[0]) if image.digests else None
+        pairs = [(first.repository if first is not None else NONE, NONE)]
+    return [TaggedImage(image, name, tag) for name, tag in pairs]
+
+
+def _digest(line: TaggedImage, _: datetime) -> str:
+    first = find_image_reference(line.image.digests[0]) if line.image.digests else None
+    return first.digest[:19] if first is not None else ""
+
+
+IMAGE: Final = (
+    Column("IMAGE", lambda line, _: line.name),
+    Column("TAG", lambda line, _: line.tag),
+    Column("IMAGE ID", lambda line, _: short_id(line.image.id)),
+    Column("SIZE", lambda line, _: human_bytes(line.image.size_bytes)),
+    Column("RUNTIMES", lambda line, _: ",".join(line.image.runtimes)),
+    Column("PODS", lambda line, _: str(len(line.image.used_by)) if line.image.used_by else ""),
+    Column("STORE", lambda line, _: line.image.store, wide=True),
+    Column("DEFAULT FOR", lambda line, _: ",".join(line.image.default_for), wide=True),
+    Column("DIGEST", _digest, wide=True),
+    Column("PULLED BY US", lambda line, _: "yes" if line.image.pulled_by_us else "no", wide=True),
+)
 
 
 def split_tag(text: str) -> tuple[str, str]:
@@ -189,20 +151,51 @@ def short_id(image_id: str) -> str:
     return digest[:13] if digest else image_id
 
 
-def event_row(event: Event, now: datetime) -> list[str]:
-    """Return the cells of one event, a text for each column of `EVENT`."""
-    last = event.last_timestamp or event.event_time or event.first_timestamp
+def volume_name(volume: VolumeView) -> str:
+    """Return the name under which a volume is shown and selected: ``POD/VOLUME``."""
+    return f"{volume.pod or volume.pod_uid}/{volume.name}"
+
+
+def size(amount: int | None) -> str:
+    """Return a size for people; empty if it is unknown."""
+    return human_bytes(amount) if amount is not None else ""
+
+
+VOLUME: Final = (
+    Column("NAME", lambda volume, _: volume_name(volume)),
+    Column("KIND", lambda volume, _: volume.kind),
+    Column("STATE", lambda volume, _: f"{volume.state},Failed" if volume.message else volume.state),
+    Column("PERSISTENT VOLUME", lambda volume, _: volume.persistent_volume),
+    Column("CAPACITY", lambda volume, _: size(volume.capacity_bytes)),
+    Column("USED", lambda volume, _: size(volume.used_bytes)),
+    Column("SINCE", lambda volume, now: age(volume.since, now) if volume.since is not None else ""),
+    Column("CLAIM", lambda volume, _: volume.claim, wide=True),
+    Column("DRIVER", lambda volume, _: volume.driver, wide=True),
+    Column("DEVICE", lambda volume, _: volume.device, wide=True),
+    Column("PATH", lambda volume, _: volume.path, wide=True),
+    Column("MESSAGE", lambda volume, _: volume.message, wide=True),
+)
+
+
+def last_seen(event: Event, now: datetime) -> str:
+    """Return the age of the event and, if it occurred repeatedly, how often and since when."""
+    seen = age(event.last_timestamp or event.event_time or event.first_timestamp, now)
+    if (event.count or 1) > 1 and event.first_timestamp is not None:
+        seen = f"{seen} (x{event.count} over {age(event.first_timestamp, now)})"
+    return seen
+
+
+def _object(event: Event, _: datetime) -> str:
     ref = event.involved_object
-    count = event.count or 1
-    seen = age(last, now)
-    if count > 1 and event.first_timestamp is not None:
-        seen = f"{seen} (x{count} over {age(event.first_timestamp, now)})"
-    return [
-        seen,
-        event.type or "",
-        event.reason or "",
-        f"{(ref.kind or 'object').lower()}/{ref.name or ''}",
-        (event.message or "").strip(),
-        str(count),
-        age(event.first_timestamp, now),
-    ]
+    return f"{(ref.kind or 'object').lower()}/{ref.name or ''}"
+
+
+EVENT: Final = (
+    Column("LAST SEEN", last_seen),
+    Column("TYPE", lambda event, _: event.type or ""),
+    Column("REASON", lambda event, _: event.reason or ""),
+    Column("OBJECT", _object),
+    Column("MESSAGE", lambda event, _: (event.message or "").strip()),
+    Column("COUNT", lambda event, _: str(event.count or 1), wide=True),
+    Column("FIRST SEEN", lambda event, now: age(event.first_timestamp, now), wide=True),
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import click
@@ -15,9 +14,9 @@ from kubeletx.kube.types.node import Node
 from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView, VolumeView
 
 from ..connection.client import AgentClient
-from ..options.group import did_you_mean
-from . import columns, volume_columns
+from . import columns
 from .printers import Column
+from .words import did_you_mean
 
 Watch = Iterator[tuple[str, Any]]
 """Changes of a watch, each as a pair: ADDED, MODIFIED or DELETED, and the object."""
@@ -26,8 +25,8 @@ Watch = Iterator[tuple[str, Any]]
 class ObjectKind(NamedTuple):
     """One kind of object, with the functions that fetch, watch and show such objects.
 
-    `short`: short names such as po. `rows`: returns the rows of cells for an object at a present time. `name`,
-    `namespace`, `labels`: return these of an object. `list_header`: apiVersion and kind of a list of such objects.
+    `short`: short names such as po. `name`, `namespace`, `labels`: return these of an object. `list_header`: apiVersion
+    and kind of a list of such objects. `lines`: returns the objects of the lines that show one object in a table.
     """
 
     singular: str
@@ -36,13 +35,13 @@ class ObjectKind(NamedTuple):
     columns: Sequence[Column]
     fetch: Callable[[AgentClient], tuple[Sequence[Any], Sequence[str]]]
     """Returns all objects of the kind, and the names of the runtimes that did not answer."""
-    rows: Callable[[Any, datetime], list[list[str]]]
     name: Callable[[Any], str]
     list_header: tuple[str, str]
     watch: Callable[[AgentClient], Watch]
     namespaced: bool = False
     namespace: Callable[[Any], str] = lambda _item: ""
     labels: Callable[[Any], Mapping[str, str]] = lambda _item: {}
+    lines: Callable[[Any], Sequence[Any]] = lambda item: [item]
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -157,7 +156,6 @@ KINDS: Final = (
         ("po",),
         columns.POD,
         _pods,
-        lambda pod, now: [columns.pod_row(pod, now)],
         lambda pod: str(pod.name),
         ("v1", "PodList"),
         namespaced=True,
@@ -171,7 +169,6 @@ KINDS: Final = (
         ("rt",),
         columns.RUNTIME,
         list_runtimes,
-        lambda item, now: [columns.runtime_row(item, now)],
         lambda item: str(item.name),
         ("kubeletx.io/v1", "RuntimeList"),
         watch=_watch_runtimes,
@@ -182,7 +179,6 @@ KINDS: Final = (
         ("no",),
         columns.NODE,
         _node,
-        lambda node, now: [columns.node_row(node, now)],
         lambda node: str(node.metadata.name),
         ("v1", "NodeList"),
         labels=lambda node: dict(node.metadata.labels),
@@ -194,19 +190,18 @@ KINDS: Final = (
         ("img",),
         columns.IMAGE,
         _images,
-        lambda image, _now: columns.image_rows(image),
         _image_name,
         ("kubeletx.io/v1", "ImageList"),
         watch=_watch_images,
+        lines=columns.tagged,
     ),
     ObjectKind(
         "volume",
         "volumes",
         ("vol",),
-        volume_columns.VOLUME,
+        columns.VOLUME,
         list_volumes,
-        lambda item, now: [volume_columns.volume_row(item, now)],
-        volume_columns.volume_name,
+        columns.volume_name,
         ("kubeletx.io/v1", "VolumeList"),
         namespaced=True,
         namespace=lambda item: str(item.namespace),
@@ -218,7 +213,6 @@ KINDS: Final = (
         ("ev",),
         columns.EVENT,
         _events,
-        lambda event, now: [columns.event_row(event, now)],
         lambda event: str(event.metadata.name),
         ("v1", "EventList"),
         namespaced=True,

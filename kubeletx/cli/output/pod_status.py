@@ -14,7 +14,7 @@ from kubeletx.api import names
 from kubeletx.kube.types.core import Container, ContainerState, ContainerStatus, Pod
 from kubeletx.server.views import ORPHANED
 
-from .ages import human_duration
+from .words import human_duration
 
 RUNTIME_UNREACHABLE = "RuntimeUnreachable"
 """STATUS of a pod whose runtime does not answer; the other columns show the last known values."""

@@ -1,55 +1,79 @@
-"""Tables and the other output formats: ``-o wide|json|yaml|name``.
+"""Tables and the other output formats, ``-o wide|json|yaml|name``, and pictures.
 
-An `ObjectTable` has columns and rows of text. Columns marked wide are shown only with ``-o wide``. Each column is as
-wide as its longest cell, with three spaces between columns, as in kubectl. During a watch, columns may become wider but
-never narrower.
+An `ObjectTable` has titles and rows of text. Each column is as wide as its longest cell, with three spaces between
+columns, as in kubectl. During a watch, columns may become wider but never narrower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import msgspec
+
+from .words import now
 
 NONE = "<none>"
 FORMATS = ("wide", "json", "yaml", "name")
 
 
 class Column(NamedTuple):
-    """Column of a table. `wide`: shown only with ``-o wide``."""
+    """Column of a table of objects.
+
+    `cell`: returns an object's text at a present time; an empty text is shown as ``<none>``. `wide`: the column is shown
+    only with ``-o wide``.
+    """
 
     title: str
+    cell: Callable[[Any, datetime], str]
     wide: bool = False
+
+
+def shown(columns: Iterable[Column], *, wide: bool = False) -> list[Column]:
+    """Return the columns to show. `wide`: all of them."""
+    return [column for column in columns if wide or not column.wide]
+
+
+def cells(columns: Sequence[Column], items: Iterable[Any]) -> list[list[str]]:
+    """Return a row for each object: its text in each of the columns at the present time."""
+    moment = now()
+    return [[column.cell(item, moment) for column in columns] for item in items]
 
 
 class ObjectTable:
     """Formats rows as a table with aligned columns. Each call of `render` keeps or widens the earlier columns."""
 
-    def __init__(self, columns: Sequence[Column], *, wide: bool = False) -> None:
-        """`wide`: also show the columns that are marked wide."""
-        self._shown = [index for index, column in enumerate(columns) if wide or not column.wide]
-        self._titles = [columns[index].title for index in self._shown]
-        self._widths = [len(title) for title in self._titles]
+    def __init__(self, titles: Sequence[str]) -> None:
+        self._titles = list(titles)
+        self._widths = [len(title) for title in titles]
 
     def render(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> list[str]:
-        """Return the rows as lines with aligned columns. `headers`: the first line has the titles.
+        """Return the rows as lines with aligned columns; an empty cell is shown as ``<none>``.
 
-        `rows`: a cell for every column, including those that are not shown; an empty cell is shown as ``<none>``.
+        `headers`: the first line has the titles.
         """
-        cells = self.fit(rows)
-        lines = [self._titles, *cells] if headers else cells
+        filled = self.fit(rows)
         return [
-            "   ".join(c.ljust(w) for c, w in zip(line, self._widths, strict=True)).rstrip() for line in lines
+            "   ".join(c.ljust(w) for c, w in zip(line, self._widths, strict=True)).rstrip()
+            for line in ([self._titles, *filled] if headers else filled)
         ]
 
     def fit(self, rows: Iterable[Sequence[str]]) -> list[list[str]]:
-        """Make the columns wide enough for `rows`, and return their shown cells."""
-        cells = [[row[index] or NONE for index in self._shown] for row in rows]
-        for row in cells:
+        """Make the columns wide enough for `rows`, and return their cells."""
+        filled = [[cell or NONE for cell in row] for row in rows]
+        for row in filled:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
-        return cells
+        return filled
+
+
+def print_table(columns: Sequence[Column], items: Iterable[Any]) -> None:
+    """Print a table of all these columns, with a line for each object."""
+    for line in ObjectTable([column.title for column in columns]).render(cells(columns, items)):
+        click.echo(line)
 
 
 def to_json(value: Any) -> str:
@@ -79,44 +103,35 @@ def print_object(value: Any, output: str) -> None:
     click.echo(to_json(value) if output == "json" else to_yaml(value))
 
 
-def print_list(
-    found: Any, output: str | None, kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]
-) -> None:
+def print_list(found: Any, output: str | None, kind: str, columns: Sequence[Column]) -> None:
     """Print a list. `output` None: as a table; name: as lines ``KIND/NAME``; json or yaml: the object `found`.
 
-    `kind`: singular name of the kind. `rows`: the cells of the table; the first cell of each is the name.
+    `kind`: singular name of the kind. `found`: has the objects in `items`, each with a `name`.
     """
     if output == "name":
-        lines = [f"{kind}/{row[0]}" for row in rows]
+        for item in found.items:
+            click.echo(f"{kind}/{item.name}")
     elif output is not None:
         print_object(found, output)
-        return
-    elif not rows:
+    elif not found.items:
         click.echo(f"No {kind}s found.", err=True)
-        return
     else:
-        lines = ObjectTable(columns).render(rows)
-    for line in lines:
-        click.echo(line)
+        print_table(columns, found.items)
 
 
-def human_bytes(size: int | None) -> str:
-    """Format a number of bytes in decimal units, as crictl does, such as ``1.5GB``; ``<unknown>`` for None."""
-    if size is None:
-        return "<unknown>"
-    number = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}TB"
+def write_picture(data: bytes, target: Path, what: str, *, force: bool) -> None:
+    """Write a picture to the file `target`, or to standard output for ``-``. `force`: overwrite an existing file.
 
-
-def mebibytes(size: int | None) -> str:
-    """Format a number of bytes as ``128Mi``, as ``kubectl top`` shows memory; ``<unknown>`` for None."""
-    return "<unknown>" if size is None else f"{size // (1024 * 1024)}Mi"
-
-
-def millicores(amount: int | None) -> str:
-    """Format an amount of CPU as ``250m``, as ``kubectl top`` does; ``<unknown>`` for None."""
-    return "<unknown>" if amount is None else f"{amount}m"
+    `what`: object that the picture shows, for the message, such as vm/web. Raises UsageError if it cannot be written.
+    """
+    if str(target) == "-":
+        sys.stdout.buffer.write(data)
+        return
+    try:
+        with target.open("wb" if force else "xb") as out:
+            out.write(data)
+    except FileExistsError as err:
+        raise click.UsageError(f"{target} exists; give --force or another --file") from err
+    except OSError as err:
+        raise click.UsageError(f"cannot write {target}: {err.strerror}") from err
+    click.echo(f"{what} written to {target}")

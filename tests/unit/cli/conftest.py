@@ -71,7 +71,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 @pytest.fixture
 def kubeletx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command against the agent of this test; `input` is its standard input."""
-    for name in ("options.common", "commands.get", "commands.describe", "commands.version"):
+    for name in ("output.printers", "commands.describe", "commands.version"):
         monkeypatch.setattr(importlib.import_module(f"kubeletx.cli.{name}"), "now", lambda: NOW)
 
     def run(*args: str, input: str | None = None) -> Result:

@@ -16,13 +16,13 @@ from ...output.printers import Column, print_list
 from .paths import item_path, vm_path
 
 _COLUMNS = (
-    Column("NAME"),
-    Column("STATE"),
-    Column("MAC"),
-    Column("NETWORK"),
-    Column("PORT"),
-    Column("IPS"),
-    Column("MESSAGE"),
+    Column("NAME", lambda one, _: one.name),
+    Column("STATE", lambda one, _: one.state),
+    Column("MAC", lambda one, _: one.mac),
+    Column("NETWORK", lambda one, _: one.network),
+    Column("PORT", lambda one, _: one.port_id),
+    Column("IPS", lambda one, _: ",".join(one.ips)),
+    Column("MESSAGE", lambda one, _: one.message),
 )
 
 
@@ -95,9 +95,5 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """List a machine's network interfaces, including requested ones that are not attached yet."""
     found = agent.get(vm_path(namespace, name, "nics"), NicList)
-    print_list(found, output, "nic", _COLUMNS, [_row(one) for one in found.items])
+    print_list(found, output, "nic", _COLUMNS)
     return ExitCode.OK
-
-
-def _row(one: NicView) -> list[str]:
-    return [one.name, one.state, one.mac, one.network, one.port_id, ",".join(one.ips), one.message]

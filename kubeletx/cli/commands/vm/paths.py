@@ -1,12 +1,8 @@
-"""Shared code of the commands of ``kubeletx vm``: URL paths of machines on the admin socket, and durations."""
+"""URL paths of machines on the admin socket, for the commands of ``kubeletx vm``."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
-
-import click
-
-from kubeletx.kube.text.duration import parse_duration
 
 from ...connection.client import pod_path
 from ...options.common import split_pod
@@ -27,11 +23,3 @@ def item_path(namespace: str, name: str, what: str, item: str, verb: str = "") -
     empty: the item itself.
     """
     return vm_path(namespace, name, f"{what}/{quote(item, safe='')}" + (f"/{verb}" if verb else ""))
-
-
-def seconds_of(option: str, text: str) -> float:
-    """Parse a duration such as 30s to seconds. Raises UsageError, which names the flag `option`."""
-    try:
-        return parse_duration(text)
-    except ValueError as err:
-        raise click.UsageError(f"{option}: {text!r} {err}") from err

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 import msgspec
 
 from kubeletx.server.views import MachineView, SnapshotRequest, SnapshotView
 
 from ...connection.client import AgentClient
-from ...options.common import namespace_option, now, output_option, with_agent
+from ...options.common import namespace_option, output_option, with_agent
 from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
-from ...output.ages import age
-from ...output.printers import Column, human_bytes, print_list
+from ...output.printers import Column, print_list
+from ...output.words import age, human_bytes
 from .paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0
 _COLUMNS = (
-    Column("NAME"),
-    Column("MEMORY"),
-    Column("CURRENT"),
-    Column("PARENT"),
-    Column("SIZE"),
-    Column("AGE"),
+    Column("NAME", lambda one, _: one.name),
+    Column("MEMORY", lambda one, _: "yes" if one.with_memory else "no"),
+    Column("CURRENT", lambda one, _: "*" if one.current else ""),
+    Column("PARENT", lambda one, _: one.parent),
+    Column("SIZE", lambda one, _: human_bytes(one.size_bytes)),
+    Column("AGE", lambda one, now: age(one.created_at, now)),
 )
 
 
@@ -63,20 +61,8 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """List a machine's snapshots, oldest first."""
     found = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
-    at = now()
-    print_list(found, output, "snapshot", _COLUMNS, [_row(one, at) for one in found.items])
+    print_list(found, output, "snapshot", _COLUMNS)
     return ExitCode.OK
-
-
-def _row(one: SnapshotView, at: datetime) -> list[str]:
-    return [
-        one.name,
-        "yes" if one.with_memory else "no",
-        "*" if one.current else "",
-        one.parent,
-        human_bytes(one.size_bytes),
-        age(one.created_at, at),
-    ]
 
 
 @snapshot.command()

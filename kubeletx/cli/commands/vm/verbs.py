@@ -12,14 +12,13 @@ from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, 
 
 from ...connection.client import AgentClient, pod_path
 from ...describe.sheet import Sheet
-from ...options.common import namespace_option, output_option, split_pod, with_agent
+from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
 from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
-from ...output.pictures import write_picture
-from ...output.printers import print_object
+from ...output.printers import print_object, write_picture
 from .nic import nic
-from .paths import seconds_of, vm_path
+from .paths import vm_path
 from .snapshot import snapshot
 
 _LONGEST_SECONDS = 60.0

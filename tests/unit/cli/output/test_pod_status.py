@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig
 from kubeletx.cli.options.selectors import parse_selector, select
-from kubeletx.cli.output.ages import human_duration
 from kubeletx.cli.output.pod_status import summarise
+from kubeletx.cli.output.words import human_duration
 from kubeletx.kube.types.core import (
     Container,
     ContainerState,
