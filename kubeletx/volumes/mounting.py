@@ -64,6 +64,10 @@ class Mounter(Protocol):
 class LinuxMounter:
     """Implements `Mounter` for the mount namespace of this process."""
 
+    def __init__(self, helper_seconds: float = HELPER_SECONDS) -> None:
+        """`helper_seconds`: deadline of one mount by a helper."""
+        self._helper_seconds = helper_seconds
+
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
         where, kind, options = os.fsencode(target), fstype.encode() or None, data.encode() or None
         call("mount", os.fsencode(source), where, kind, flags, options, path=target)
@@ -72,10 +76,10 @@ class LinuxMounter:
         chosen = ["-o", ",".join(options)] if options else []
         command = ["mount", "-t", fstype, *chosen, "--", source, str(target)]
         try:
-            done = run_blocking(command, seconds=HELPER_SECONDS, ending=_LEAVES_DAEMON)
+            done = run_blocking(command, seconds=self._helper_seconds, ending=_LEAVES_DAEMON)
         except TimedOut as err:
             raise Unavailable(
-                f"mounting {source} took longer than {HELPER_SECONDS:g} s; its server may be away",
+                f"mounting {source} took longer than {self._helper_seconds:g} s; its server may be away",
                 reason=Event.FAILED_MOUNT,
             ) from err
         if done.exit_code != 0:

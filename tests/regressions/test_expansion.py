@@ -13,7 +13,7 @@ from kubeletx.kube.text.expansion import MAX_STRING_BYTES, MAX_TOTAL_BYTES, TooL
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_pod
 from kubeletx.node.events import MAX_MESSAGE, EventRecorder
-from kubeletx.pods.admission import AdmissionNode, admit
+from kubeletx.pods.admission.chain import check_own
 from kubeletx.pods.model.backoff import RetryPolicy, next_failure
 from kubeletx.pods.specs import UnitInputs, build_unit_spec, unit_environment
 from kubeletx.testing.clock import FakeClock
@@ -148,9 +148,9 @@ def test_the_containers_of_a_pod_that_would_grow_together_are_refused_before_any
     assert validate_pod(pod_of(7), "web.yaml") == ()
     (found,) = validate_pod(pod_of(250), "web.yaml")
     assert f"{found.field}: {found.problem}" == problem
-    assert admit(pod_of(7), AdmissionNode(name="n")) is None
+    assert check_own(pod_of(7)) is None
     begun_at = time.process_time()
-    rejection = admit(pod_of(250), AdmissionNode(name="n"))
+    rejection = check_own(pod_of(250))
     assert time.process_time() - begun_at < 0.5
     assert rejection is not None
     assert rejection.reason == "FailedValidation"

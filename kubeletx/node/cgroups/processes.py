@@ -45,10 +45,12 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Number of processes by the state of their main thread: sleeping, running, stopped or uninterruptible."""
 
 
-def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> ProcessUsage:
+def read_processes(
+    trees: CgroupTrees, path: str, *, proc: Path = Path("/proc"), max_links: int = MAX_LINKS
+) -> ProcessUsage:
     """Count the processes, threads, open files and sockets of the cgroup at `path`, without cgroups below it.
 
-    All are None if the kernel lacks the memory and cpu controllers.
+    `max_links`: largest number of open files at which sockets are counted. All are None if the kernel lacks the memory and cpu controllers.
     """
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     if directory is None:
@@ -63,7 +65,7 @@ def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc"))
         threads=threads,
         max_threads=limit_of(counter / "pids.max") if counter is not None else None,
         states=_states(proc, pids),
-        **_open_files([proc / pid / "fd" for pid in pids]),
+        **_open_files([proc / pid / "fd" for pid in pids], max_links),
     )
 
 
@@ -76,14 +78,14 @@ def _states(proc: Path, pids: list[str]) -> dict[str, int]:
     return found
 
 
-def _open_files(directories: list[Path]) -> dict[str, int | None]:
+def _open_files(directories: list[Path], max_links: int) -> dict[str, int | None]:
     files, sockets = 0, 0
     for directory in directories:
         count = _count(directory)
         files += count
-        if files <= MAX_LINKS and count:
+        if files <= max_links and count:
             sockets += _sockets(directory)
-    return {"file_descriptors": files, "sockets": sockets if files <= MAX_LINKS else None}
+    return {"file_descriptors": files, "sockets": sockets if files <= max_links else None}
 
 
 def _count(directory: Path) -> int:

@@ -1,4 +1,4 @@
-"""`admit`: runs the admission checks in the kubelet's order; the first failed check rejects the pod for good.
+"""`admit_beside`: runs the admission checks in the kubelet's order; the first failed check rejects the pod for good.
 
 See docs/kubelet-parity.md, rows A1 and A2. The order is:
 
@@ -14,40 +14,17 @@ A pod that runs already is never checked again: after a restart of the agent onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kubeletx.api import Traits
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_own
 
 from ..model.facts import Rejection
-from ..model.sources import CLUSTER, SourceTraits
 from .host_ports import check_host_ports
-from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
+from .node import AdmissionNode, Occupancy, Taken
 from .placement import check_placement, check_system
 from .resources import check_resources
 from .security import check_apparmor, check_features, check_groups
 from .sysctls import check_sysctls
-
-
-def admit(
-    pod: Pod,
-    node: AdmissionNode,
-    others: Iterable[Pod] = (),
-    traits: Traits | None = None,
-    *,
-    source: SourceTraits = CLUSTER,
-) -> Rejection | None:
-    """Return the reason the pod cannot run here together with the pods `others`; None if it is admitted.
-
-    `traits`: traits of the runtime chosen for the pod; None: the runtime has not answered yet. All of `others` count as
-    pods of the same `source` that run on this node.
-    """
-    taken = (taken_by(other, source, None) for other in others)
-    return admit_beside(
-        pod, node, occupancy_of(t for t in taken if t is not None), taken_by(pod, source, traits)
-    )
 
 
 def admit_beside(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.requests import effective_requests
@@ -94,16 +92,3 @@ class Occupancy(Fact, frozen=True, kw_only=True):
     pods: int = 0
     ports: tuple[tuple[HostPort, str], ...] = ()
     """Each used host port with the namespace/name of its pod."""
-
-
-def occupancy_of(pods: Iterable[Taken]) -> Occupancy:
-    """Sum up the resources that these pods use."""
-    amounts: dict[str, int] = {}
-    ports: list[tuple[HostPort, str]] = []
-    number = 0
-    for taken in pods:
-        number += 1
-        ports += [(port, taken.ref) for port in taken.ports]
-        for name, amount in taken.amounts.items():
-            amounts[name] = amounts.get(name, 0) + amount
-    return Occupancy(amounts=amounts, pods=number, ports=tuple(ports))

@@ -55,9 +55,9 @@ from ..model.roles import pod_ref
 from ..plan.progress import has_ended
 from ..specs.labels import grace_seconds
 from ..worker import PodWorker
-from . import limits, texts
+from . import limits
 from .disks import DiskBoard
-from .rank import is_disk, rank, resource_of
+from .rank import is_disk, low_on, rank, resource_of
 from .use import ContainerUse, PodUse
 
 log = structlog.get_logger(__name__)
@@ -316,7 +316,7 @@ class Evictor:
         if resource_of(met.threshold.signal) == "pids":
             uses = await self._blocking(partial(_with_pids, uses, self._node.pids))
         for use in rank(uses, met):
-            if self._end(use, self._grace(met, use.pod), met.threshold.signal, texts.low_on(met, use)):
+            if self._end(use, self._grace(met, use.pod), met.threshold.signal, low_on(met, use)):
                 return use.uid
         log.warning("Found no pod to evict", signal=met.threshold.signal, place=met.observation.place)
         return None

@@ -2,8 +2,8 @@
 
 They are checked in this order: sizeLimit of emptyDir volumes, then the pod's ephemeral storage, then each container's.
 Usage that was not measured never exceeds a limit. Memory-backed volumes are not checked, since the kernel limits them.
-Ephemeral storage of machines is not checked, since their root disks have a fixed size. Source: kubelet,
-pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
+Ephemeral storage of machines is not checked, since their root disks have a fixed size. The messages are the
+kubelet's. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go, localStorageEviction, and helpers.go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from kubeletx.kube.text import quantity
 from kubeletx.kube.types.core import Pod
 
 from ..model.roles import init_units, regular_units
-from . import texts
 from .rank import EPHEMERAL_STORAGE
 from .use import DiskPart, PodUse
 
@@ -60,7 +59,8 @@ def _volumes(use: PodUse) -> Exceeded | None:
     for name, limit in empty_dir_limits(use.pod).items():
         used = use.volumes.get(name)
         if used is not None and used.bytes > quantity.to_bytes(limit):
-            return Exceeded("emptydirfs.limit", texts.empty_dir_over(name, quantity.canonical(limit)))
+            text = f'Usage of EmptyDir volume "{name}" exceeds the limit "{quantity.canonical(limit)}". '
+            return Exceeded("emptydirfs.limit", text)
     return None
 
 
@@ -69,7 +69,8 @@ def _pod(use: PodUse) -> Exceeded | None:
     used = use.disk(frozenset(DiskPart))
     if limit is None or used is None or used.bytes <= limit.value:
         return None
-    return Exceeded("ephemeralpodfs.limit", texts.pod_over(str(limit)))
+    text = f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
+    return Exceeded("ephemeralpodfs.limit", text)
 
 
 def _containers(use: PodUse) -> Exceeded | None:
@@ -81,6 +82,7 @@ def _containers(use: PodUse) -> Exceeded | None:
         limit = limits.get(one.name)
         used = sum(part.bytes for part in (one.rootfs, one.logs) if part is not None)
         if limit and 0 < quantity.to_bytes(limit) < used:
-            message = texts.container_over(one.name, quantity.canonical(limit))
-            return Exceeded("ephemeralcontainerfs.limit", message)
+            shown = quantity.canonical(limit)
+            text = f'Container {one.name} exceeded its local ephemeral storage limit "{shown}". '
+            return Exceeded("ephemeralcontainerfs.limit", text)
     return None

@@ -15,9 +15,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubeletx.kube.requests import effective_requests
+from kubeletx.kube.text import quantity
 from kubeletx.node.thresholds import MEMORY, NODE, PIDS, MetThreshold
 
-from .use import DiskPart, PodUse
+from ..model.roles import init_units, regular_units
+from .use import ContainerUse, DiskPart, PodUse
 
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 INODES: Final = "inodes"
@@ -87,3 +89,36 @@ def _by_usage(use: PodUse, met: MetThreshold) -> tuple[int, int, int, str]:
     amount = effective_requests(use.pod.spec).get(resource_of(met.threshold.signal))
     above = used - (amount.value if amount is not None else 0)
     return (0 if above > 0 else 1, use.priority, -above, use.uid)
+
+
+def low_on(met: MetThreshold, use: PodUse) -> str:
+    """Return the message for a pod that is evicted because this threshold is met, exactly as the kubelet writes it."""
+    resource, seen = resource_of(met.threshold.signal), met.observation
+    wanted = amount(resource, met.threshold.value(seen.capacity))
+    text = f"The node was low on resource: {resource}. "
+    text += f"Threshold quantity: {wanted}, available: {amount(resource, seen.available)}. "
+    requests = {one.name: one.resources.requests for one in (*init_units(use.pod), *regular_units(use.pod))}
+    for container in use.containers:
+        used = _used(container, resource)
+        if used is None or container.name not in requests:
+            continue
+        request = requests[container.name].get(resource, "0")
+        if used > quantity.to_bytes(request):
+            text += (
+                f"Container {container.name} was using {amount(resource, used)}, request is "
+                f"{quantity.canonical(request)}, has larger consumption of {resource}. "
+            )
+    return text
+
+
+def amount(resource: str, value: int) -> str:
+    """Format an amount of this resource: memory and ephemeral-storage like ``1Mi``, others as plain numbers."""
+    return quantity.from_bytes(value) if resource in ("memory", EPHEMERAL_STORAGE) else str(value)
+
+
+def _used(container: ContainerUse, resource: str) -> int | None:
+    if resource == "memory":
+        return container.memory_bytes
+    if resource != EPHEMERAL_STORAGE or container.rootfs is None or container.logs is None:
+        return None
+    return container.rootfs.bytes + container.logs.bytes

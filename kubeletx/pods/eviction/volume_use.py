@@ -64,11 +64,13 @@ class VolumeBoard:
         blocking: Blocking,
         clock: Clock,
         period_seconds: float,
+        measure: Callable[[Path], FsUsage | None] = read_fs,
     ) -> None:
         """`pods`: returns the pods to measure now. `prepared`: returns a pod's prepared volumes; None if it has none.
 
-        `stats`: returns what the volume driver of a volume measures. `blocking`: runs calls on threads that may be blocked by file servers. `period_seconds`: interval between two
-        measurements of a volume.
+        `stats`: returns what the volume driver of a volume measures. `blocking`: runs calls on threads that may be
+        blocked by file servers. `period_seconds`: interval between two measurements of a volume. `measure`: returns the
+        usage of the file system at a path.
         """
         self._pods = pods
         self._prepared = prepared
@@ -76,6 +78,7 @@ class VolumeBoard:
         self._blocking = blocking
         self._clock = clock
         self._period_seconds = period_seconds
+        self._measure = measure
         self._figures: dict[PodUid, dict[str, VolumeUse]] = {}
         self._asked_at: dict[tuple[PodUid, str], float] = {}
         self._asking: set[tuple[PodUid, str]] = set()
@@ -129,7 +132,7 @@ class VolumeBoard:
             if ready.has_stats:
                 fs = _as_fs(await self._stats(uid, volume))
             else:
-                fs = await self._blocking(read_fs, Path(ready.source))
+                fs = await self._blocking(self._measure, Path(ready.source))
         except KubeletxError as error:
             log.debug("Failed to measure a volume", pod_uid=uid, volume=volume, err=str(error))
             if ready.has_stats:

@@ -225,8 +225,3 @@ class _Follower:
 
 def _not_found(path: Path) -> NotFound:
     return NotFound(f"there is no log at {path}")
-
-
-async def read_all(reader: LogReader, path: Path, options: LogSelection) -> bytes:
-    """Return the selected text of the log at once, as `LogReader.read` yields it; for small logs."""
-    return b"".join([piece async for piece in reader.read(path, options)])

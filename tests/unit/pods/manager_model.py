@@ -47,7 +47,8 @@ from kubeletx_testing.waiting import let_others_work
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60  # real time: for a test that hangs, not for one on a slow machine
-FAST = Limits(probe_seconds=0.05, query_seconds=0.5, request_seconds=0.5, open_seconds=0.2)
+HURRIED = Limits(probe_seconds=0.05, query_seconds=0.5, request_seconds=0.5, open_seconds=0.2)
+"""Real deadlines, for a test in which a call of the runtime hangs until its deadline."""
 
 
 def a_pod(name: str = "web", uid: str = "", *, runtime: str = "", containers: int = 1, **spec: Any) -> Pod:
@@ -134,7 +135,7 @@ class Node:
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
         self.without: tuple[type, ...] = ()
         """Capabilities that runtimes in the next life of the agent do not have."""
-        self.limits = FAST
+        self.limits = Limits()
         self.thaw_seconds = 5.0
         self.exit_seconds = 3.0
         self._store: CountingStore | None = None
@@ -254,13 +255,13 @@ class Node:
             while not condition():
                 assert self.clock.monotonic() < end, "it did not happen in time"
                 await self.clock.run_for(0.001)
-                if self._threads_work:
+                if self.threads_work:
                     await let_others_work()
                 else:
                     await self.clock.run_for(max(0.05, (self.clock.next_wake_seconds or 0.0) - 0.05))
 
     @property
-    def _threads_work(self) -> bool:
+    def threads_work(self) -> bool:
         return bool(self._file_work or (self._store is not None and self._store.waiting))
 
     async def start(self, pod: Pod, source: str = "file") -> PodWorker:

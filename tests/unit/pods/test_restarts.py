@@ -233,7 +233,7 @@ async def test_an_orphan_is_kept_over_restarts_until_somebody_wants_it_or_wants_
         await node.clock.run_for(5)
         assert not manager.is_orphan(UID)
         assert node.runtimes["one"].counts["create_unit"] == 0
-        await until(lambda: not node._threads_work)
+        await until(lambda: not node.threads_work)
     async with node.running() as manager:
         manager.synced("file")
         await node.until(lambda: not manager.workers)

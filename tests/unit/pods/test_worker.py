@@ -13,7 +13,7 @@ from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Po
 from kubeletx.pods.model.facts import Deletion
 from kubeletx.pods.plan.units import STARTS_AT_ONCE
 from kubeletx.runtimes.binding.bindings import Binding
-from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.manager_model import HURRIED, Node, a_pod
 
 UID = PodUid("uid-web")
 CHANGING = ("create_sandbox", "create_unit", "start_unit", "stop_unit", "stop_sandbox", "remove_sandbox")
@@ -137,6 +137,7 @@ async def test_a_deletion_cancels_a_pull(node: Node) -> None:
 
 
 async def test_a_deletion_ends_the_creation_of_the_other_containers(node: Node) -> None:
+    node.limits = HURRIED
     async with node.running() as manager:
         runtime = node.runtimes["one"]
         runtime.script("create_unit", hang=True)

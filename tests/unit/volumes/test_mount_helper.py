@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import Unavailable
-from kubeletx.volumes import LinuxMounter, mounting
+from kubeletx.volumes import LinuxMounter
 
 
 def put_program(directory: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -39,7 +39,6 @@ def test_what_the_helper_complains_of_reaches_the_pods_user(
 
 def test_a_helper_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_program(tmp_path, monkeypatch, "exec sleep 60")
-    monkeypatch.setattr(mounting, "HELPER_SECONDS", 0.2)
     with pytest.raises(Unavailable, match=r"took longer than 0\.2 s") as caught:
-        LinuxMounter().mount_by_helper("files:/x", tmp_path / "place", fstype="nfs")
+        LinuxMounter(helper_seconds=0.2).mount_by_helper("files:/x", tmp_path / "place", fstype="nfs")
     assert caught.value.reason == "FailedMount"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import timeit
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -30,8 +31,9 @@ from kubeletx.kube.types.core import (
     Sysctl,
     VirtualMachine,
 )
-from kubeletx.pods.admission import AdmissionNode, FreedRoom, NodeAdmission, admit, taken_by
-from kubeletx.pods.model.facts import DesiredPod
+from kubeletx.pods.admission import AdmissionNode, FreedRoom, NodeAdmission
+from kubeletx.pods.admission.node import taken_by
+from kubeletx.pods.model.facts import DesiredPod, Rejection
 from kubeletx.pods.model.sources import API, BUILT_IN, FILE
 from kubeletx.pods.specs.sandbox import dotted
 
@@ -63,6 +65,16 @@ def pod(
         metadata=ObjectMeta(name=uid, namespace="default", uid=PodUid(uid), labels=labels or {}),
         spec=PodSpec(**{"containers": (container,), **spec}),
     )
+
+
+def admit(
+    one: Pod, node: AdmissionNode, others: Iterable[Pod] = (), traits: Traits | None = None
+) -> Rejection | None:
+    """The answer for a pod of the cluster on a node that runs `others`."""
+    admission = NodeAdmission(node)
+    for number, other in enumerate(others):
+        admission.restore(replace(other, metadata=replace(other.metadata, uid=PodUid(f"other-{number}"))))
+    return admission.admit(DesiredPod(uid=one.uid, pod=one, source=API, spec_hash="h"), traits)
 
 
 def reason(one: Pod, *others: Pod, node: AdmissionNode = NODE, traits: Traits | None = None) -> str | None:

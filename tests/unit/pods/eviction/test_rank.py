@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from kubeletx.api import PodUid
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from kubeletx.node.thresholds import MEMORY, NODE, PIDS, MetThreshold, Observation, Threshold
-from kubeletx.pods.eviction.rank import rank, usage
-from kubeletx.pods.eviction.texts import low_on
+from kubeletx.pods.eviction.rank import low_on, rank, usage
 from kubeletx.pods.eviction.use import ContainerUse, PodUse
 from kubeletx.pods.model.priority import CRITICAL_PRIORITY
 from kubeletx.pods.model.sources import BUILT_IN

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from kubeletx.kube.types.core import (
     Volume,
 )
 from kubeletx.node.host_usage import FsUsage
-from kubeletx.pods.eviction import volume_use
 from kubeletx.pods.eviction.volume_use import VolumeBoard
 from kubeletx.testing import FakeClock
 from kubeletx.volumes.prepared import PreparedVolume, PreparedVolumes
@@ -32,7 +30,7 @@ UID = PodUid("uid-web")
 class World:
     """One pod with a claim, an export and a directory of the node; `asked` lists what the kernel was asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.clock = FakeClock()
         self.asked: list[str] = []
         self.dead: set[str] = set()
@@ -59,8 +57,8 @@ class World:
             blocking=self._blocking,
             clock=self.clock,
             period_seconds=60.0,
+            measure=lambda _path: FS,
         )
-        monkeypatch.setattr(volume_use, "read_fs", self._read_fs)
 
     def _prepared(self, uid: PodUid) -> PreparedVolumes:
         ready = {
@@ -87,9 +85,6 @@ class World:
                 await self.clock.sleep(1)
         return function(*args)
 
-    def _read_fs(self, _path: Path) -> FsUsage:
-        return FS
-
     async def run(self, seconds: float) -> None:
         task = asyncio.create_task(self.board.run())
         await self.clock.run_for(seconds)
@@ -98,8 +93,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 async def test_claims_and_exports_are_asked_once_a_minute_and_host_paths_never(world: World) -> None:

@@ -11,11 +11,15 @@ from kubeletx.api import NotFound
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.format import format_record
 from kubeletx.pods.logs.output import LogOutput, LogSelection
-from kubeletx.pods.logs.reader import LogReader, _Follower, read_all
+from kubeletx.pods.logs.reader import LogReader, _Follower
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.pods.environment_model import append, inline
 
 START = 1_800_000_000 * 10**9
+
+
+async def read_all(reader: LogReader, path: Path, options: LogSelection) -> bytes:
+    return b"".join([piece async for piece in reader.read(path, options)])
 
 
 def lines(*texts: str, stream: bytes = b"stdout", first: int = 0) -> bytes:

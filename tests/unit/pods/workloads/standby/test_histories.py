@@ -23,7 +23,7 @@ from kubeletx.pods.workloads.overrides import overrides_of
 from kubeletx.pods.workloads.power import Power
 from kubeletx.testing import FakeRuntime
 from kubeletx_testing.waiting import let_others_work
-from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.manager_model import HURRIED, Node, a_pod
 
 UID = PodUid("uid-web")
 HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
@@ -180,6 +180,7 @@ async def end_deaf_calls(node: WatchedNode) -> None:
 
 async def play(root: Path, lives: list[list[tuple[str, Any]]], *, deletes: bool) -> None:
     node = WatchedNode(root, "one")
+    node.limits = HURRIED  # a call of the history may hang
     await live(node, lives, deletes=deletes)
     assert [wrong for one in node.made for wrong in one.wrong] == []
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Conflict, EventKind, NotFound, PodUid, TimedOut, UnitState, Unsupported
 from kubeletx.kube.types.core import Container, Pod
-from kubeletx.pods.overrides import OverrideFiles
+from kubeletx.pods.logs.pod_files import PodFiles
 from kubeletx.pods.records import PodRecords
 from kubeletx.pods.worker import PodWorker
 from kubeletx.pods.workloads.power import Power
@@ -72,7 +72,7 @@ async def test_a_wake_in_memory_reaches_the_runtime_before_anything_is_written(
         monkeypatch.setattr(runtime, "thaw", noted("thaw", runtime.thaw))
         for method in ("put", "put_later"):
             monkeypatch.setattr(WorkQueue, method, noted("database", getattr(WorkQueue, method)))
-        monkeypatch.setattr(OverrideFiles, "_write", noted("file", OverrideFiles._write))
+        monkeypatch.setattr(PodFiles, "write_overrides", noted("file", PodFiles.write_overrides))
         monkeypatch.setattr(node.sink, "record", noted("event", node.sink.record))
         monkeypatch.setattr(PodRecords, "note_status", noted("status", PodRecords.note_status))
         manager.ask_power(worker.uid, Power.RUNNING, "sessions")
