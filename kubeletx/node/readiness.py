@@ -20,7 +20,7 @@ from datetime import datetime
 
 import msgspec
 
-from kubeletx.api import names
+from kubeletx.api import RuntimeVersion, Traits, names
 from kubeletx.kube.types.node import NodeCondition
 from kubeletx.runtimes.handles.health import RuntimeState
 
@@ -41,11 +41,16 @@ class Policy(enum.Enum):
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Name, workload type and state of one runtime, as input of `node_conditions`."""
+    """One runtime, as input of the node's conditions and of the Node object.
+
+    `version` and `traits`: None until the runtime has answered once.
+    """
 
     name: str
     workload_type: str
     state: RuntimeState
+    version: RuntimeVersion | None = None
+    traits: Traits | None = None
 
     @property
     def is_ready(self) -> bool:

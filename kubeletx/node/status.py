@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import CONTAINER, Clock, RuntimeVersion, Traits, names
+from kubeletx.api import CONTAINER, Clock, RuntimeVersion, names
 from kubeletx.api.names import (
     PROVIDED_NODE_IP,
     RUNTIME_LABEL_PREFIX,
@@ -91,17 +91,6 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the optional features that the node declares, sorted."""
 
 
-class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime, as input of the Node object.
-
-    `version` and `traits`: None until the runtime has answered once.
-    """
-
-    facts: RuntimeFacts
-    version: RuntimeVersion | None = None
-    traits: Traits | None = None
-
-
 class NodeReporter:
     """Computes the node's conditions and builds the Node object; call `load` before the other methods."""
 
@@ -145,7 +134,7 @@ class NodeReporter:
 
     def update(
         self,
-        runtimes: Sequence[RuntimeReport],
+        runtimes: Sequence[RuntimeFacts],
         *,
         pressure: Pressure = NO_PRESSURE,
         problems: Sequence[str] = (),
@@ -158,7 +147,7 @@ class NodeReporter:
         """
         before = {condition.type: condition.status for condition in self._conditions}
         facts = NodeFacts(
-            runtimes=tuple(runtime.facts for runtime in runtimes),
+            runtimes=tuple(runtimes),
             policy=self.plan.policy,
             pressure=pressure,
             missing_resources=missing_resources(self.capacity),
@@ -185,7 +174,7 @@ class NodeReporter:
 
     def build(
         self,
-        runtimes: Sequence[RuntimeReport],
+        runtimes: Sequence[RuntimeFacts],
         *,
         images: Sequence[ContainerImage] = (),
         attached: Sequence[AttachedVolume] = (),
@@ -208,9 +197,7 @@ class NodeReporter:
                 },
                 creation_timestamp=self._created_at,
             ),
-            spec=NodeSpec(
-                provider_id=plan.provider_id, taints=type_taints(runtime.facts for runtime in runtimes)
-            ),
+            spec=NodeSpec(provider_id=plan.provider_id, taints=type_taints(runtimes)),
             status=NodeStatus(
                 capacity=resource_list(self.capacity),
                 allocatable=resource_list(self.allocatable),
@@ -241,23 +228,23 @@ class NodeReporter:
         return {PROVIDED_NODE_IP: ",".join(self.ips)}
 
 
-def default_runtime(runtimes: Sequence[RuntimeReport]) -> RuntimeReport | None:
+def default_runtime(runtimes: Sequence[RuntimeFacts]) -> RuntimeFacts | None:
     """Return the first uncordoned container runtime, or else the first container runtime (DECISIONS 25).
 
     Without container runtimes, the runtimes of all other workload types are considered. None: there is no runtime.
     """
-    containers = [r for r in runtimes if r.facts.workload_type == "container"] or list(runtimes)
-    chosen = [r for r in containers if not r.facts.state.cordoned] or containers
+    containers = [r for r in runtimes if r.workload_type == "container"] or list(runtimes)
+    chosen = [r for r in containers if not r.state.cordoned] or containers
     return chosen[0] if chosen else None
 
 
-def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
+def default_version(runtimes: Sequence[RuntimeFacts]) -> RuntimeVersion | None:
     """Return the version of the default runtime, for the node's nodeInfo; None if it has not answered yet."""
     default = default_runtime(runtimes)
     return default.version if default is not None else None
 
 
-def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
+def runtime_handlers(runtimes: Sequence[RuntimeFacts]) -> Iterator[NodeRuntimeHandler]:
     """Yield the handlers that a RuntimeClass may name, with their features (DECISIONS 4).
 
     They are the empty handler (the default runtime), for each runtime its name and its own handlers, and each handler
@@ -268,15 +255,15 @@ def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeH
         yield _handler("", default)
     alone: dict[str, NodeRuntimeHandler] = {}
     for runtime in runtimes:
-        name = runtime.facts.name
+        name = runtime.name
         yield _handler(name, runtime)
-        for handler in runtime.facts.state.handlers:
+        for handler in runtime.state.handlers:
             yield _handler(f"{name}{HANDLER_MARK}{handler}", runtime, handler)
             alone.setdefault(handler, _handler(handler, runtime, handler))
-    yield from (one for name, one in alone.items() if name not in {r.facts.name for r in runtimes})
+    yield from (one for name, one in alone.items() if name not in {r.name for r in runtimes})
 
 
-def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:
+def node_features(runtimes: Sequence[RuntimeFacts]) -> NodeFeatures | None:
     """Return the node's features, each True if every runtime has it; None until all runtimes have answered."""
     traits = [runtime.traits for runtime in runtimes if runtime.traits is not None]
     if not traits or len(traits) < len(runtimes):
@@ -284,7 +271,7 @@ def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:
     return NodeFeatures(supplemental_groups_policy=not any(STRICT_GROUPS in one.refuses for one in traits))
 
 
-def _handler(name: str, runtime: RuntimeReport, handler: str = "") -> NodeRuntimeHandler:
+def _handler(name: str, runtime: RuntimeFacts, handler: str = "") -> NodeRuntimeHandler:
     traits = runtime.traits
     if traits is None:
         return NodeRuntimeHandler(name=name)
@@ -311,29 +298,27 @@ def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
+def runtime_labels(runtimes: Sequence[RuntimeFacts]) -> dict[str, str]:
     """Return a node label ``runtime.kubeletx.io/NAME`` for each runtime; its value is ready, notready or cordoned.
 
     RuntimeClasses select nodes by these labels.
     """
     labels = {}
     for runtime in runtimes:
-        state = (
-            "cordoned" if runtime.facts.state.cordoned else "ready" if runtime.facts.is_ready else "notready"
-        )
-        labels[RUNTIME_LABEL_PREFIX + runtime.facts.name] = state
+        state = "cordoned" if runtime.state.cordoned else "ready" if runtime.is_ready else "notready"
+        labels[RUNTIME_LABEL_PREFIX + runtime.name] = state
     return labels
 
 
-def runtime_types(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
+def runtime_types(runtimes: Sequence[RuntimeFacts]) -> dict[str, str]:
     """Return a node annotation ``workload-type.kubeletx.io/NAME`` for every runtime, even if it never answered."""
-    return {RUNTIME_TYPE_PREFIX + runtime.facts.name: runtime.facts.workload_type for runtime in runtimes}
+    return {RUNTIME_TYPE_PREFIX + runtime.name: runtime.workload_type for runtime in runtimes}
 
 
-def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
+def runtime_versions(runtimes: Sequence[RuntimeFacts]) -> dict[str, str]:
     """Return a node annotation ``version.kubeletx.io/NAME`` for every runtime that has answered at least once."""
     return {
-        RUNTIME_VERSION_PREFIX + runtime.facts.name: f"{runtime.version.name} {runtime.version.version}"
+        RUNTIME_VERSION_PREFIX + runtime.name: f"{runtime.version.name} {runtime.version.version}"
         for runtime in runtimes
         if runtime.version is not None
     }

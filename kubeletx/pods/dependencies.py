@@ -21,7 +21,7 @@ from .model.sources import BUILT_IN, SourceTable
 from .probes.all_probes import UnitProbes
 from .probes.lifecycle_hooks import UnitHooks
 from .records import PodRecords
-from .specs import ExtrasProvider
+from .specs.extras import ExtrasProvider
 from .status.board import StatusBoard
 from .status.build import NodeIdentity
 from .unit_images import UnitImages

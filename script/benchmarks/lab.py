@@ -20,7 +20,9 @@ import msgspec
 from kubeletx.api import Mount, RuntimeName
 from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.pods.model.node_context import NodeContext
-from kubeletx.pods.specs import SandboxInputs, UnitInputs, build_sandbox_spec, build_unit_spec
+from kubeletx.pods.specs.inputs import SandboxInputs, UnitInputs
+from kubeletx.pods.specs.sandbox import build_sandbox_spec
+from kubeletx.pods.specs.unit import build_unit_spec
 from kubeletx.static.manifest import ManifestReader
 from kubeletx_testing.lab import CriCalls, Lab, PrivateAgent, PrivateContainerd, pod_manifest
 from kubeletx_testing.lab.cni import network_name

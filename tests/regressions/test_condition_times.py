@@ -11,7 +11,7 @@ from kubeletx.apiserver.node.patch import status_patch
 from kubeletx.kube.types.node import NodeCondition, NodeStatus
 from kubeletx.node.condition_table import METADATA, ConditionTimes
 from kubeletx.node.readiness import RuntimeFacts
-from kubeletx.node.status import SETTLE_SECONDS, NodePlan, NodeReporter, RuntimeReport
+from kubeletx.node.status import SETTLE_SECONDS, NodePlan, NodeReporter
 from kubeletx.runtimes.handles.health import RuntimeState
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock
@@ -20,9 +20,9 @@ from tests.unit.agent.agent_model import AgentModel
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def report(ready: bool) -> RuntimeReport:
+def report(ready: bool) -> RuntimeFacts:
     state = RuntimeState(ready=ready, network_ready=ready, reachable=ready, since=NOW, reason="Down")
-    return RuntimeReport(facts=RuntimeFacts(name="one", workload_type="container", state=state))
+    return RuntimeFacts(name="one", workload_type="container", state=state)
 
 
 def since(reporter: NodeReporter) -> dict[str, datetime | None]:

@@ -15,7 +15,8 @@ from kubeletx.kube.validation import validate_pod
 from kubeletx.node.events import MAX_MESSAGE, EventRecorder
 from kubeletx.pods.admission.chain import check_own
 from kubeletx.pods.model.backoff import RetryPolicy, next_failure
-from kubeletx.pods.specs import UnitInputs, build_unit_spec, unit_environment
+from kubeletx.pods.specs.inputs import UnitInputs
+from kubeletx.pods.specs.unit import build_unit_spec, unit_environment
 from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes import ObjectSet
 from kubeletx.volumes.env_file import MAX_FILES

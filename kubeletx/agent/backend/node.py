@@ -16,7 +16,7 @@ from kubeletx.kube.types.node import AttachedVolume, Node
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.host_usage import HostUsage
 from kubeletx.node.readiness import CheckFacts, Pressure, RuntimeFacts
-from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
+from kubeletx.node.status import NodeReporter, is_ready
 from kubeletx.node.totals import Usage, UsageReport, add_up, usage_of, usage_of_runtime
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.registry import RuntimeRegistry
@@ -133,7 +133,7 @@ class NodeBackend:
             self._is_cordoned = node.spec.unschedulable
             self._record(Reason.NODE_NOT_SCHEDULABLE if self._is_cordoned else Reason.NODE_SCHEDULABLE)
 
-    def _update(self, reports: Sequence[RuntimeReport]) -> bool:
+    def _update(self, reports: Sequence[RuntimeFacts]) -> bool:
         return self._reporter.update(
             reports, pressure=self._pressure, problems=self._problems, checks=self._checks
         )
@@ -224,16 +224,18 @@ class NodeBackend:
         self._host_before = now, host
         return before, host
 
-    def reports(self) -> list[RuntimeReport]:
+    def reports(self) -> list[RuntimeFacts]:
         """Return the state, version and traits of every runtime, from which the Node object is built."""
         return runtime_reports(self._registry)
 
 
-def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeReport]:
+def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeFacts]:
     """Return the state, version and traits of every runtime of the registry, from which the Node object is built."""
     return [
-        RuntimeReport(
-            facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),
+        RuntimeFacts(
+            name=h.name,
+            workload_type=h.workload_type,
+            state=h.state,
             version=h.last_version,
             traits=h.traits,
         )

@@ -40,20 +40,6 @@ OUTPUT_LIMIT_BYTES = 1024
 _ONLY_FOR_TLS = frozenset({"authorization"})
 
 
-class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a hook. `message`: the failure; empty after success.
-
-    `fell_back`: the server did not speak TLS, so the HTTPS request was repeated as HTTP (event LifecycleHTTPFallback).
-    `timed_out`: the deadline ended the hook. `elapsed_seconds`: duration of the hook.
-    """
-
-    ok: bool
-    message: str = ""
-    fell_back: bool = False
-    timed_out: bool = False
-    elapsed_seconds: float = 0.0
-
-
 class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The container that a hook belongs to. `pod_ip`: address for network hooks that name no host."""
 
@@ -80,24 +66,17 @@ async def run_hook(
     clock: Clock,
     timeout_seconds: float | None = None,
     on_fallback: Callable[[str], None] | None = None,
-) -> HookOutcome:
-    """Run the hook to its end, but at most `timeout_seconds` (None: `UNLIMITED_SECONDS`), and return its outcome.
+) -> str:
+    """Run the hook to its end, but at most `timeout_seconds` (None: `UNLIMITED_SECONDS`).
 
-    `finder`: gives exec hooks the runtime's exec. `on_fallback`: called with the text of an event if an HTTPS request
-    succeeded only as HTTP.
+    Return the text of its failure; empty if it succeeded. `finder`: gives exec hooks the runtime's exec. `on_fallback`:
+    called with the text of an event if an HTTPS request succeeded only as HTTP.
     """
-    began = clock.monotonic()
     limit = UNLIMITED_SECONDS if timeout_seconds is None else timeout_seconds
     name = f"hook {target.container.name} {target.unit_id}"
     work = _run(handler, target, finder, clock, limit, on_fallback)
     ended, _ = await first_of(name, work, clock.sleep(limit))
-    elapsed = clock.monotonic() - began
-    if ended is None:
-        return HookOutcome(
-            ok=False, message=f"ran longer than {limit:g}s", timed_out=True, elapsed_seconds=elapsed
-        )
-    outcome: HookOutcome = ended.result()
-    return replace(outcome, elapsed_seconds=elapsed)
+    return f"ran longer than {limit:g}s" if ended is None else str(ended.result())
 
 
 async def _run(
@@ -107,70 +86,66 @@ async def _run(
     clock: Clock,
     limit: float,
     on_fallback: Callable[[str], None] | None,
-) -> HookOutcome:
+) -> str:
     if handler.exec is not None:
         return await _exec(handler.exec.command, target, finder, limit)
     if handler.http_get is not None:
         return await _http(handler.http_get, target, on_fallback)
     if handler.tcp_socket is not None:
         answer = await ask_tcp(handler.tcp_socket, target.container, target.pod_ip, limit)
-        return HookOutcome(ok=answer.result is ProbeOutcome.SUCCESS, message=answer.message)
+        return "" if answer.result is ProbeOutcome.SUCCESS else answer.message or "the hook failed"
     if handler.sleep is not None:
         await clock.sleep(handler.sleep.seconds)
-        return HookOutcome(ok=True)
-    return HookOutcome(ok=False, message="the hook names no handler")
+        return ""
+    return "the hook names no handler"
 
 
-async def _exec(
-    command: tuple[str, ...], target: HookTarget, finder: ExecFinder, limit: float
-) -> HookOutcome:
+async def _exec(command: tuple[str, ...], target: HookTarget, finder: ExecFinder, limit: float) -> str:
     exec_sync = finder.find()
     if exec_sync is None:
-        return HookOutcome(ok=False, message="the runtime cannot run commands now")
+        return "the runtime cannot run commands now"
     try:
         result = await exec_sync(target.unit_id, command, limit)
     except KubeletxError as error:
-        return HookOutcome(ok=False, message=error.message)
+        return error.message or "the hook failed"
     if result.exit_code == 0:
-        return HookOutcome(ok=True)
+        return ""
     output = (result.stdout + result.stderr)[:OUTPUT_LIMIT_BYTES].decode(errors="replace").strip()
     text = f"command exited with code {result.exit_code}"
-    return HookOutcome(ok=False, message=f"{text}: {output}" if output else text)
+    return f"{text}: {output}" if output else text
 
 
-async def _http(
-    action: HTTPGetAction, target: HookTarget, on_fallback: Callable[[str], None] | None
-) -> HookOutcome:
+async def _http(action: HTTPGetAction, target: HookTarget, on_fallback: Callable[[str], None] | None) -> str:
     try:
         port = 443 if (action.scheme or "").upper() == "HTTPS" else 80
         request = request_of(action, target.container, target.pod_ip, default_port=port)
     except InvalidPod as error:
-        return HookOutcome(ok=False, message=str(error))
+        return str(error)
     if not request.host:
-        return HookOutcome(ok=False, message="the pod has no address")
+        return "the pod has no address"
     try:
         await get(request)
     except GetFailed as error:
         if not error.is_plain_http:
-            return HookOutcome(ok=False, message=error.message)
+            return error.message or "the hook failed"
         again = await _http_again(request)
-        if again.ok and on_fallback is not None:
+        if not again and on_fallback is not None:
             place = f"{request.host}:{request.port}"
             on_fallback(
                 f"request to HTTPS lifecycle hook {place} got HTTP response, retry with HTTP succeeded"
             )
         return again
-    return HookOutcome(ok=True)
+    return ""
 
 
-async def _http_again(request: HttpGet) -> HookOutcome:
+async def _http_again(request: HttpGet) -> str:
     """Repeat the request without TLS, and without the Authorization header, which must not be sent in clear text."""
     headers = tuple((n, v) for n, v in request.headers if n.lower() not in _ONLY_FOR_TLS)
     try:
         await get(replace(request, scheme="http", headers=headers))
     except GetFailed as error:
-        return HookOutcome(ok=False, message=error.message, fell_back=True)
-    return HookOutcome(ok=True, fell_back=True)
+        return error.message or "the hook failed"
+    return ""
 
 
 class UnitHooks:
@@ -200,7 +175,7 @@ class UnitHooks:
         `seconds`: deadline; None: a day (`UNLIMITED_SECONDS`). `events`: gets an event if an HTTPS hook was repeated as
         HTTP.
         """
-        outcome = await run_hook(
+        return await run_hook(
             handler,
             HookTarget(
                 container=container,
@@ -212,4 +187,3 @@ class UnitHooks:
             timeout_seconds=seconds,
             on_fallback=partial(events.warning, Event.LIFECYCLE_HTTP_FALLBACK, container=container.name),
         )
-        return "" if outcome.ok else outcome.message or "the hook failed"

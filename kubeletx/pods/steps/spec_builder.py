@@ -39,19 +39,14 @@ from ..model.sizes import INFEASIBLE, resources_text
 from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR
 from ..plan.resize_container import DEFERRED, largest_pod, with_granted
 from ..plan.resize_pod import with_pod_granted
-from ..specs import (
-    PodWarning,
-    SandboxInputs,
-    UnitInputs,
-    build_sandbox_spec,
-    compose_unit,
-    gather_extras,
-    sandbox_warnings,
-    service_variables,
-    skipped_names,
-)
+from ..specs.dns import PodWarning
+from ..specs.environment import skipped_names
+from ..specs.extras import gather_extras
+from ..specs.inputs import SandboxInputs, UnitInputs
 from ..specs.resources import unit_resources
-from ..specs.service_variables import MASTER_NAMESPACE
+from ..specs.sandbox import build_sandbox_spec, sandbox_warnings
+from ..specs.service_variables import MASTER_NAMESPACE, service_variables
+from ..specs.unit import compose_unit
 from ..workloads.table import workload_of
 
 

@@ -23,7 +23,9 @@ from kubeletx.api import (
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods import NodeContext
-from kubeletx.pods.specs import UnitExtras, UnitInputs, compose_unit, gather_extras
+from kubeletx.pods.specs.extras import UnitExtras, gather_extras
+from kubeletx.pods.specs.inputs import UnitInputs
+from kubeletx.pods.specs.unit import compose_unit
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec
 from kubeletx.volumes import PreparedVolumes, VolumePreparer
 from kubeletx_testing.lab import PrivateContainerd, image_ref

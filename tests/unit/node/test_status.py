@@ -5,7 +5,7 @@ from typing import Any
 from kubeletx.api import RuntimeVersion, Traits
 from kubeletx.kube.types.node import ContainerImage, Node
 from kubeletx.node.readiness import RuntimeFacts
-from kubeletx.node.status import NodePlan, NodeReporter, RuntimeReport, is_ready, top_images
+from kubeletx.node.status import NodePlan, NodeReporter, is_ready, top_images
 from kubeletx.runtimes.handles.health import RuntimeState
 from kubeletx.testing import FakeClock
 
@@ -20,7 +20,7 @@ def report(
     cordoned: bool = False,
     handlers: tuple[str, ...] = ("runc",),
     traits: Traits | None = None,
-) -> RuntimeReport:
+) -> RuntimeFacts:
     state = RuntimeState(
         ready=ready,
         network_ready=ready,
@@ -32,8 +32,7 @@ def report(
         handlers=handlers,
     )
     version = RuntimeVersion(name=name, version="1.0") if ready else None
-    facts = RuntimeFacts(name=name, workload_type=type_, state=state)
-    return RuntimeReport(facts=facts, version=version, traits=traits)
+    return RuntimeFacts(name=name, workload_type=type_, state=state, version=version, traits=traits)
 
 
 def reporter(root: Path) -> NodeReporter:

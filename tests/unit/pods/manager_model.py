@@ -24,7 +24,7 @@ from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.pods.probes.all_probes import UnitProbes
 from kubeletx.pods.probes.lifecycle_hooks import UnitHooks
 from kubeletx.pods.records import POD_TABLES, PodRecords
-from kubeletx.pods.specs import ExtrasProvider
+from kubeletx.pods.specs.extras import ExtrasProvider
 from kubeletx.pods.status.board import StatusBoard
 from kubeletx.pods.status.build import NodeIdentity
 from kubeletx.pods.unit_images import UnitImages

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kubeletx.api import PodUid, Unavailable
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
-from kubeletx.pods.specs import UnitExtras
+from kubeletx.pods.specs.extras import UnitExtras
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kubeletx.api import InvalidPod, ObjectData
-from kubeletx.pods.specs import unit_environment
 from kubeletx.pods.specs.environment import is_variable_name
+from kubeletx.pods.specs.unit import unit_environment
 from kubeletx.volumes import ObjectSet
 from tests.unit.pods.environment_model import make_node, with_container
 

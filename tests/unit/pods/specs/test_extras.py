@@ -10,8 +10,9 @@ from kubeletx.api import InvalidPod, Mount, Process, RuntimeName, Traits, Unavai
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
 from kubeletx.pods.model.roles import UnitRole
-from kubeletx.pods.specs import ExtrasProvider, UnitExtras, UnitInputs, compose_unit, gather_extras
-from kubeletx.pods.specs.extras import ExtrasError
+from kubeletx.pods.specs.extras import ExtrasError, ExtrasProvider, UnitExtras, gather_extras
+from kubeletx.pods.specs.inputs import UnitInputs
+from kubeletx.pods.specs.unit import compose_unit
 from kubeletx.volumes import PreparedVolumes, VolumePreparer
 from tests.unit.pods.environment_model import inline, make_node, make_pod, with_container
 

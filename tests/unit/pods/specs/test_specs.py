@@ -23,13 +23,9 @@ from kubeletx.api import (
 )
 from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.pods.specs import (
-    SandboxInputs,
-    UnitInputs,
-    build_sandbox_spec,
-    build_unit_spec,
-    sandbox_warnings,
-)
+from kubeletx.pods.specs.inputs import SandboxInputs, UnitInputs
+from kubeletx.pods.specs.sandbox import build_sandbox_spec, sandbox_warnings
+from kubeletx.pods.specs.unit import build_unit_spec
 from tests.unit.pods.environment_model import make_node, make_pod, with_container
 
 RUNTIME = RuntimeName("ctr-a")

@@ -5,7 +5,8 @@ import shutil
 import pytest
 
 from kubeletx.api import IdMapping, Mount, RuntimeName, Unavailable
-from kubeletx.pods.specs import UnitInputs, build_unit_spec
+from kubeletx.pods.specs.inputs import UnitInputs
+from kubeletx.pods.specs.unit import build_unit_spec
 from kubeletx.pods.specs.user_namespaces import IdRange, UserNamespaces
 from tests.unit.pods.environment_model import make_node, make_pod, with_container
 
