@@ -54,17 +54,7 @@ from kubeletx.api import (
 
 from . import methods
 from .backend import Backend, cgroup_parent, health_from_cri, read_backend, traits_of, version_from_cri
-from .capabilities import (
-    CriAttach,
-    CriCheckpoint,
-    CriExec,
-    CriLogs,
-    CriPassthrough,
-    CriPortForward,
-    CriResize,
-    CriStats,
-    knows_checkpoints,
-)
+from .capabilities import CriCapabilities, knows_checkpoints
 from .client import DEADLINE_SECONDS, A, CriClient, Q
 from .convert import (
     sandbox_status_from_cri,
@@ -318,27 +308,27 @@ class CriRuntime:
         return False
 
     async def _ask_capabilities(self) -> dict[type, object]:
-        client = self.client
+        calls = CriCapabilities(self.client, self.image_client, self._own_units)
         found: dict[type, object] = {
+            SupportsExec: calls,
+            SupportsAttach: calls,
+            SupportsPortForward: calls,
+            SupportsStats: calls,
+            SupportsLogReopen: calls,
+            SupportsResize: calls,
+            SupportsCriPassthrough: calls,
             SupportsImages: CriImages(
                 self.image_client,
                 await find_store_id(self.image_client),
                 sandbox_image=self.backend.sandbox_image,
                 follow=await self.find_pull_progress(),
             ),
-            SupportsExec: CriExec(client),
-            SupportsAttach: CriAttach(client),
-            SupportsPortForward: CriPortForward(client),
-            SupportsStats: CriStats(client, self._own_units),
-            SupportsLogReopen: CriLogs(client),
-            SupportsResize: CriResize(client),
-            SupportsCriPassthrough: CriPassthrough(client, self.image_client),
         }
         events = await self.find_events()
         if events is not None:
             found[SupportsEvents] = events
-        if await knows_checkpoints(client):
-            found[SupportsCheckpoint] = CriCheckpoint(client)
+        if await knows_checkpoints(self.client):
+            found[SupportsCheckpoint] = calls
         return found
 
     def _sandbox_config(self, spec: SandboxSpec) -> pb.PodSandboxConfig:
