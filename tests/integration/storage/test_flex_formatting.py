@@ -95,7 +95,8 @@ async def look(tmp_path: Path, device: str) -> None:
 
     processes = Processes(tmp_path / "running")
     await processes.open()
-    node = Node(partial(processes.run, environment=base_environment()), Threads(blocking, 2, finishes=False))
+    threads = Threads(blocking, 2, finishes=False)
+    node = Node(partial(processes.run, environment=base_environment()), threads, threads)
     programs = node.programs("pv", "", asyncio.get_running_loop().time() + 20)
     assert await Device(device, programs).look("ext4", read_only=False) == ""
 

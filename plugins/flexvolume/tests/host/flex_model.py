@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
+from kubeletx_flexvolume.host.status import FILE_NAME, FlexDriverStatus
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import Unavailable, VolumeRequest
@@ -245,6 +247,12 @@ esac
         return "\n".join(
             path.read_text() for path in sorted((self.host.state_directory / "volumes").iterdir())
         )
+
+    def drivers(self) -> dict[str, FlexDriverStatus]:
+        """Return the drivers by name, as the panel shows them: a moment old."""
+        path = self.host.state_directory / FILE_NAME
+        content = path.read_bytes() if path.exists() else b"[]"
+        return {one.name: one for one in msgspec.json.decode(content, type=list[FlexDriverStatus])}
 
     def running(self) -> list[str]:
         """Return the records of programs that run."""

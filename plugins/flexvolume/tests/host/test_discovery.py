@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 from kubeletx_flexvolume.host import discovery
-from kubeletx_flexvolume.host.driver import DriverState, FlexDriver
-from kubeletx_flexvolume.host.volumes import FlexVolumes
 from structlog.testing import capture_logs
 
 from kubeletx.api import Unavailable
@@ -27,18 +25,12 @@ from plugins.flexvolume.tests.host.flex_model import (
 )
 
 
-def drivers_of(volumes: FlexVolumes) -> dict[str, FlexDriver]:
-    parts = volumes._parts
-    assert parts is not None
-    return {one.name: one for one in parts.drivers}
+def ready(flex: FlexNode) -> list[str]:
+    return [name for name, driver in flex.drivers().items() if driver.state == "ready"]
 
 
-def ready(volumes: FlexVolumes) -> list[str]:
-    return [name for name, one in drivers_of(volumes).items() if one.state is DriverState.READY]
-
-
-async def until_ready(volumes: FlexVolumes, *names: str) -> None:
-    await until(lambda: ready(volumes) == sorted(names))
+async def until_ready(flex: FlexNode, *names: str) -> None:
+    await until(lambda: ready(flex) == sorted(names))
 
 
 async def test_drivers_are_found_by_their_layout(flex: FlexNode) -> None:
@@ -54,17 +46,17 @@ async def test_drivers_are_found_by_their_layout(flex: FlexNode) -> None:
     (flex.plugins / "..~x").mkdir()
     (flex.plugins / "a~..~x").mkdir()
     shutil.copy(flex.path_of("plain"), flex.plugins / "a~..~x" / "x")
-    volumes = await flex.open()
-    await until_ready(volumes, "deep.example.com/a/b", "example.com/one", "plain")
+    await flex.open()
+    await until_ready(flex, "deep.example.com/a/b", "example.com/one", "plain")
 
 
 async def test_a_driver_that_is_installed_later_is_found_by_its_file_event(flex: FlexNode) -> None:
-    volumes = await flex.open()
-    assert ready(volumes) == []
+    await flex.open()
+    assert ready(flex) == []
     flex.install_plain()
-    await until_ready(volumes, DRIVER)
+    await until_ready(flex, DRIVER)
     flex.install_plain("example.com/other")
-    await until_ready(volumes, DRIVER, "example.com/other")
+    await until_ready(flex, DRIVER, "example.com/other")
 
 
 async def test_a_driver_that_is_written_slowly_is_initialised_when_it_is_complete(flex: FlexNode) -> None:
@@ -73,61 +65,61 @@ async def test_a_driver_that_is_written_slowly_is_initialised_when_it_is_complet
     path.parent.mkdir()
     path.touch(mode=0o755)
     content = flex.install_plain("example.com/template").read_text()
-    await until_ready(volumes, "example.com/template")
+    await until_ready(flex, "example.com/template")
     with path.open("w") as file:
         file.write(content[:50])
         file.flush()
         await volumes.prepare(flex.request(driver="example.com/template"))
         file.write(content[50:])
-    await until_ready(volumes, DRIVER, "example.com/template")
+    await until_ready(flex, DRIVER, "example.com/template")
 
 
 async def test_a_mode_that_is_set_later_makes_a_driver(flex: FlexNode) -> None:
     flex.install_plain().chmod(0o644)
-    volumes = await flex.open()
+    await flex.open()
     flex.path_of().chmod(0o755)
-    await until_ready(volumes, DRIVER)
+    await until_ready(flex, DRIVER)
     flex.path_of().chmod(0o644)
-    await until_ready(volumes)
+    await until_ready(flex)
 
 
 async def test_a_removed_driver_is_dropped(flex: FlexNode) -> None:
     flex.install_plain()
     flex.install_plain("example.com/other")
     volumes = await flex.open()
-    await until_ready(volumes, DRIVER, "example.com/other")
+    await until_ready(flex, DRIVER, "example.com/other")
     flex.path_of().unlink()
-    await until_ready(volumes, "example.com/other")
+    await until_ready(flex, "example.com/other")
     shutil.rmtree(flex.path_of("example.com/other").parent)
-    await until_ready(volumes)
+    await until_ready(flex)
     with pytest.raises(Unavailable, match=f"driver {DRIVER}: no executable {flex.path_of()}; install"):
         await volumes.prepare(flex.request())
 
 
 async def test_a_changed_driver_is_initialised_again(flex: FlexNode) -> None:
     flex.install_plain()
-    volumes = await flex.open()
-    await until_ready(volumes, DRIVER)
+    await flex.open()
+    await until_ready(flex, DRIVER)
     flex.install_attaching()
-    await until(lambda: DRIVER in ready(volumes) and drivers_of(volumes)[DRIVER].capabilities.attach)
+    await until(lambda: ready(flex) == [DRIVER] and "attach" in flex.drivers()[DRIVER].capabilities)
 
 
 async def test_a_touched_driver_is_initialised_again(flex: FlexNode) -> None:
     flex.install_plain()
-    volumes = await flex.open()
-    await until_ready(volumes, DRIVER)
-    before = drivers_of(volumes)[DRIVER]
+    await flex.open()
+    await until_ready(flex, DRIVER)
+    assert flex.drivers()[DRIVER].calls == 1
     os.utime(flex.path_of())
-    await until(lambda: drivers_of(volumes)[DRIVER] is not before and ready(volumes) == [DRIVER])
+    await until(lambda: ready(flex) == [DRIVER] and flex.drivers()[DRIVER].calls == 2)
 
 
 async def test_a_directory_that_is_removed_is_made_again_and_watched(flex: FlexNode) -> None:
-    volumes = await flex.open()
+    await flex.open()
     for _ in range(3):
         flex.install_plain()
-        await until_ready(volumes, DRIVER)
+        await until_ready(flex, DRIVER)
         shutil.rmtree(flex.plugins)
-        await until_ready(volumes)
+        await until_ready(flex)
     assert flex.plugins.is_dir()
 
 
@@ -163,7 +155,7 @@ async def test_a_directory_that_cannot_be_made_is_found_when_another_program_mak
         await volumes.prepare(flex.request())
     (flex.directory / "later").mkdir()
     flex.install_plain()
-    await until_ready(volumes, DRIVER)
+    await until_ready(flex, DRIVER)
 
 
 async def test_a_failed_init_is_tried_again_without_a_file_event(flex: FlexNode) -> None:
@@ -177,7 +169,7 @@ async def test_a_failed_init_is_tried_again_without_a_file_event(flex: FlexNode)
     await until(lambda: clock.sleepers >= 2)  # the next look, and the next init
     marker.touch()
     clock.advance(1.2)
-    await until_ready(volumes, DRIVER)
+    await until_ready(flex, DRIVER)
     await volumes.prepare(flex.request())
 
 
@@ -213,13 +205,13 @@ async def test_without_file_events_there_is_a_look_every_five_seconds(
 
     monkeypatch.setattr(discovery, "Inotify", refuse)
     with capture_logs() as logs:
-        volumes = await flex.open()
+        await flex.open()
         flex.install_plain()
         clock = flex.host.clock
         assert isinstance(clock, FakeClock)
         await until(lambda: clock.sleepers == 1)
         clock.advance(5.1)
-        await until_ready(volumes, DRIVER)
+        await until_ready(flex, DRIVER)
         await until(lambda: clock.sleepers == 1)
         clock.advance(5.1)
         await until(lambda: clock.sleepers == 1)
@@ -242,4 +234,5 @@ async def test_the_replies_of_init_are_not_those_of_other_calls(flex: FlexNode) 
     flex.install_plain(mount=f'add "$2"; {says(OK)}')
     volumes = await flex.open()
     await volumes.prepare(flex.request())
-    assert not drivers_of(volumes)[DRIVER].capabilities.attach
+    await until_ready(flex, DRIVER)
+    assert "attach" not in flex.drivers()[DRIVER].capabilities

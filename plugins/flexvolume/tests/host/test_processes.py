@@ -175,7 +175,11 @@ def node_on(processes: Processes) -> Node:
     async def blocking(function, *args):  # type: ignore[no-untyped-def]
         return function(*args)
 
-    return Node(partial(processes.run, environment=ENVIRONMENT), Threads(blocking, 1, finishes=True))
+    return Node(
+        partial(processes.run, environment=ENVIRONMENT),
+        Threads(blocking, 1, finishes=True),
+        Threads(blocking, 1, finishes=False),
+    )
 
 
 async def test_programs_of_a_volume_end_at_the_deadline_of_the_call(tmp_path: Path) -> None:
@@ -233,5 +237,6 @@ async def test_links_in_the_directory_of_a_path_are_resolved_and_the_path_itself
         raise AssertionError(program)
 
     entry = shown(str(real / "target"))
-    node = Node(run, Threads(blocking, 1, finishes=True), lambda: (entry,))
+    threads = Threads(blocking, 1, finishes=True)
+    node = Node(run, threads, threads, lambda: (entry,))
     assert await node.find_mount(str(tmp_path / "link" / "target")) == entry

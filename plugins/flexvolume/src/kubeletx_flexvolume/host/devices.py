@@ -11,7 +11,7 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Unavailable, VolumeRequest
+from kubeletx.api import Unavailable, Unsupported, VolumeRequest
 
 from ..device import DEFAULT_FS_TYPE, Device
 from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
@@ -85,6 +85,41 @@ class VolumeDevices:
             await self._journal.put(replace(entry, stage=DeviceStage.NONE, device="", uses={}))
         else:
             await self._journal.remove(entry.key)
+
+    async def expand(
+        self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, size_bytes: int, until: float
+    ) -> int:
+        """Expand the volume and its file system: the driver's ``expandvolume`` and ``expandfs``, or the node's own tools.
+
+        Returns the new size in bytes.
+        """
+        directory = entry.global_directory if entry.attach else request.target
+        mounted = await self._node.find_mount(directory)
+        before = request.capacity_bytes
+        source = entry.device or (mounted.source if mounted is not None else "")
+        device = Device(source, self._node.programs(entry.volume, directory, until))
+        if mounted is not None:
+            before = (await self._node.measure(directory, until)).capacity_bytes or 0
+            if size_bytes <= before:  # a driver might shrink the volume
+                return max(before, await device.find_size())
+        options = encode_options(volume_options(request))
+        sizes = str(size_bytes), str(before)
+        reply = await driver.call(
+            Command.EXPAND_VOLUME, (options, directory, *sizes), until=until, key=entry.key
+        )
+        grown = max(size_bytes, reply.new_size_bytes) if reply is not None else 0
+        if not driver.capabilities.requires_fs_resize:
+            return _checked(grown, entry)
+        arguments = (options, entry.device, directory, *sizes)
+        reply = await driver.call(Command.EXPAND_FS, arguments, until=until, key=entry.key)
+        if reply is not None:
+            return max(size_bytes, reply.new_size_bytes)
+        if mounted is None:
+            return _checked(grown, entry)
+        try:
+            return await device.grow(mounted, size_bytes)
+        except Unsupported:  # such as a file system of a server, which has grown with the volume
+            return _checked(grown, entry)
 
     def check_sharing(self, entry: FlexEntry, request: VolumeRequest) -> None:
         """Raise Unavailable if other pods use the device in a way that excludes the request."""
@@ -167,3 +202,10 @@ class VolumeDevices:
             if not is_detached:
                 raise
             log.warning("Ignored a failed detach after a failed attach", volume=entry.volume, err=str(error))
+
+
+def _checked(grown: int, entry: FlexEntry) -> int:
+    """Return the size that the driver has made. Raises Unsupported if it has done nothing."""
+    if not grown:
+        raise volume_error(Unsupported, entry.volume, f"driver {entry.driver} does not expand volumes")
+    return grown

@@ -88,6 +88,10 @@ class FlexDriver:
         self.calls = 0
         self.failures = 0
         self.last_error = ""
+        self.tried = asyncio.Event()
+        """Set once the first ``init`` has succeeded or failed, or the driver was removed."""
+        self.initialising: asyncio.Task[None] | None = None
+        """Task that calls ``init`` until it succeeds."""
         self._processes = processes
         self._slots = slots
         self._environment = environment

@@ -65,11 +65,8 @@ class FlexDrivers:
         self._on_change = on_change
         self._slots = CallSlots()
         self._drivers: dict[str, FlexDriver] = {}
-        self._inits: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that have not ended, including tasks of removed drivers."""
-        self._tried: dict[str, asyncio.Event] = {}
-        """Set for a driver once its first ``init`` has succeeded or failed."""
         self._discovery = Discovery(directory, clock, threads, self._take)
         self._environment = base_environment() | dict(settings.environment)
 
@@ -89,19 +86,16 @@ class FlexDrivers:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._discovery.close()
 
-    def path_of(self, name: str) -> Path:
-        """Return the path at which the executable of a driver must be."""
-        return self._directory / name.replace("/", "~") / name.rpartition("/")[2]
-
     def lacks_metrics(self, name: str) -> bool:
         """Return True if a driver is ready, and its volumes cannot be measured."""
         driver = self._drivers.get(name)
-        is_ready = driver is not None and driver.state is DriverState.READY
-        return is_ready and driver is not None and not driver.capabilities.supports_metrics
+        if driver is None or driver.state is not DriverState.READY:
+            return False
+        return not driver.capabilities.supports_metrics
 
     async def get(self, name: str, until: float) -> FlexDriver:
         """Return a driver that is ready. Raises Unavailable if there is none; waits while it is initialised."""
-        driver = await self._find(name, until)
+        driver = await self.find(name, until)
         if driver.state is not DriverState.READY:
             raise Unavailable(
                 f"driver {name}: not ready: {driver.last_error or 'init has not ended'}; it is initialised again "
@@ -110,12 +104,11 @@ class FlexDrivers:
             )
         return driver
 
-    async def get_for_release(self, name: str, until: float) -> FlexDriver:
-        """Return a driver, also if its ``init`` failed. Raises DriverMissing if its executable is not there."""
-        return await self._find(name, until)
+    async def find(self, name: str, until: float) -> FlexDriver:
+        """Return a driver after its first ``init``, also if that failed, or at the deadline.
 
-    async def _find(self, name: str, until: float) -> FlexDriver:
-        """Return a driver after its first ``init``, or at the deadline."""
+        Raises DriverMissing if its executable is not there.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 if name not in self._drivers:
@@ -123,12 +116,13 @@ class FlexDrivers:
         while (driver := self._drivers.get(name)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
-                    await self._tried[name].wait()
+                    await driver.tried.wait()
             is_late = asyncio.get_running_loop().time() >= until
             if is_late or self._drivers.get(name) is driver:  # else it was replaced meanwhile
                 return driver
+        path = self._directory / name.replace("/", "~") / name.rpartition("/")[2]
         raise DriverMissing(
-            f"driver {name}: no executable {self.path_of(name)}; install the driver there, with mode 0755",
+            f"driver {name}: no executable {path}; install the driver there, with mode 0755",
             reason=Event.FAILED_MOUNT,
         )
 
@@ -144,11 +138,10 @@ class FlexDrivers:
                 self._start(one, known)
 
     def _drop(self, name: str) -> None:
-        self._drivers.pop(name, None)
-        if (task := self._inits.pop(name, None)) is not None:
-            task.cancel()
-        if (tried := self._tried.pop(name, None)) is not None:
-            tried.set()
+        if (driver := self._drivers.pop(name, None)) is not None:
+            if driver.initialising is not None:
+                driver.initialising.cancel()
+            driver.tried.set()
         self._on_change()
 
     def _start(self, found: FoundDriver, before: FlexDriver | None) -> None:
@@ -156,11 +149,8 @@ class FlexDrivers:
         driver = FlexDriver(found, self._processes, self._slots, self._environment)
         if before is not None:
             driver.calls, driver.failures = before.calls, before.failures
-        tried = self._tried[found.name] = asyncio.Event()
         self._drivers[found.name] = driver
-        self._inits[found.name] = self._spawn(
-            self._initialise(driver, tried), f"flexvolume init {found.name}"
-        )
+        driver.initialising = self._spawn(self._initialise(driver), f"flexvolume init {found.name}")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
@@ -173,13 +163,13 @@ class FlexDrivers:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("A task ended with an error", task=task.get_name(), exc_info=error)
 
-    async def _initialise(self, driver: FlexDriver, tried: asyncio.Event) -> None:
+    async def _initialise(self, driver: FlexDriver) -> None:
         """Call ``init`` until it succeeds."""
         backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, jitter=0.1)
         while not await self._init(driver):
-            tried.set()
+            driver.tried.set()
             await self._clock.sleep(backoff.next(self._clock.monotonic()))
-        tried.set()
+        driver.tried.set()
 
     async def _init(self, driver: FlexDriver) -> bool:
         until = asyncio.get_running_loop().time() + self._settings.init_timeout_seconds

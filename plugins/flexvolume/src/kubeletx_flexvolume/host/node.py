@@ -44,12 +44,17 @@ class Node:
     def __init__(
         self,
         run: RunProgram,
-        threads: Threads,
+        files: Threads,
+        volumes: Threads,
         table: Callable[[], tuple[MountPoint, ...]] = read_mounts,
     ) -> None:
-        """`table`: returns the present mounts; called on a thread."""
+        """`files`, `volumes`: for calls on the node's own files, and for calls that may hang with a volume.
+
+        `table`: returns the present mounts; called on a thread.
+        """
         self.run = run
-        self._threads = threads
+        self._threads = files
+        self._volumes = volumes
         self._table = table
 
     def programs(self, volume: str, key: str, until: float) -> NodePrograms:
@@ -67,6 +72,13 @@ class Node:
     async def exists(self, path: str) -> bool:
         """Return True if a path that is not a mount point exists."""
         return await self._threads.run(os.path.lexists, path)
+
+    async def measure(self, path: str, until: float) -> VolumeStats:
+        """Return the use of the file system at a path. Raises TimedOut at the deadline."""
+        try:
+            return await self._volumes.run_until(until, _measure, path)
+        except OSError as error:
+            raise file_error(f"cannot measure the volume at {path}", error) from error
 
     async def make_directory(self, path: str) -> None:
         """Make a directory with mode 0750, and missing parents; succeeds if it exists."""
@@ -135,11 +147,8 @@ def same_volume(mounts: Iterable[MountPoint], target: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def measure(path: str) -> VolumeStats:
-    """Return the use of the file system at a path, as statvfs(3) has it.
-
-    Blocks, also for long if the storage does not answer. Raises OSError.
-    """
+def _measure(path: str) -> VolumeStats:
+    """Return what statvfs(3) has. Blocks, also for long if the storage does not answer."""
     info = os.statvfs(path)
     return VolumeStats(
         capacity_bytes=info.f_blocks * info.f_frsize,

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import KubeletxError, TimedOut, VolumeRequest
+from kubeletx.api import KubeletxError, TimedOut, Unavailable, VolumeRequest
 
 from ..errors import DriverFailed, invalid_volume, volume_error
 from .devices import VolumeDevices
@@ -69,7 +69,7 @@ class VolumeSteps:
         await self._check(request)
         found = self._journal.find(request.target)
         attach = found.attach if found is not None else driver.capabilities.attach
-        async with self.turn(self._key(request, attach=attach), request, until):
+        async with self._turn(self._key(request, attach=attach), request, until):
             entry = self._entry(request, attach=attach)
             try:
                 return await self._prepare(entry, request, driver, until), driver
@@ -82,19 +82,28 @@ class VolumeSteps:
         await self._check(request)
         found = self._journal.find(request.target)
         key = found.key if found is not None else self._key(request, attach=True)
-        async with self.turn(key, request, until):
+        async with self._turn(key, request, until):
             entry = self._journal.find(request.target) or await self._adopted(request)
             if entry is not None:
-                driver = await self._drivers.get_for_release(entry.driver, until)
+                driver = await self._drivers.find(entry.driver, until)
                 await self._put_away(entry, request.target, driver, until)
         await self._node.remove_directory(request.target)
+
+    async def expand(self, request: VolumeRequest, size_bytes: int, until: float) -> int:
+        """Expand the prepared volume; return its new size in bytes."""
+        driver = await self._drivers.get(request.driver, until)
+        entry = self._journal.find(request.target)
+        if entry is None:
+            raise volume_error(Unavailable, request.volume_name, "it is not prepared, and cannot be expanded")
+        async with self._turn(entry.key, request, until):
+            return await self._devices.expand(entry, request, driver, size_bytes, until)
 
     async def _check(self, request: VolumeRequest) -> None:
         """Raise Unavailable if the volume has an entry that cannot be read."""
         await self._journal.check(self._key(request, attach=one) for one in (True, False))
 
     @asynccontextmanager
-    async def turn(self, key: str, request: VolumeRequest, until: float) -> AsyncIterator[None]:
+    async def _turn(self, key: str, request: VolumeRequest, until: float) -> AsyncIterator[None]:
         """Wait for earlier steps of the volume, and hold its lock. `key`: of its entry."""
         lock = self._locks.get(key)
         if lock is None:

@@ -28,9 +28,8 @@ from ..errors import file_error, volume_error
 from .devices import VolumeDevices
 from .drivers import FlexDrivers, base_environment
 from .entries import FlexEntry
-from .expanding import Expander
 from .journal import FlexJournal, entry_files
-from .node import Node, RunProgram, measure
+from .node import Node, RunProgram
 from .options import check_request, has_valid_names
 from .processes import Processes
 from .status import FILE_NAME, StatusFile
@@ -48,9 +47,7 @@ class _Parts(NamedTuple):
     journal: FlexJournal
     node: Node
     steps: VolumeSteps
-    expander: Expander
     status: StatusFile
-    volume_threads: Threads
     writing: asyncio.Task[None]
 
 
@@ -83,10 +80,10 @@ class FlexVolumes:
             return
         host, state = self._host, self._host.state_directory
         files = Threads(host.blocking, FILE_THREADS, finishes=True)
-        volumes = Threads(host.blocking, VOLUME_THREADS, finishes=False)
         processes = Processes(state / "running")
         run = self._run or partial(processes.run, environment={**base_environment(), "LC_ALL": "C"})
-        node = Node(run, files, self._table)
+        volumes = Threads(host.blocking, VOLUME_THREADS, finishes=False)
+        node = Node(run, files, volumes, self._table)
         journal = FlexJournal(self._entries, files)
         status = StatusFile(state / FILE_NAME, files)
         drivers = FlexDrivers(
@@ -115,8 +112,7 @@ class FlexVolumes:
         writing = asyncio.create_task(
             status.run(lambda: [driver.status for driver in drivers]), name="flexvolume status"
         )
-        expander = Expander(node, volumes)
-        self._parts = _Parts(drivers, journal, node, steps, expander, status, volumes, writing)
+        self._parts = _Parts(drivers, journal, node, steps, status, writing)
 
     async def close(self) -> None:
         parts, self._parts = self._parts, None
@@ -175,22 +171,13 @@ class FlexVolumes:
         use = entry.uses[request.target] if entry is not None else None
         if use is not None and use.is_mount and await parts.node.find_mount(request.target) is None:
             raise volume_error(Unavailable, request.volume_name, f"{request.target} is not mounted any more")
-        try:
-            until = asyncio.get_running_loop().time() + _STATS_SECONDS
-            return await parts.volume_threads.run_until(until, measure, request.target)
-        except OSError as error:
-            raise file_error(f"cannot measure volume {request.volume_name}", error) from error
+        return await parts.node.measure(request.target, asyncio.get_running_loop().time() + _STATS_SECONDS)
 
     async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
         check_request(request)
-        parts, until = self._opened(), self._until()
-        driver = await parts.drivers.get(request.driver, until)
-        entry = parts.journal.find(request.target)
-        if entry is None:
-            raise volume_error(Unavailable, request.volume_name, "it is not prepared, and cannot be expanded")
+        parts = self._opened()
         try:
-            async with parts.steps.turn(entry.key, request, until):
-                return await parts.expander.expand(entry, request, driver, size_bytes, until)
+            return await parts.steps.expand(request, size_bytes, self._until())
         finally:
             parts.status.mark()
 
