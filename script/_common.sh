@@ -11,6 +11,10 @@ if [ -d "$UNPACKED" ]; then
 fi
 export PATH="$PATH:/usr/sbin:/sbin"
 
+# Containers often set this variable. Without bytecode each start of an agent compiles all its modules, which doubles its
+# CPU time, and each test process rewrites the assertions of all tests.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "==> $*" >&2; }
 
 die() {
