@@ -273,6 +273,20 @@ class Node:
     async def unmount(self, uid: str = "u1", name: str = "pv-1") -> None:
         await self.operations.unmount(target(uid, name))
 
+    async def reach(self, step: str, work: Awaitable[None]) -> tuple[asyncio.Task[None], asyncio.Event]:
+        """Start a call until it waits in a step. Returns it, and the event for which it waits."""
+        entered, gate = self.faults.pause(step)
+        task = call(work)
+        await entered.wait()
+        return task, gate
+
+    async def interrupt(self, step: str, work: Awaitable[None]) -> None:
+        """End a call in a step, which never ends."""
+        task, _ = await self.reach(step, work)
+        task.cancel()
+        await asyncio.wait((task,))
+        self.faults.gates.clear()
+
     async def restart(self, *, boot_id: str = BOOT) -> None:
         """End the agent without a word to its volumes, as SIGKILL does, and start another one."""
         await self.operations.close(0)

@@ -117,9 +117,7 @@ async def test_a_refused_mount_does_nothing_and_names_the_holder(node: Node) -> 
 
 
 async def test_a_mount_whose_entry_disappears_meanwhile_is_undone(node: Node) -> None:
-    entered, gate = node.faults.pause("mount")
-    mounting = call(node.mount())
-    await entered.wait()
+    mounting, gate = await node.reach("mount", node.mount())
     node.book.entries.clear()
     gate.set()
     with pytest.raises(Conflict, match="has no entry"):
@@ -181,9 +179,7 @@ async def test_a_mount_over_its_deadline_says_what_it_is_doing_and_a_repeated_ca
 async def test_a_mount_that_no_call_waits_for_stops_before_the_pods_mount_and_is_undone_later(
     node: Node,
 ) -> None:
-    entered, gate = node.faults.pause("look")
-    mounting = call(node.mount())
-    await entered.wait()
+    mounting, gate = await node.reach("look", node.mount())
     mounting.cancel()
     await asyncio.wait((mounting,))
     gate.set()
@@ -195,9 +191,7 @@ async def test_a_mount_that_no_call_waits_for_stops_before_the_pods_mount_and_is
 
 
 async def test_a_repeated_call_finishes_a_mount_that_was_left(node: Node) -> None:
-    entered, gate = node.faults.pause("look")
-    mounting = call(node.mount())
-    await entered.wait()
+    mounting, gate = await node.reach("look", node.mount())
     mounting.cancel()
     await asyncio.wait((mounting,))
     gate.set()
@@ -208,9 +202,7 @@ async def test_a_repeated_call_finishes_a_mount_that_was_left(node: Node) -> Non
 
 
 async def test_a_mount_whose_last_step_has_begun_is_not_given_up(node: Node) -> None:
-    entered, gate = node.faults.pause("bind")
-    mounting = call(node.mount())
-    await entered.wait()
+    mounting, gate = await node.reach("bind", node.mount())
     await asyncio.wait((mounting,), timeout=0.3)  # longer than the deadline of the call
     assert not mounting.done()
     gate.set()
@@ -219,9 +211,7 @@ async def test_a_mount_whose_last_step_has_begun_is_not_given_up(node: Node) -> 
 
 
 async def test_an_unmount_during_a_mount_wins(node: Node) -> None:
-    entered, gate = node.faults.pause("look")
-    mounting = call(node.mount())
-    await entered.wait()
+    mounting, gate = await node.reach("look", node.mount())
     unmounting = call(node.unmount())
     await asyncio.sleep(0)
     gate.set()
@@ -233,9 +223,7 @@ async def test_an_unmount_during_a_mount_wins(node: Node) -> None:
 
 async def test_a_hanging_unmount_of_one_volume_does_not_disturb_another(hasty: Node) -> None:
     await hasty.mount()
-    entered, gate = hasty.faults.pause("unmount")
-    unmounting = call(hasty.unmount())
-    await entered.wait()
+    unmounting, gate = await hasty.reach("unmount", hasty.unmount())
     await hasty.mount(of=volume("pv-2"))
     with pytest.raises(TimedOut, match="pv-1: still unmounting it"):
         await unmounting
@@ -348,9 +336,7 @@ async def test_a_failed_drop_names_the_step_and_a_repeated_one_continues(node: N
 
 async def test_a_mount_after_a_forced_drop_begins_at_the_first_step(node: Node) -> None:
     await node.mount()
-    entered, gate = node.faults.pause("lazy unbind")
-    dropping = call(node.operations.drop(volume(), why="a test", force=True))
-    await entered.wait()
+    dropping, gate = await node.reach("lazy unbind", node.operations.drop(volume(), why="a test", force=True))
     mounting = call(node.mount("u2"))
     await asyncio.sleep(0)
     node.faults.log.clear()
@@ -377,12 +363,7 @@ async def test_a_mounted_volume_stays_over_a_restart_of_the_agent(node: Node) ->
 
 @pytest.mark.parametrize("step", ["take", "attach", "look", "format", "mount", "bind"])
 async def test_a_mount_that_was_in_progress_is_undone_at_the_start(node: Node, step: str) -> None:
-    entered, _ = node.faults.pause(step)
-    mounting = call(node.mount())
-    await entered.wait()
-    mounting.cancel()
-    await asyncio.wait((mounting,))
-    node.faults.gates.clear()
+    await node.interrupt(step, node.mount())
     await node.restart()
     await until(lambda: node.is_clean)
 
@@ -390,35 +371,20 @@ async def test_a_mount_that_was_in_progress_is_undone_at_the_start(node: Node, s
 @pytest.mark.parametrize("step", ["unbind", "unmount", "detach", "release"])
 async def test_an_unmount_that_was_in_progress_is_finished_at_the_start(node: Node, step: str) -> None:
     await node.mount()
-    entered, _ = node.faults.pause(step)
-    unmounting = call(node.unmount())
-    await entered.wait()
-    unmounting.cancel()
-    await asyncio.wait((unmounting,))
-    node.faults.gates.clear()
+    await node.interrupt(step, node.unmount())
     await node.restart()
     await until(lambda: node.is_clean)
 
 
 async def test_an_interrupted_format_is_finished_while_the_entry_is_ours(node: Node) -> None:
-    entered, _ = node.faults.pause("format")
-    mounting = call(node.mount())
-    await entered.wait()
-    mounting.cancel()
-    await asyncio.wait((mounting,))
-    node.faults.gates.clear()
+    await node.interrupt("format", node.mount())
     await node.restart()
     assert not node.device.is_blank
     await until(lambda: node.is_clean)
 
 
 async def test_an_interrupted_format_is_not_finished_if_the_lock_was_broken(node: Node) -> None:
-    entered, _ = node.faults.pause("format")
-    mounting = call(node.mount())
-    await entered.wait()
-    mounting.cancel()
-    await asyncio.wait((mounting,))
-    node.faults.gates.clear()
+    await node.interrupt("format", node.mount())
     node.book.entries["pv-1"] = [holder("u9", node="node-b")]
     await node.restart()
     assert node.faults.log.count("format") == 1
@@ -488,9 +454,7 @@ async def test_a_start_does_not_wait_for_a_volume_that_hangs(node: Node) -> None
 
 async def test_an_entry_of_a_use_that_is_not_taken_is_not_listed(node: Node) -> None:
     await node.mount("u1")
-    entered, gate = node.faults.pause("take")
-    mounting = call(node.mount("u2"))
-    await entered.wait()
+    mounting, gate = await node.reach("take", node.mount("u2"))
     (one,) = node.operations.volumes()
     assert [held.pod_uid for held in one.holders] == ["u1", "u2"]  # the entry may have been written
     gate.set()
@@ -512,9 +476,7 @@ async def test_a_device_that_another_volume_has_is_left_to_it(node: Node) -> Non
 
 
 async def test_a_volume_that_is_refused_detaches_nothing_after_a_crash(node: Node) -> None:
-    entered, _ = node.faults.pause("take")
-    task = call(node.mount())
-    await entered.wait()
+    task, _ = await node.reach("take", node.mount())
     del node.faults.gates["take"]
     await node.restart()
     assert "detach" not in node.faults.log

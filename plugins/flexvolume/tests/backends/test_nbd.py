@@ -40,6 +40,12 @@ def backend(commands: Commands, system: Path, notes: Path) -> NbdBackend:
     return NbdBackend(commands, at_once, directory=notes, sys_block=system)
 
 
+@pytest.fixture
+def hasty(commands: Commands, system: Path, notes: Path) -> NbdBackend:
+    """The backend with a short deadline."""
+    return NbdBackend(commands, at_once, directory=notes, sys_block=system, seconds=0.3)
+
+
 def device(number: int) -> AttachedSource:
     return AttachedSource(type=SourceType.DEVICE, source=f"/dev/nbd{number}")
 
@@ -139,26 +145,24 @@ async def test_a_failed_connection_leaves_no_note(
 
 
 async def test_a_connection_that_hangs_keeps_its_note_since_it_may_have_been_made(
-    backend: NbdBackend, programs: FakePrograms, notes: Path, system: Path, monkeypatch: pytest.MonkeyPatch
+    hasty: NbdBackend, programs: FakePrograms, notes: Path, system: Path
 ) -> None:
-    monkeypatch.setattr(nbd, "_SECONDS", 0.3)
     programs.answer("nbd-client", then=f"{connecting(system)}; while :; do /bin/sleep 1; done")
     with pytest.raises(TimedOut, match="stopped with SIGINT"):
-        await backend.attach(VOLUME, read_only=False, secrets={})
-    assert await backend.find(VOLUME) == device(0)
+        await hasty.attach(VOLUME, read_only=False, secrets={})
+    assert await hasty.find(VOLUME) == device(0)
     assert (notes / "pv-1").exists()
 
 
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_disconnection_that_hangs_is_interrupted_and_then_killed(
-    backend: NbdBackend, programs: FakePrograms, system: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+    backend: NbdBackend, hasty: NbdBackend, programs: FakePrograms, system: Path, force: bool
 ) -> None:
     programs.answer("nbd-client", then=connecting(system))
     await backend.attach(VOLUME, read_only=False, secrets={})
-    monkeypatch.setattr(nbd, "_SECONDS", 0.3)
     programs.answer("nbd-client", then="trap '' INT; while :; do /bin/sleep 1; done")
     with pytest.raises(TimedOut, match="stopped with SIGKILL"):
-        await backend.detach(VOLUME, force=force)
+        await hasty.detach(VOLUME, force=force)
     assert await backend.find(VOLUME) == device(0)
 
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.backends import rbd
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.rbd import RbdBackend
 from kubeletx_flexvolume.commands import Commands
@@ -139,15 +138,14 @@ async def test_an_image_that_stays_mapped_is_reported(
 @pytest.mark.parametrize(("trap", "name"), [("", "SIGINT"), ("trap '' INT; ", "SIGKILL")])
 @pytest.mark.parametrize("force", [False, True])
 async def test_an_unmap_that_hangs_is_interrupted_at_its_limit_and_then_killed(
-    backend: RbdBackend,
+    commands: Commands,
     programs: FakePrograms,
     system: Path,
-    monkeypatch: pytest.MonkeyPatch,
     trap: str,
     name: str,
     force: bool,
 ) -> None:
-    monkeypatch.setattr(rbd, "_SECONDS", 0.3)
+    backend = RbdBackend(commands, system, seconds=0.3)
     mapped(system)
     programs.answer("rbd.unmap", then=f"{trap}while :; do /bin/sleep 1; done")
     with pytest.raises(TimedOut, match=rf"did not end within 0.3 s, and was stopped with {name}"):

@@ -2,7 +2,7 @@
 
 A list is a record named by its node. An agent that breaks a lock adds the entry to the list of its node before it
 changes the attachment record: if it crashes in between, the list has an item too many, which the node's agent
-recognizes (`list_worker.action_for`), and never one too few.
+recognizes (`reconcile.decide`), and never one too few.
 """
 
 from __future__ import annotations

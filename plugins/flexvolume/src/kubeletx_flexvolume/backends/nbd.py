@@ -32,19 +32,26 @@ _TIMEOUT: Final = "60"
 
 
 class NbdBackend(Backend):
-    """Exports of NBD servers. `directory`: for notes on devices. `sys_block`: ``/sys/block``."""
+    """Exports of NBD servers. `directory`: for notes on devices. `sys_block`: ``/sys/block``. `seconds`: deadline of nbd-client."""
 
     name = NAME
     parameters = frozenset({"server", "port"})
     unfenced = "the agent cannot cut a client off from an NBD server"
 
     def __init__(
-        self, commands: Commands, blocking: Blocking, *, directory: Path, sys_block: Path = _SYS_BLOCK
+        self,
+        commands: Commands,
+        blocking: Blocking,
+        *,
+        directory: Path,
+        sys_block: Path = _SYS_BLOCK,
+        seconds: float = _SECONDS,
     ) -> None:
         self._commands = commands
         self._blocking = blocking
         self._directory = directory
         self._sys_block = sys_block
+        self._seconds = seconds
         self._choice = asyncio.Lock()
 
     def check(self, volume: StorageVolume) -> None:
@@ -66,7 +73,7 @@ class NbdBackend(Backend):
         host = server.strip("[]")  # nbd-client looks the brackets of an IPv6 address up as a part of a name
         command = ["nbd-client", host, port, device, "-name", volume.image, "-timeout", _TIMEOUT]
         result = await self._commands.run(
-            [*command, *(["-readonly"] if read_only else [])], seconds=_SECONDS, volume=volume.name
+            [*command, *(["-readonly"] if read_only else [])], seconds=self._seconds, volume=volume.name
         )
         if result.exit_code != 0:
             self._note(volume).unlink(missing_ok=True)
@@ -88,7 +95,9 @@ class NbdBackend(Backend):
             if not force and await self._blocking(_is_mounted, device):
                 raise _in_use(volume, device)
             command = ["nbd-client", "-d", device]
-            result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume.name)
+            result = await self._commands.run(
+                command, seconds=self._seconds, volume="" if force else volume.name
+            )
             if self._device(volume):
                 raise (
                     _in_use(volume, device)

@@ -42,9 +42,12 @@ class RbdBackend(Backend):
     name = NAME
     parameters = frozenset({"monitors", "user"})
 
-    def __init__(self, commands: Commands, sys_devices: Path = _SYS_DEVICES) -> None:
+    def __init__(
+        self, commands: Commands, sys_devices: Path = _SYS_DEVICES, *, seconds: float = _SECONDS
+    ) -> None:
         self._commands = commands
         self._sys_devices = sys_devices
+        self._seconds = seconds
 
     def check(self, volume: StorageVolume) -> None:
         check_word(volume, "pool", volume.pool)
@@ -88,7 +91,7 @@ class RbdBackend(Backend):
         if not device:
             return
         command = ["rbd", "unmap", *(["-o", "force"] if force else []), device]
-        result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume.name)
+        result = await self._commands.run(command, seconds=self._seconds, volume="" if force else volume.name)
         if self._device(volume):
             raise result.problem(f"volume {volume.name}")
 
@@ -103,7 +106,7 @@ class RbdBackend(Backend):
             )
         for address in clients:
             command = ["ceph", *_client(volume), "osd", "blocklist", "add", address, _BLOCK_SECONDS]
-            result = await self._commands.run(command, seconds=_SECONDS)
+            result = await self._commands.run(command, seconds=self._seconds)
             if result.exit_code != 0:
                 return FenceResult(fenced=False, why=str(result.problem(f"volume {volume.name}")))
         return FenceResult(fenced=True, why=f"Ceph refuses the clients {', '.join(clients)}")
@@ -145,7 +148,7 @@ class RbdBackend(Backend):
         secret = [] if key is None else ["--keyfile", STDIN_FILE]
         command = ["rbd", verb[0], *_client(volume), *secret, *verb[1:], image]
         return await self._commands.run(
-            command, seconds=_SECONDS, volume=volume.name if is_locked else "", secret=key or b""
+            command, seconds=self._seconds, volume=volume.name if is_locked else "", secret=key or b""
         )
 
     def _device(self, volume: StorageVolume) -> str:
