@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kubeletx_testing.lab import cgroups, mount_points, sweep
 from kubeletx_testing.lab.cni import bridge_name, network_name
-from kubeletx_testing.lab.containerd import socket_path
 from kubeletx_testing.lab.mounts import list_mounts
+from kubeletx_testing.lab.sweep import socket_path
 
 
 @given(st.lists(st.text("abcdefghijklmnop/", min_size=1, max_size=20), min_size=1, max_size=6).map("/".join))

@@ -338,14 +338,16 @@ async def test_a_bad_drop_in_is_named_and_leaves_the_others_alone(two: World, te
 
 
 async def test_one_failing_runtime_never_ends_the_others(two: World) -> None:
+    class FailingListener:
+        def runtime_changed(self, name: RuntimeName) -> None:
+            if name == "one":
+                raise RuntimeError("bug")
+
+        def pod_changed(self, name: RuntimeName, uid: PodUid, event: object) -> None: ...
+
     async with two.running() as registry:
-        one = registry.get("one")
-
-        def explode(*_args: object) -> None:
-            raise RuntimeError("bug")
-
-        one._table.apply_lists = explode  # type: ignore[method-assign, assignment]
-        one._connection._apply = explode  # type: ignore[method-assign]
+        registry.subscribe(FailingListener())
+        two.runtimes["one"].backend.kill()
         await two.clock.run_for(30)
         assert registry.get("two").state.ready
         await start(registry, "two", "b")

@@ -15,7 +15,6 @@ Source of the settings: containerd 1.6, docs/cri/config.md.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import tempfile
 from pathlib import Path
 
@@ -75,10 +74,6 @@ _HANDLER = """\
         Root = "{runc_root}"
 """
 
-MAX_SOCKET_PATH = 100
-"""Maximum length of a socket's path in the lab; the kernel's limit is 107."""
-SHORT_DIRECTORY = Path("/run/kubeletx-lab")
-"""Directory for the sockets of labs whose own paths are too long; `sweep.clean` removes those sockets."""
 _CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 
 
@@ -104,7 +99,7 @@ class PrivateContainerd:
         self.cni_conf_dir = cni_conf_dir
         self.cni_bin_dir = cni_bin_dir
         self._registries = {REGISTRY_NAME: registry_address, registry_address: registry_address}
-        self.socket_path = socket_path(self.directory)
+        self.socket_path = sweep.socket_path(self.directory)
         self.daemon = Daemon(
             name="containerd",
             argv=[get_tool("containerd"), "--config", str(self.directory / "config.toml")],
@@ -221,18 +216,6 @@ class PrivateContainerd:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-
-
-def socket_path(directory: Path) -> Path:
-    """Return the path of containerd's socket for this directory.
-
-    The socket is in `directory`, or below /run if its path would be too long.
-    """
-    wanted = directory / "containerd.sock"
-    if len(str(wanted)) + len(".ttrpc") <= MAX_SOCKET_PATH:
-        return wanted
-    key = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
-    return SHORT_DIRECTORY / f"{key}.sock"
 
 
 def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:

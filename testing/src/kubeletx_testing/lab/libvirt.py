@@ -18,7 +18,6 @@ from pathlib import Path
 from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from . import mount_points, sweep
-from .containerd import SHORT_DIRECTORY
 from .images import default_cache_dir
 from .process import Daemon
 from .tools import daemon_environment, get_tool
@@ -259,7 +258,7 @@ def _short(root: Path) -> Path:
     """Return `root`, or a link to it below /run if the paths of guests' sockets would be too long."""
     if len(str(root)) <= _LONGEST_ROOT:
         return root
-    link = SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]
+    link = sweep.SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(root)

@@ -16,6 +16,7 @@ alive, no other process sweeps the directory.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -29,6 +30,10 @@ from .mounts import list_mounts, unmount_below
 from .process import list_pids, process_state, read_pid_file, write_pid_file
 
 OWNER_FILE = "owner"
+MAX_SOCKET_PATH = 100
+"""Maximum length of a socket's path in the lab; the kernel's limit is 107."""
+SHORT_DIRECTORY = Path("/run/kubeletx-lab")
+"""Directory for the sockets of labs whose own paths are too long; `clean` removes those sockets."""
 _PROGRAMS = (
     "containerd",
     "containerd-shim-runc-v2",
@@ -179,10 +184,20 @@ def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_se
             return
 
 
+def socket_path(directory: Path) -> Path:
+    """Return the path of containerd's socket for this directory.
+
+    The socket is in `directory`, or below /run if its path would be too long.
+    """
+    wanted = directory / "containerd.sock"
+    if len(str(wanted)) + len(".ttrpc") <= MAX_SOCKET_PATH:
+        return wanted
+    key = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
+    return SHORT_DIRECTORY / f"{key}.sock"
+
+
 def remove_short_paths(base_dir: Path) -> None:
     """Remove the sockets and links below /run that a lab makes if its own paths are too long."""
-    from .containerd import SHORT_DIRECTORY, socket_path
-
     for link in SHORT_DIRECTORY.glob("*"):
         if link.is_symlink() and link.readlink().is_relative_to(base_dir):
             link.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from kubeletx.api import (
     PullProgress,
     StoreId,
     StoreInfo,
+    SupportsImages,
     Traits,
     Unavailable,
     Unsupported,
@@ -130,9 +131,11 @@ def share(shop: Shop) -> None:
     shop.fake("two").backend.images = shop.fake("one").backend.images
 
 
-async def test_equal_store_ids_are_one_store(shop: Shop) -> None:
+async def test_different_store_ids_are_two_stores(shop: Shop) -> None:
     assert await shop.store("one") is not await shop.store("two")
-    shop.stores._of_runtime.clear()
+
+
+async def test_equal_store_ids_are_one_store(shop: Shop) -> None:
     share(shop)
     assert await shop.store("one") is await shop.store("two")
     stores, missing = await shop.stores.all()
@@ -291,10 +294,9 @@ async def test_pulls_per_second_are_limited(world: World) -> None:
 
 async def test_a_runtime_without_images_is_unsupported_and_one_that_is_down_is_missing(world: World) -> None:
     world.traits["one"] = Traits(images=False)
+    world.without["one"] = (SupportsImages,)
     world.endpoints = (world.endpoint("one"), world.endpoint("two"))
     async with shop_in(world) as shop:
-        shop.fake("one").capabilities.clear()
-        shop.registry.get("one")._connection._capabilities.clear()
         with pytest.raises(Unsupported, match="one keeps no images"):
             await shop.store("one")
         shop.fake("two").backend.kill()
@@ -305,7 +307,6 @@ async def test_a_runtime_without_images_is_unsupported_and_one_that_is_down_is_m
 
 async def test_a_removed_runtime_no_longer_answers_for_its_store(shop: Shop) -> None:
     share(shop)
-    shop.stores._of_runtime.clear()
     store = await shop.store("one")
     await shop.store("two")
     await shop.registry.remove("one")
@@ -367,7 +368,6 @@ async def test_an_image_that_was_there_before_our_pull_is_not_ours(shop: Shop) -
 
 async def test_without_an_answer_from_every_runtime_of_a_store_nothing_is_collected(shop: Shop) -> None:
     share(shop)
-    shop.stores._of_runtime.clear()
     store = await shop.store("one")
     await shop.store("two")
     await fill(shop, "a:1")
@@ -381,7 +381,6 @@ async def test_without_an_answer_from_every_runtime_of_a_store_nothing_is_collec
 
 async def test_a_unit_of_the_other_runtime_protects_the_shared_image(shop: Shop) -> None:
     share(shop)
-    shop.stores._of_runtime.clear()
     store = await shop.store("one")
     await shop.store("two")
     await pod_on(shop, "two", await shop.pull("a:1"))
@@ -400,7 +399,6 @@ async def test_prune_takes_ours_and_on_request_everybodys(shop: Shop) -> None:
 
 async def test_what_is_wanted_from_one_runtime_is_kept_for_all_that_share_its_store(shop: Shop) -> None:
     share(shop)
-    shop.stores._of_runtime.clear()
     store = await shop.store("one")
     await shop.store("two")
     await shop.pull("a:1")
