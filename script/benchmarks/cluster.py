@@ -27,7 +27,7 @@ from kubeletx_testing.lab.process import LabError
 from .floor import CALLERS, measure
 from .idle import cpu_during, resident_mib, rest_figure
 from .lab import NODE, BenchLab, manifest, wait_ready, wait_running, wait_until
-from .model import Figure, Result, Sizes, now, over_floor
+from .model import Result, Sizes, figure, now, over_floor
 from .pods import Run, fastest, floor_start, start_figures
 
 ONE_POD_MILLISECONDS = 60.0
@@ -202,24 +202,24 @@ def api_rest(bench: BenchLab, sizes: Sizes) -> Result:
         name="api-rest",
         figures=(
             rest_figure(f"{sizes.idle_pods} pods of the API", cpu, seconds, CPU_SECONDS_PER_MINUTE),
-            Figure(
-                label=f"requests to the API server for the start of a pod, {sizes.idle_pods} at once",
-                value=round(starting / sizes.idle_pods, 2),
-                unit="requests",
+            figure(
+                f"requests to the API server for the start of a pod, {sizes.idle_pods} at once",
+                "requests",
+                starting / sizes.idle_pods,
+                digits=2,
             ),
-            Figure(
-                label=f"requests to the API server at rest, {sizes.idle_pods} pods",
-                value=per_minute,
-                unit="1/min",
-                goal=f"≤ {REQUESTS_PER_MINUTE:g}",
-                is_met=per_minute <= REQUESTS_PER_MINUTE,
+            figure(
+                f"requests to the API server at rest, {sizes.idle_pods} pods",
+                "1/min",
+                per_minute,
+                at_most=REQUESTS_PER_MINUTE,
             ),
-            Figure(
-                label=f"resident memory, {sizes.idle_pods} pods of the API",
-                value=round(memory, 1),
-                unit="MB",
-                goal=f"≤ {RESIDENT_MB:g}",
-                is_met=memory <= RESIDENT_MB,
+            figure(
+                f"resident memory, {sizes.idle_pods} pods of the API",
+                "MB",
+                memory,
+                at_most=RESIDENT_MB,
+                digits=1,
             ),
         ),
         measured_at=now(),

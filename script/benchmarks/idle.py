@@ -13,7 +13,7 @@ from kubeletx_testing.lab import PrivateAgent
 from kubeletx_testing.lab.process import run
 
 from .lab import BenchLab, is_open, wait_ready, wait_running
-from .model import Figure, Result, Sizes, median, now
+from .model import Figure, Result, Sizes, figure, now
 
 CPU_SECONDS_PER_MINUTE = 0.5
 RESIDENT_MIB = 80.0
@@ -51,22 +51,10 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
         name="idle",
         figures=(
             rest_figure(f"{count} pods", cpu, seconds, CPU_SECONDS_PER_MINUTE),
-            Figure(
-                label=f"resident memory with {count} pods",
-                value=round(memory, 1),
-                unit="MiB",
-                goal=f"≤ {RESIDENT_MIB:g}",
-                is_met=memory <= RESIDENT_MIB,
-            ),
-            Figure(
-                label=f"the same after a restart with {count} pods", value=round(after_restart, 1), unit="MiB"
-            ),
-            Figure(
-                label="resident memory without pods",
-                value=round(before, 1),
-                unit="MiB",
-                goal=f"≤ {RESIDENT_WITHOUT_PODS_MIB:g}",
-                is_met=before <= RESIDENT_WITHOUT_PODS_MIB,
+            figure(f"resident memory with {count} pods", "MiB", memory, at_most=RESIDENT_MIB, digits=1),
+            figure(f"the same after a restart with {count} pods", "MiB", after_restart, digits=1),
+            figure(
+                "resident memory without pods", "MiB", before, at_most=RESIDENT_WITHOUT_PODS_MIB, digits=1
             ),
             start_figure(f"start to serving, {count} pods running", starts, bare, START_SECONDS),
         ),
@@ -98,16 +86,7 @@ def start_figure(label: str, ours: Sequence[float], bare: Sequence[float], allow
 
     `bare`: seconds of a Python that does nothing, the floor. `allowed`: the goal.
     """
-    return Figure(
-        label=label,
-        value=median(ours),
-        unit="s",
-        goal=f"≤ {allowed:g}",
-        is_met=median(ours) <= allowed,
-        floor=median(bare),
-        ratio=median(ours) / median(bare),
-        samples=tuple(ours),
-    )
+    return figure(label, "s", ours, bare, at_most=allowed)
 
 
 def resident_mib(pid: int) -> float:
@@ -136,13 +115,7 @@ def rest_figure(what: str, cpu: float, seconds: float, allowed: float) -> Figure
     `allowed`: the goal, in CPU seconds per minute.
     """
     per_minute = round(cpu * 60 / seconds, 3)
-    return Figure(
-        label=f"CPU at rest with {what}",
-        value=per_minute,
-        unit="s/min",
-        goal=f"≤ {allowed:g}",
-        is_met=per_minute <= allowed,
-    )
+    return figure(f"CPU at rest with {what}", "s/min", per_minute, at_most=allowed)
 
 
 def cpu_during(pid: int, seconds: float) -> tuple[float, float]:

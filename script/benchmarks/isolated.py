@@ -17,7 +17,7 @@ from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeHost, FakeRuntime, endpoint, sandbox_spec, unit_spec
 
 from . import fake_plugin
-from .model import Figure, Result, Sizes, now
+from .model import Result, Sizes, figure, now
 
 BLOCK = 100
 """Calls of one kind in a row."""
@@ -62,14 +62,8 @@ async def _compare(direct: Runtime, isolated: Runtime, calls: int) -> Result:
     return Result(
         name="isolated-call",
         figures=(
-            Figure(
-                label="isolated call over a direct one, p50",
-                value=round(p50 - floor, 4),
-                unit="ms",
-                goal=f"≤ {GOAL_MS:g}",
-                is_met=p50 - floor <= GOAL_MS,
-            ),
-            Figure(label="isolated call, p99", value=round(p99, 4), unit="ms"),
+            figure("isolated call over a direct one, p50", "ms", p50 - floor, at_most=GOAL_MS, digits=4),
+            figure("isolated call, p99", "ms", p99, digits=4),
         ),
         notes=(f"{len(samples[True])} calls of unit_status, one after the other",),
         measured_at=now(),

@@ -34,7 +34,7 @@ from .machine_lab import (
     machine_lab,
     start_bare,
 )
-from .model import Figure, Result, Sizes, median, now, over_floor
+from .model import Figure, Result, Sizes, figure, median, now, over_floor
 
 APPLY_MILLISECONDS = 100.0
 DELETE_MILLISECONDS = 50.0
@@ -88,18 +88,8 @@ def machine(bench: BenchLab, sizes: Sizes) -> Result:
         figures=(
             *over_floor("one machine", ours.starts, bare.starts, APPLY_MILLISECONDS),
             *over_floor("deletion of one machine", ours.ends, bare.ends, DELETE_MILLISECONDS),
-            Figure(
-                label="deletion, from the machine's end to no domain",
-                value=round(median(ours.afters), 1),
-                unit="ms",
-                samples=tuple(ours.afters),
-            ),
-            Figure(
-                label="deletion, until the pod is forgotten",
-                value=round(median(ours.gone), 1),
-                unit="ms",
-                samples=tuple(ours.gone),
-            ),
+            figure("deletion, from the machine's end to no domain", "ms", ours.afters, digits=1),
+            figure("deletion, until the pod is forgotten", "ms", ours.gone, digits=1),
         ),
         series={
             "floor": bare.starts,
@@ -136,21 +126,9 @@ def machines(bench: BenchLab, sizes: Sizes) -> Result:
                 time.sleep(1)
                 print(f"   agent {ours[-1]:.2f}/s", flush=True)
     best = max(CALLERS, key=lambda callers: median(bare[callers]))
-    ratio = median(ours) / median(bare[best])
     return Result(
         name="machines",
-        figures=(
-            Figure(
-                label=f"{count} machines at once",
-                value=median(ours),
-                unit="machines/s",
-                goal=f"≥ {SHARE_OF_FLOOR:g} x floor",
-                is_met=ratio >= SHARE_OF_FLOOR,
-                floor=median(bare[best]),
-                ratio=ratio,
-                samples=tuple(ours),
-            ),
-        ),
+        figures=(figure(f"{count} machines at once", "machines/s", ours, bare[best], share=SHARE_OF_FLOOR),),
         notes=(f"floor: {best} callers",),
         series={"agent": ours, **{f"{callers} callers": rates for callers, rates in bare.items()}},
         measured_at=now(),
@@ -209,9 +187,9 @@ def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
             floor=None,
             ratio=None,
         ),
-        Figure(label="the same for the first machine", value=round(first / _MIB, 1), unit="MiB"),
-        Figure(label="CPU of the agent for the second machine", value=round(second_cpu, 2), unit="s"),
-        Figure(label="CPU of the agent for the first machine", value=round(first_cpu, 2), unit="s"),
+        figure("the same for the first machine", "MiB", first / _MIB, digits=1),
+        figure("CPU of the agent for the second machine", "s", second_cpu, digits=2),
+        figure("CPU of the agent for the first machine", "s", first_cpu, digits=2),
     )
     return Result(name="machine-image", figures=figures, measured_at=now())
 
@@ -271,14 +249,7 @@ async def _list_figure(runtime: LibvirtRuntime, sizes: Sizes, label: str) -> Fig
         print(f"   {(listed - began) * 1000:.1f} + {(time.monotonic() - listed) * 1000:.1f} ms", flush=True)
         if number:
             times.append((time.monotonic() - began) * 1000)
-    return Figure(
-        label=label,
-        value=round(median(times), 1),
-        unit="ms",
-        goal=f"≤ {LIST_MILLISECONDS:g}",
-        is_met=median(times) <= LIST_MILLISECONDS,
-        samples=tuple(times),
-    )
+    return figure(label, "ms", times, at_most=LIST_MILLISECONDS, digits=1)
 
 
 def _warm_up(lab: MachineLab, agent: PrivateAgent) -> Pattern:

@@ -150,6 +150,47 @@ def percentile(values: Sequence[float], share: float) -> float:
     return round(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 4)
 
 
+def figure(  # noqa: PLR0913 - numbers by name
+    label: str,
+    unit: str,
+    ours: float | Sequence[float],
+    floor: float | Sequence[float] | None = None,
+    *,
+    at_most: float | None = None,
+    share: float | None = None,
+    at_most_share: float | None = None,
+    over: float | None = None,
+    digits: int = 4,
+) -> Figure:
+    """Make a figure of one number, or of the median of samples. `floor`: likewise, of the floor; None: it has none.
+
+    Its goal is a value up to `at_most`, at least `share` of the floor, up to `at_most_share` of the usual value, which is
+    then the floor, or up to `over` more than the floor. Value and floor are rounded to `digits`.
+    """
+    value = median(ours) if isinstance(ours, Sequence) else ours
+    least = median(floor) if isinstance(floor, Sequence) else floor
+    ratio = None if least is None else value / least
+    goal, is_met = "", None
+    if at_most is not None:
+        goal, is_met = f"≤ {at_most:g}", value <= at_most
+    elif share is not None and ratio is not None:
+        goal, is_met = f"≥ {share:g} x floor", ratio >= share
+    elif at_most_share is not None and ratio is not None:
+        goal, is_met = f"≤ {at_most_share:g} x usual", ratio <= at_most_share
+    elif over is not None and least is not None:
+        goal, is_met = f"≤ floor + {over:g} {unit}", value - least <= over
+    return Figure(
+        label=label,
+        value=round(value, digits),
+        unit=unit,
+        goal=goal,
+        is_met=is_met,
+        floor=None if least is None else round(least, digits),
+        ratio=ratio,
+        samples=tuple(ours) if isinstance(ours, Sequence) else (),
+    )
+
+
 def over_floor(
     label: str, ours: Sequence[float], floors: Sequence[float], allowed: float
 ) -> tuple[Figure, Figure]:
@@ -159,16 +200,7 @@ def over_floor(
     """
     over = round(median(ours) - median(floors), 1)
     return (
-        Figure(
-            label=label,
-            value=round(median(ours), 1),
-            unit="ms",
-            goal=f"≤ floor + {allowed:g} ms",
-            is_met=over <= allowed,
-            floor=round(median(floors), 1),
-            ratio=median(ours) / median(floors),
-            samples=tuple(ours),
-        ),
+        figure(label, "ms", ours, floors, over=allowed, digits=1),
         Figure(
             label=f"{label}, over the floor",
             value=over,

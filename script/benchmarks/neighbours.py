@@ -17,7 +17,7 @@ from kubeletx_testing.lab import CriCalls, PrivateAgent
 from kubeletx_testing.lab.process import LabError
 
 from .lab import ROOT, BenchLab, wait_ready, wait_until
-from .model import Figure, Result, Sizes, median, now
+from .model import Figure, Result, Sizes, figure, now
 from .pods import start_and_remove
 
 SHARE_OF_USUAL: Final = 1.2
@@ -64,7 +64,8 @@ def _beside(bench: BenchLab, sizes: Sizes, name: str, whats: Mapping[str, str]) 
                 usual, beside = _compared(
                     bench, agent, cri, f"{kind}&isolation={isolation}", ROUNDS * sizes.single_runs
                 )
-                figures.append(_figure(f"{what}, isolation {isolation}", usual, beside))
+                label = f"{what}, isolation {isolation}"
+                figures.append(figure(label, "ms", beside, usual, at_most_share=SHARE_OF_USUAL, digits=1))
                 series |= {f"usual {kind} {isolation}": usual, f"{kind} {isolation}": beside}
     return Result(
         name=name,
@@ -124,17 +125,3 @@ def _environment(base_dir: Path) -> dict[str, str]:
     lines = [f"{kind} = {module}" for kind, module in PLUGINS.items()]
     (info / "entry_points.txt").write_text("\n".join(["[kubeletx]", *lines, ""]))
     return {"PYTHONPATH": os.pathsep.join((str(info.parent), str(ROOT)))}
-
-
-def _figure(label: str, usual: list[float], beside: list[float]) -> Figure:
-    ratio = median(beside) / median(usual)
-    return Figure(
-        label=label,
-        value=round(median(beside), 1),
-        unit="ms",
-        goal=f"≤ {SHARE_OF_USUAL:g} x usual",
-        is_met=ratio <= SHARE_OF_USUAL,
-        floor=round(median(usual), 1),
-        ratio=ratio,
-        samples=tuple(beside),
-    )

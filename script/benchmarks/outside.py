@@ -22,7 +22,7 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 
 from .floor import Calls, FloorPod, prepare, remove, start_pods
 from .lab import BenchLab, wait_ready
-from .model import Figure, Result, Sizes, median, now
+from .model import Figure, Result, Sizes, figure, median, now
 from .stock_kubelet import StockKubelet
 
 BARE, FULL, AGENT, KUBELET = "bare calls", "bare calls with everything", "agent", "kubelet"
@@ -119,9 +119,7 @@ def _compared(
     ]
     cpu, least = (median([run.cpu_seconds / count * 1000 for run in some]) for some in (ours, floor))
     if least:
-        figures.append(
-            Figure(label=f"{label}: CPU of each", value=cpu, unit="ms", floor=least, ratio=cpu / least)
-        )
+        figures.append(figure(f"{label}: CPU of each", "ms", cpu, least))
     return figures
 
 

@@ -16,7 +16,7 @@ from kubeletx_testing.lab import CriCalls, PrivateAgent
 
 from .floor import CALLERS, measure
 from .lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
-from .model import Figure, Result, Sizes, median, now, over_floor
+from .model import Figure, Result, Sizes, figure, median, now, over_floor
 
 AGENT = 0
 """Key of the agent's runs; those of the floor have the number of callers."""
@@ -80,15 +80,7 @@ def start_figures(
     ]
     cpu, least = (median([run.cpu_seconds / count * 1000 for run in some]) for some in (ours, floor))
     if cpu:
-        figures.append(
-            Figure(
-                label=f"CPU of everything, for each of {count} {short}",
-                value=cpu,
-                unit="ms",
-                floor=least,
-                ratio=cpu / least,
-            )
-        )
+        figures.append(figure(f"CPU of everything, for each of {count} {short}", "ms", cpu, least))
     return figures
 
 
@@ -156,19 +148,16 @@ def hang(bench: BenchLab, sizes: Sizes) -> Result:
                 bench.lab[SECOND].resume()
             time.sleep(2)
         bench.remove_pods(agent)
-    ratio = median(beside) / median(usual)
     return Result(
         name="hang",
         figures=(
-            Figure(
-                label="one pod while the other runtime hangs",
-                value=round(median(beside), 1),
-                unit="ms",
-                goal="≤ 1.2 x usual",
-                is_met=ratio <= HANG_SHARE,
-                floor=round(median(usual), 1),
-                ratio=ratio,
-                samples=tuple(beside),
+            figure(
+                "one pod while the other runtime hangs",
+                "ms",
+                beside,
+                usual,
+                at_most_share=HANG_SHARE,
+                digits=1,
             ),
         ),
         series={"usual": usual, "hanging": beside},

@@ -24,7 +24,7 @@ from kubeletx_testing.lab.tools import daemon_environment
 
 from .import_watch import Imported
 from .lab import ROOT, BenchLab, is_open, wait_ready
-from .model import Figure, Result, Sizes, now, number
+from .model import Figure, Result, Sizes, figure, now, number
 
 LIBRARY: Final = "Python's library"
 IDLE_SECONDS: Final = 5.0
@@ -105,8 +105,7 @@ def room_figures(found: Mapping[str, Room]) -> tuple[Figure, ...]:
         )
         parts[part] += room.kept_kib
     return tuple(
-        Figure(label=f"memory of imports, {part}", value=round(kib / _KIB, 2), unit="MiB")
-        for part, kib in parts.items()
+        figure(f"memory of imports, {part}", "MiB", kib / _KIB, digits=2) for part, kib in parts.items()
     )
 
 

@@ -47,7 +47,7 @@ from kubeletx_testing.lab import pod_manifest
 from . import fake_plugin
 from .idle import resident_mib
 from .lab import ROOT
-from .model import Figure, Result, Sizes, median, now
+from .model import Figure, Result, Sizes, figure, median, now
 
 URL = "fake://bench"
 CHANGES = 200
@@ -94,37 +94,33 @@ def scale(sizes: Sizes) -> Result:
             floor=round(least.change_cpu_ms, 2),
             ratio=round(flat, 2),
         ),
-        Figure(label=f"CPU per pod start, {most.pods} pods", value=round(most.start_cpu_ms, 2), unit="ms"),
+        figure(f"CPU per pod start, {most.pods} pods", "ms", most.start_cpu_ms, digits=2),
     ]
     for one in weighed:
         if one.pods >= 1000 or one is weighed[-1]:
             figures.append(
-                Figure(
-                    label=f"memory per pod, {one.pods} pods",
-                    value=round(one.kib_per_pod, 1),
-                    unit="KiB",
-                    goal=f"≤ {MEMORY_KIB:g}",
-                    is_met=one.kib_per_pod <= MEMORY_KIB,
+                figure(
+                    f"memory per pod, {one.pods} pods", "KiB", one.kib_per_pod, at_most=MEMORY_KIB, digits=1
                 )
             )
     for one in timed:
         if one.pods >= 1000 or one is timed[-1]:
             figures.append(
-                Figure(
-                    label=f"recovery, {one.pods} pods",
-                    value=round(one.recovery_seconds, 2),
-                    unit="s",
-                    goal=f"≤ {RECOVERY_SECONDS:g}",
-                    is_met=one.recovery_seconds <= RECOVERY_SECONDS,
+                figure(
+                    f"recovery, {one.pods} pods",
+                    "s",
+                    one.recovery_seconds,
+                    at_most=RECOVERY_SECONDS,
+                    digits=2,
                 )
             )
     figures.append(
-        Figure(
-            label=f"late binding look-up, {most.pods} pods",
-            value=round(most.look_up_us, 3),
-            unit="µs",
-            goal=f"≤ {LOOK_UP_MICROSECONDS:g}",
-            is_met=most.look_up_us <= LOOK_UP_MICROSECONDS,
+        figure(
+            f"late binding look-up, {most.pods} pods",
+            "µs",
+            most.look_up_us,
+            at_most=LOOK_UP_MICROSECONDS,
+            digits=3,
         )
     )
     series = {

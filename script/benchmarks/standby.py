@@ -19,7 +19,7 @@ from kubeletx.cri.stubs import containerd_tasks_pb2 as tasks
 from kubeletx_testing.lab import pod_manifest
 
 from .lab import FIRST, LIMITS, SECOND, BenchLab, wait_ready, wait_running
-from .model import Figure, Result, Sizes, median, now, percentile
+from .model import Figure, Result, Sizes, figure, median, now, percentile
 from .standby_lab import (
     PAUSE,
     QUARK,
@@ -219,7 +219,7 @@ def _wake_figures(strategy: str, times: dict[str, list[float]]) -> list[Figure]:
                 ratio=p99 / last,
             )
         )
-    figures.append(Figure(label=f"scheduling turn, beside {strategy}, p50", value=turn, unit="ms"))
+    figures.append(figure(f"scheduling turn, beside {strategy}, p50", "ms", turn))
     return figures
 
 
@@ -259,16 +259,10 @@ def standby_burst(bench: BenchLab, sizes: Sizes) -> Result:
     return Result(
         name="standby-burst",
         figures=(
-            _burst_figure(f"{count} pods frozen at once", ours.freeze, bare.freeze),
-            _burst_figure(f"{count} pods thawed at once", ours.thaw, bare.thaw),
-            Figure(
-                label="the same freeze, until the agent shows it",
-                value=median(ours.freeze_shown),
-                unit="pods/s",
-            ),
-            Figure(
-                label="the same thaw, until the agent shows it", value=median(ours.thaw_shown), unit="pods/s"
-            ),
+            figure(f"{count} pods frozen at once", "pods/s", ours.freeze, bare.freeze, share=SHARE_OF_FLOOR),
+            figure(f"{count} pods thawed at once", "pods/s", ours.thaw, bare.thaw, share=SHARE_OF_FLOOR),
+            figure("the same freeze, until the agent shows it", "pods/s", median(ours.freeze_shown)),
+            figure("the same thaw, until the agent shows it", "pods/s", median(ours.thaw_shown)),
         ),
         series={
             "freeze": ours.freeze,
@@ -314,17 +308,3 @@ def _burst_by_agent(
         began = agent.end().began_ns
         found.append(len(names) / ((ended - began) / 1e9))
         shown.append(len(names) / ((agent.order(f"wait {verb}", names).ended_ns - began) / 1e9))
-
-
-def _burst_figure(label: str, ours: Sequence[float], bare: Sequence[float]) -> Figure:
-    ratio = median(ours) / median(bare)
-    return Figure(
-        label=label,
-        value=median(ours),
-        unit="pods/s",
-        goal=f"≥ {SHARE_OF_FLOOR:g} x floor",
-        is_met=ratio >= SHARE_OF_FLOOR,
-        floor=median(bare),
-        ratio=ratio,
-        samples=tuple(ours),
-    )

@@ -20,7 +20,7 @@ from kubeletx_testing.lab.registry import free_port
 
 from .instances import Instance, find_instances
 from .lab import BenchLab, wait_ready, wait_running
-from .model import Figure, Result, Sizes, median, now
+from .model import Figure, Result, Sizes, figure, median, now
 from .plots import INSTANCES
 from .standby_lab import StandbyAgent, connect, containers, standby_agent
 from .zram import Zram, zram_swap
@@ -235,19 +235,13 @@ class _Measurement:
                 ratio=both / warm,
             ),
             *(
-                Figure(
-                    label=f"memory of a {what} instance, {words}",
-                    value=median(self.memory[key]),
-                    unit="MiB",
-                    floor=warm,
-                    ratio=median(self.memory[key]) / warm,
-                )
+                figure(f"memory of a {what} instance, {words}", "MiB", median(self.memory[key]), warm)
                 for key, words in (
                     ("frozen", "frozen"),
                     ("awake", "awake again"),
                 )
             ),
-            Figure(label=f"reclaim of the {what} instance", value=median(self.reclaim_seconds), unit="s"),
+            figure(f"reclaim of the {what} instance", "s", median(self.reclaim_seconds)),
         ]
         answers = [
             Figure(

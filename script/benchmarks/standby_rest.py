@@ -15,7 +15,7 @@ from kubeletx_testing.lab import CriCalls
 
 from .idle import cpu_during, resident_mib, rest_figure
 from .lab import BenchLab, wait_ready, wait_running, wait_until
-from .model import Figure, Result, Sizes, median, now, percentile
+from .model import Figure, Result, Sizes, figure, median, now, percentile
 from .standby import LAST_WAKE_MILLISECONDS, sleeping
 from .standby_lab import (
     StandbyAgent,
@@ -91,19 +91,14 @@ def standby_500(bench: BenchLab, sizes: Sizes) -> Result:
         name="standby-500",
         figures=(
             *figures,
-            Figure(label=f"wake by freezer among {what}, p50", value=median(times), unit="ms"),
-            Figure(
-                label=f"wake by freezer among {what}, p99",
-                value=p99,
-                unit="ms",
-                goal=f"≤ {LAST_WAKE_MILLISECONDS:g}",
-                is_met=p99 <= LAST_WAKE_MILLISECONDS,
-            ),
-            Figure(label=f"start of {what}, until all are frozen", value=round(seconds, 1), unit="s"),
-            Figure(
-                label=f"memory of the machine for each of {sizes.most_pods} pods, shims included",
-                value=round(each, 1),
-                unit="MiB",
+            figure(f"wake by freezer among {what}, p50", "ms", median(times)),
+            figure(f"wake by freezer among {what}, p99", "ms", p99, at_most=LAST_WAKE_MILLISECONDS),
+            figure(f"start of {what}, until all are frozen", "s", seconds, digits=1),
+            figure(
+                f"memory of the machine for each of {sizes.most_pods} pods, shims included",
+                "MiB",
+                each,
+                digits=1,
             ),
         ),
         series={"wakes": [round(one, 4) for one in times]},
@@ -124,7 +119,7 @@ def _rest(agent: StandbyAgent, what: str, sizes: Sizes, *, has_goals: bool) -> l
     memory = round(resident_mib(agent.pid) * _MB_PER_MIB, 1)
     rest = rest_figure(what, cpu, seconds, CPU_SECONDS_PER_MINUTE)
     if not has_goals:
-        rest = Figure(label=rest.label, value=rest.value, unit=rest.unit)
+        rest = figure(rest.label, rest.unit, rest.value)
     return [
         rest,
         Figure(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from .model import Figure, Result, Sizes, median, now
+from .model import Result, Sizes, figure, median, now
 from .storage_child import AGENT, CHECKED, DRIVER, FLOOR, StorageTimes, in_private_namespace
 
 AGENT_MS: Final = 20.0
@@ -27,33 +26,30 @@ def storage_many(sizes: Sizes) -> Result:
     return many_result(in_private_namespace(sizes.volumes, sizes.runs), sizes.volumes)
 
 
-def mount_result(times: StorageTimes) -> Result:
+def mount_result(found: StorageTimes) -> Result:
     """Figures for one volume."""
-    checked = [over - plain for over, plain in zip(times.mount[CHECKED], times.mount[FLOOR], strict=True)]
+    checked = [over - plain for over, plain in zip(found.mount[CHECKED], found.mount[FLOOR], strict=True)]
     return Result(
         name="storage-mount",
         figures=(
-            _over("mount of a volume by the storage agent", times.mount[AGENT], times.mount[FLOOR], AGENT_MS),
-            _over("mount of a volume through the driver", times.mount[DRIVER], times.mount[FLOOR], DRIVER_MS),
-            _over(
-                "unmount of a volume by the storage agent",
-                times.unmount[AGENT],
-                times.unmount[FLOOR],
-                AGENT_MS,
+            *(
+                figure(
+                    f"{verb} of a volume {words}",
+                    "ms",
+                    [seconds * 1000 for seconds in times[side]],
+                    [seconds * 1000 for seconds in times[FLOOR]],
+                    over=allowed,
+                    digits=1,
+                )
+                for verb, times in (("mount", found.mount), ("unmount", found.unmount))
+                for side, words, allowed in (
+                    (AGENT, "by the storage agent", AGENT_MS),
+                    (DRIVER, "through the driver", DRIVER_MS),
+                )
             ),
-            _over(
-                "unmount of a volume through the driver",
-                times.unmount[DRIVER],
-                times.unmount[FLOOR],
-                DRIVER_MS,
-            ),
-            Figure(
-                label="blkid and fsck before a mount, by hand",
-                value=round(median(checked) * 1000, 1),
-                unit="ms",
-            ),
+            figure("blkid and fsck before a mount, by hand", "ms", median(checked) * 1000, digits=1),
         ),
-        series=_series(times),
+        series=_series(found),
         notes=_NOTES,
         measured_at=now(),
     )
@@ -67,56 +63,29 @@ def many_result(times: StorageTimes, volumes: int) -> Result:
     return Result(
         name="storage-many",
         figures=(
-            _rate(f"mounts of {volumes} volumes at once", rates[AGENT], rates[CHECKED], SHARE),
-            _rate(
+            figure(
+                f"mounts of {volumes} volumes at once", "volumes/s", rates[AGENT], rates[CHECKED], share=SHARE
+            ),
+            figure(
                 f"mounts of {volumes} volumes at once, beside losetup, mount and bind alone",
+                "volumes/s",
                 rates[AGENT],
                 rates[FLOOR],
             ),
-            _rate(f"mounts of {volumes} volumes at once, through the driver", rates[DRIVER], rates[CHECKED]),
-            _rate(f"unmounts of {volumes} volumes at once", ends[AGENT], ends[FLOOR]),
-            Figure(
-                label=f"CPU of mount and unmount, for each of {volumes} volumes",
-                value=median(cpu[AGENT]),
-                unit="ms",
-                floor=median(cpu[CHECKED]),
-                ratio=median(cpu[AGENT]) / median(cpu[CHECKED]),
-                samples=tuple(cpu[AGENT]),
+            figure(
+                f"mounts of {volumes} volumes at once, through the driver",
+                "volumes/s",
+                rates[DRIVER],
+                rates[CHECKED],
+            ),
+            figure(f"unmounts of {volumes} volumes at once", "volumes/s", ends[AGENT], ends[FLOOR]),
+            figure(
+                f"CPU of mount and unmount, for each of {volumes} volumes", "ms", cpu[AGENT], cpu[CHECKED]
             ),
         ),
         series=_series(times),
         notes=(*_NOTES, "the floor also runs blkid and fsck, as the agent does; a thread for each volume"),
         measured_at=now(),
-    )
-
-
-def _over(label: str, ours: Sequence[float], floors: Sequence[float], allowed: float) -> Figure:
-    """Figure in milliseconds for seconds of a call. `allowed`: the goal, in milliseconds over the floor."""
-    value, floor = median(ours) * 1000, median(floors) * 1000
-    return Figure(
-        label=label,
-        value=round(value, 1),
-        unit="ms",
-        goal=f"≤ floor + {allowed:g} ms",
-        is_met=value - floor <= allowed,
-        floor=round(floor, 1),
-        ratio=value / floor,
-        samples=tuple(one * 1000 for one in ours),
-    )
-
-
-def _rate(label: str, ours: Sequence[float], floors: Sequence[float], share: float | None = None) -> Figure:
-    """Figure for volumes per second. `share`: the goal, as a share of the floor."""
-    ratio = median(ours) / median(floors)
-    return Figure(
-        label=label,
-        value=median(ours),
-        unit="volumes/s",
-        goal="" if share is None else f"≥ {share:g} x floor",
-        is_met=None if share is None else ratio >= share,
-        floor=median(floors),
-        ratio=ratio,
-        samples=tuple(ours),
     )
 
 

@@ -20,7 +20,7 @@ from kubeletx_flexvolume.values import Holder, StorageVolume
 
 from kubeletx.api import SystemClock
 
-from .model import Figure, Result, Sizes, median, now
+from .model import Figure, Result, Sizes, figure, now
 from .storage_child import DISK, logs_in
 
 CALL_MS: Final = 5.0
@@ -59,13 +59,7 @@ async def _measure(directory: Path, sizes: Sizes) -> Result:
             _call("an entry taken in a record of SQLite", takes, commits),
             _call("an entry released from a record of SQLite", releases, commits),
             _call("an entry taken and released", both, [2 * one for one in commits]),
-            Figure(
-                label=f"scan of {sizes.records:,} records",
-                value=round(seconds, 2),
-                unit="s",
-                goal=f"≤ {SCAN_SECONDS:g}",
-                is_met=seconds <= SCAN_SECONDS,
-            ),
+            figure(f"scan of {sizes.records:,} records", "s", seconds, at_most=SCAN_SECONDS, digits=2),
         ),
         notes=(
             "floor: a bare commit of one row in the same mode, for a release too",
@@ -76,17 +70,8 @@ async def _measure(directory: Path, sizes: Sizes) -> Result:
 
 
 def _call(label: str, ours: list[float], floors: list[float]) -> Figure:
-    value, floor = median(ours) * 1000, median(floors) * 1000
-    return Figure(
-        label=label,
-        value=round(value, 2),
-        unit="ms",
-        goal=f"≤ {CALL_MS:g}",
-        is_met=value <= CALL_MS,
-        floor=round(floor, 2),
-        ratio=value / floor,
-        samples=tuple(one * 1000 for one in ours),
-    )
+    in_ms = ([seconds * 1000 for seconds in ours], [seconds * 1000 for seconds in floors])
+    return figure(label, "ms", *in_ms, at_most=CALL_MS, digits=2)
 
 
 async def _calls(directory: Path, count: int) -> tuple[list[float], list[float], list[float]]:

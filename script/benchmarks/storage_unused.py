@@ -13,7 +13,7 @@ import msgspec
 
 from .idle import resident_mib, start_seconds, status_of
 from .lab import BenchLab, wait_ready
-from .model import Figure, Result, Sizes, median, now
+from .model import Result, Sizes, figure, median, now
 
 WITH: Final[tuple[str, ...]] = ()
 WITHOUT: Final = ("--disable-plugin=flexvolume",)
@@ -52,22 +52,10 @@ def unused_result(without: list[Costs], having: list[Costs]) -> Result:
     return Result(
         name="storage-unused",
         figures=(
-            Figure(
-                label="memory of plugin flexvolume without volumes",
-                value=round(median(memory)),
-                unit="KiB",
-                goal=f"≤ {MEMORY_KIB:g}",
-                is_met=median(memory) <= MEMORY_KIB,
-                samples=tuple(memory),
+            figure(
+                "memory of plugin flexvolume without volumes", "KiB", memory, at_most=MEMORY_KIB, digits=0
             ),
-            Figure(
-                label="plugin flexvolume at the start of the agent",
-                value=round(median(start), 1),
-                unit="ms",
-                goal=f"≤ {START_MS:g}",
-                is_met=median(start) <= START_MS,
-                samples=tuple(start),
-            ),
+            figure("plugin flexvolume at the start of the agent", "ms", start, at_most=START_MS, digits=1),
         ),
         notes=tuple(
             f"{name}: {sorted({one.threads for one in side})} threads, {sorted({one.watches for one in side})} "
