@@ -12,10 +12,12 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from kubeletx_flexvolume.host.entries import FlexEntry
 from kubeletx_flexvolume.host.journal import entry_files
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import VolumeRequest
+from kubeletx.linux.json_files import JsonFiles
 from kubeletx.linux.mounts import mounts_below, read_mounts
 from kubeletx.testing import FakeVolumeHost, volume_request
 
@@ -98,8 +100,9 @@ class StorageNode:
         temporary.chmod(0o755)
         temporary.replace(path)
 
-    def make(self) -> FlexVolumes:
-        return FlexVolumes(None, self.host)
+    def make(self, entries: JsonFiles[FlexEntry] | None = None) -> FlexVolumes:
+        """Return a volume driver. `entries`: as in `FlexVolumes`."""
+        return FlexVolumes(None, self.host, entries=entries)
 
     def request(self, name: str, driver: str, **fields: object) -> VolumeRequest:
         """Return a request; its driver is installed, and its target exists."""

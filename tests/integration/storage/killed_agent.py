@@ -13,45 +13,61 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from kubeletx_flexvolume.host import journal
+from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
 
+from kubeletx.linux.json_files import JsonFiles
 from tests.integration.storage.flex_drivers import LOOP, StorageNode
 
 
-def killing(function: Callable[..., None], number: int, when: str, writes: list[int]) -> Callable[..., None]:
-    """Return the function of the journal, which kills the process at its call with this number.
+class KillingFiles(JsonFiles[FlexEntry]):
+    """Files of a journal that kill the process at one write or removal."""
 
-    `writes`: has an item for each write so far.
-    """
+    number = 0
+    """Number of the write, from 1; 0: none."""
+    when = "before"
 
-    def call(*args: Any) -> None:
-        writes.append(1)
-        is_last = len(writes) == number
-        if is_last and when == "before":
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, FlexEntry, version=VERSION, name=lambda entry: entry.key)
+        self._writes = 0
+
+    def arm(self, number: int, when: str) -> None:
+        """Count from now on."""
+        self.number, self.when, self._writes = number, when, 0
+
+    def put(self, value: FlexEntry) -> None:
+        self._begin()
+        super().put(value)
+        self._end()
+
+    def remove(self, name: str) -> bool:
+        self._begin()
+        is_done = super().remove(name)
+        self._end()
+        return is_done
+
+    def _begin(self) -> None:
+        self._writes += 1
+        if self._writes == self.number and self.when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        function(*args)
-        if is_last:
-            os.kill(os.getpid(), signal.SIGKILL)
 
-    return call
+    def _end(self) -> None:
+        if self._writes == self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def run(directory: str, method: str, number: int, when: str) -> None:
-    """Run one method, with the journal's functions replaced."""
+    """Run one method on files that kill."""
     node = StorageNode(Path(directory))
-    volumes = node.make()
+    files = KillingFiles(node.host.state_directory / "volumes")
+    volumes = node.make(entries=files)
     await volumes.open()
     request = node.request("data", LOOP, persistent_volume="pv-1")
     if method == "release":
         await volumes.prepare(request)
         (Path(request.target) / "file").write_text("kept")
-    writes: list[int] = []
-    journal.write_file = killing(journal.write_file, number, when, writes)
-    journal.remove_file = killing(journal.remove_file, number, when, writes)
+    files.arm(number, when)
     await getattr(volumes, method)(request)
     await volumes.close()
 

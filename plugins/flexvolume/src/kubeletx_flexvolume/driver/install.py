@@ -69,8 +69,8 @@ def install_places(
 
     They are the `given` ones, or else `default`, and those of `known` that exist.
     """
-    chosen = [*(given or (default,)), *(one for one in known if one.is_dir())]
-    return tuple(InstallPlace(path) for path in dict.fromkeys(one.resolve() for one in chosen))
+    chosen = [*(given or (default,)), *(path for path in known if path.is_dir())]
+    return tuple(InstallPlace(path) for path in dict.fromkeys(path.resolve() for path in chosen))
 
 
 def driver_content() -> bytes:

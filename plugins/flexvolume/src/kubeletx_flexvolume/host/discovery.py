@@ -76,12 +76,12 @@ class Discovery:
             for _ in range(3):
                 self._changed.clear()
                 try:
-                    found, watched = await self._threads.run(_scan, self._directory)
+                    drivers, watched = await self._threads.run(_scan, self._directory)
                 except OSError as error:
                     raise file_error("cannot read the directory of volume drivers", error) from error
                 if not self._follow(watched):
                     break
-            self._on_found(found)
+            self._on_found(drivers)
             self._report(watched)
 
     async def run(self) -> None:
@@ -142,12 +142,12 @@ class Discovery:
 def _scan(directory: Path) -> tuple[dict[str, FoundDriver], tuple[str, ...]]:
     """Return the drivers, and the directories to watch. Makes the directory if it is missing. Blocks."""
     _make(directory)
-    watched, found = [str(_existing(directory))], {}
+    watched, drivers = [str(_existing(directory))], {}
     for path in _directories(directory):
         watched.append(str(path))
-        if (one := _driver(path)) is not None:
-            found[one.name] = one
-    return found, tuple(watched)
+        if (driver := _driver(path)) is not None:
+            drivers[driver.name] = driver
+    return drivers, tuple(watched)
 
 
 def _make(directory: Path) -> None:
@@ -161,21 +161,21 @@ def _make(directory: Path) -> None:
 
 
 def _existing(directory: Path) -> Path:
-    return next((one for one in (directory, *directory.parents) if one.is_dir()), Path("/"))
+    return next((path for path in (directory, *directory.parents) if path.is_dir()), Path("/"))
 
 
 def _directories(directory: Path) -> list[Path]:
     try:
-        found = sorted(one for one in directory.iterdir() if not one.name.startswith("."))
+        paths = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
-    return [one for one in found if _is_directory(one)]
+    return [path for path in paths if _is_directory(path)]
 
 
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # one that is broken hides no other
+    except OSError:  # a broken one, such as on a dead file system, hides no other
         return False
 
 

@@ -71,7 +71,7 @@ class FlexDrivers:
         self._environment = base_environment() | dict(settings.environment)
 
     def __iter__(self) -> Iterator[FlexDriver]:
-        return iter(sorted(self._drivers.values(), key=lambda one: one.name))
+        return iter(sorted(self._drivers.values(), key=lambda driver: driver.name))
 
     async def open(self) -> None:
         """Find the drivers and begin to initialise them; does not wait for that."""
@@ -131,11 +131,11 @@ class FlexDrivers:
         for name in self._drivers.keys() - found.keys():
             log.info("Lost a driver", driver=name, path=self._drivers[name].found.path)
             self._drop(name)
-        for name, one in found.items():
+        for name, driver in found.items():
             known = self._drivers.get(name)
-            if known is None or known.found != one:
+            if known is None or known.found != driver:
                 self._drop(name)
-                self._start(one, known)
+                self._start(driver, known)
 
     def _drop(self, name: str) -> None:
         if (driver := self._drivers.pop(name, None)) is not None:

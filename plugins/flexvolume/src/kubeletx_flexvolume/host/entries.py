@@ -103,12 +103,12 @@ class FlexEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_use(self, target: str) -> FlexEntry:
         """Return the entry without the use of this target."""
-        return replace(self, uses={key: one for key, one in self.uses.items() if key != target})
+        return replace(self, uses={key: use for key, use in self.uses.items() if key != target})
 
     def others(self, target: str) -> tuple[VolumeUse, ...]:
         """Return the uses by other pods that are not done."""
         return tuple(
-            one for key, one in self.uses.items() if key != target and one.state is not UseState.DONE
+            use for key, use in self.uses.items() if key != target and use.state is not UseState.DONE
         )
 
 

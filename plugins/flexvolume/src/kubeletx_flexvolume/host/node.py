@@ -139,12 +139,12 @@ def same_volume(mounts: Iterable[MountPoint], target: str) -> tuple[str, ...]:
     `target`: ``.../pods/<uid>/volumes/<vendor>~<driver>/<name>``.
     """
     pods, uid, *rest = _split(target)
-    found = []
+    others = []
     for mount in mounts:
         other_pods, other_uid, *other = _split(mount.target)
         if other == rest and other_pods == pods and other_uid != uid and rest[0] == "volumes":
-            found.append(mount.target)
-    return tuple(found)
+            others.append(mount.target)
+    return tuple(others)
 
 
 def _measure(path: str) -> VolumeStats:

@@ -123,13 +123,15 @@ def _read(exit_code: int, out: str, err: str, *, is_cut: bool) -> DriverReply:
     if is_cut:
         raise BadReply("more output than 1 MiB")
     first, second = (out, err) if out.strip() else (err, "")
-    found = list(_objects(first))
-    chosen = found[-1] if found else None
+    objects = list(_objects(first))
+    chosen = objects[-1] if objects else None
     if chosen is None or not chosen.has_status or first[chosen.end :].strip():
         raise BadReply("its output is no JSON object with a status")
     reply = _reply(chosen.pairs)
     if reply.status is ReplyStatus.SUCCESS:
-        others = [one for one in (*found[:-1], *_objects(second)) if one.has_status or one.is_broken]
+        others = [
+            other for other in (*objects[:-1], *_objects(second)) if other.has_status or other.is_broken
+        ]
         _check_success(exit_code, others)
     is_whole = (out + err).strip() == first[chosen.start : chosen.end]
     return msgspec.structs.replace(reply, has_chatter=not is_whole)
@@ -138,7 +140,7 @@ def _read(exit_code: int, out: str, err: str, *, is_cut: bool) -> DriverReply:
 def quoted(text: str) -> str:
     """Return text of a driver for a message: on one line, and not too long."""
     line = " ".join(printable(text).split())
-    line = "".join(one if one.isprintable() else "?" for one in line)
+    line = "".join(character if character.isprintable() else "?" for character in line)
     return repr(line if len(line) <= MOST_QUOTED else f"{line[:MOST_QUOTED]}...")
 
 
@@ -200,8 +202,8 @@ def _reply(pairs: list[tuple[str, Any]]) -> DriverReply:
             field, wanted = _FIELDS[name]
             values[field] = _typed(field, value, wanted)
     status = values.get("status", "")
-    known = {one.value: one for one in (ReplyStatus.SUCCESS, ReplyStatus.NOT_SUPPORTED)}
-    values["status"] = known.get(status, ReplyStatus.FAILURE)
+    by_word = {known.value: known for known in (ReplyStatus.SUCCESS, ReplyStatus.NOT_SUPPORTED)}
+    values["status"] = by_word.get(status, ReplyStatus.FAILURE)
     if values["status"] is ReplyStatus.FAILURE and not values.get("message"):
         values["message"] = "" if status == "Failure" else f"status {status}"
     return DriverReply(**values)
@@ -223,7 +225,7 @@ def _capabilities(value: object, before: DriverCapabilities) -> DriverCapabiliti
 def _check_success(exit_code: int, others: list[_Found]) -> None:
     if exit_code != 0:
         raise BadReply("its status is Success, which contradicts the exit code")
-    if any(one.is_broken or _reply(one.pairs).status is not ReplyStatus.SUCCESS for one in others):
+    if any(other.is_broken or _reply(other.pairs).status is not ReplyStatus.SUCCESS for other in others):
         raise BadReply("its output has several JSON objects, which contradict each other")
 
 

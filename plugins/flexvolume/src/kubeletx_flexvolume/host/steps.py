@@ -67,8 +67,8 @@ class VolumeSteps:
         if request.is_block:
             _check_block(request, driver)
         await self._check(request)
-        found = self._journal.find(request.target)
-        attach = found.attach if found is not None else driver.capabilities.attach
+        known = self._journal.find(request.target)
+        attach = known.attach if known is not None else driver.capabilities.attach
         async with self._turn(self._key(request, attach=attach), request, until):
             entry = self._entry(request, attach=attach)
             try:
@@ -80,8 +80,8 @@ class VolumeSteps:
     async def release(self, request: VolumeRequest, until: float) -> None:
         """Undo `prepare` with what the journal and the mount table tell; succeeds if nothing is there."""
         await self._check(request)
-        found = self._journal.find(request.target)
-        key = found.key if found is not None else self._key(request, attach=True)
+        known = self._journal.find(request.target)
+        key = known.key if known is not None else self._key(request, attach=True)
         async with self._turn(key, request, until):
             entry = self._journal.find(request.target) or await self._adopted(request)
             if entry is not None:
@@ -100,7 +100,7 @@ class VolumeSteps:
 
     async def _check(self, request: VolumeRequest) -> None:
         """Raise Unavailable if the volume has an entry that cannot be read."""
-        await self._journal.check(self._key(request, attach=one) for one in (True, False))
+        await self._journal.check(self._key(request, attach=attach) for attach in (True, False))
 
     @asynccontextmanager
     async def _turn(self, key: str, request: VolumeRequest, until: float) -> AsyncIterator[None]:
