@@ -165,7 +165,7 @@ class NodeReporter:
     def _with_status(self, check: CheckFacts) -> CheckFacts:
         """Return a check that has not run yet with the status that an earlier agent process reported.
 
-        A restart of the agent is no transition of the condition.
+        A restart of the agent is not a transition of the condition.
         """
         known = self._before.get(HEALTH_CONDITION_PREFIX + check.name)
         if check.reason != NOT_CHECKED or known is None:

@@ -233,7 +233,7 @@ def _check(field: str, amounts: Mapping[str, str]) -> None:
             is_valid = False
         if not is_valid:
             raise InvalidConfig(
-                field=f"{field}.{name}", problem=f"{text!r} is no amount", fix="write 100Mi or 10%"
+                field=f"{field}.{name}", problem=f"{text!r} is not an amount", fix="write 100Mi or 10%"
             )
 
 

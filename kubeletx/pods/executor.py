@@ -34,14 +34,13 @@ from .recovery import RecoveredPod
 from .specs.labels import grace_seconds
 from .status.build import build_status, status_changes_at, stored_rejection
 from .status.waiting import begin_to_wait
-from .steps import carry_out, failed
 from .steps.context import StepContext
+from .steps.dispatch import carry_out, failed
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
 from .workloads.standby.facts import standby_of
-from .workloads.table import observed
-from .workloads.unused import unused_resources
+from .workloads.table import observed, unused_resources
 
 
 class PodExecutor:

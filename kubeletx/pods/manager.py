@@ -39,7 +39,7 @@ from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_po
 from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
 from .workloads.power import Power
-from .workloads.unused import unused_by
+from .workloads.table import unused_by
 
 log = structlog.get_logger(__name__)
 

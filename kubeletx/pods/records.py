@@ -153,7 +153,7 @@ def _load(connection: Connection) -> dict[PodUid, PodRecord]:
 def _from_row(row: RowMapping) -> PodRecord:
     uid, source, status = row["uid"], row["source"], row["status"]
     if not (isinstance(uid, str) and isinstance(source, str)):
-        raise TypeError(f"{uid!r} from {source!r} is no pod")
+        raise TypeError(f"{uid!r} from {source!r} is not a pod")
     return PodRecord(
         uid=PodUid(uid),
         source=source,

@@ -111,7 +111,7 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
     name = sandbox.labels.get(POD_NAME, sandbox.name)
     namespace = sandbox.labels.get(POD_NAMESPACE, sandbox.namespace)
     if words.uid(uid) or words.dns_subdomain(name) or words.dns_label(namespace):
-        return None  # no pod of ours has such a name; it would become part of paths
+        return None  # pods of this agent have valid names, and the name would become part of a path
     pod = Pod(
         metadata=ObjectMeta(
             name=name,

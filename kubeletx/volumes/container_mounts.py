@@ -190,7 +190,7 @@ def _block_volumes(request: MountRequest) -> tuple[tuple[Device, ...], list[Moun
         if volume.kind is SourceKind.DIRECTORY:
             raise MountError(
                 field=f"{field}.name",
-                problem=f"volume {wanted.name!r} is no block volume",
+                problem=f"volume {wanted.name!r} is not a block volume",
                 fix="use volumeMounts",
             )
         if not isinstance(request.container, Container):

@@ -52,7 +52,7 @@ def mount_device(
     if find_mount(mounter.mounts(target), target) is not None:
         return
     if not _NAME.fullmatch(fs_type):
-        raise _refused(device, f"fsType {fs_type!r} is no name of a file system")
+        raise _refused(device, f"fsType {fs_type!r} is not the name of a file system")
     make_private(target)
     descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:

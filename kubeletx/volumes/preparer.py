@@ -65,7 +65,7 @@ class VolumePreparer:
         `fields`: the node's data for the downward API. `mounter`: None: a `LinuxMounter`. `working`: runs functions
         on volumes of drivers, which may hang; None: `blocking`. `boot_id`: of the running kernel.
         """
-        self._root_dir = root_dir.resolve()  # the mount table knows no links
+        self._root_dir = root_dir.resolve()  # the mount table has resolved paths
         self._blocking = blocking
         self._fields = fields
         self._mounter: Mounter = mounter or LinuxMounter()

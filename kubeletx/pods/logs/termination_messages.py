@@ -52,7 +52,7 @@ def read_message(file: Path, *, policy: str | None, failed: bool, log_file: Path
 
 
 def _read_end(file: Path, size: int, *, depth: int) -> bytes:
-    """Return the last `size` bytes of a file that a container writes. Raises OSError if it is no regular file.
+    """Return the last `size` bytes of a file that a container writes. Raises OSError if it is not a regular file.
 
     `depth`: see `hold_directory`.
     """

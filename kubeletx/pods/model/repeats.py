@@ -56,7 +56,7 @@ def count_done(
     """Count a run of the action that has just ended; return the new facts and its number of runs in a row.
 
     The number is 0 if the action failed or if its repeats are not counted. Runs that were cancelled delay the next one
-    like others, but the number is without them: that they had no effect is no fault of the runtime.
+    like others, but the number is without them: the runtime is not the cause that they had no effect.
     """
     if not action.doing or action.failure(facts) is not None:
         return facts, 0

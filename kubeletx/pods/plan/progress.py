@@ -264,10 +264,10 @@ def _due(
     if code is None:
         return None
     in_new_sandbox = unit.sandbox_id != sandbox_id
-    starts_anew = (in_new_sandbox and _is_init(desired, container.name)) or (
+    starts_again = (in_new_sandbox and _is_init(desired, container.name)) or (
         not in_new_sandbox and is_outdated(desired, facts, unit)
     )
-    if not starts_anew and not _runs_again(desired, facts, container, code):
+    if not starts_again and not _runs_again(desired, facts, container, code):
         return None
     exited_at = known.exited_at if known.exited_at is not None else now.mono
     return Due(

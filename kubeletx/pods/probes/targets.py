@@ -21,7 +21,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One unit (container or machine) that is alive and has probes.
 
     `boot`: identifier of the machine's present boot (`runs.boot_of`), empty for containers and while unknown; after
-    another boot its probes begin again. `delays_anew`: the machine rebooted at an unknown time, so that initial delays
+    another boot its probes begin again. `delays_from_now`: the machine rebooted at an unknown time, so that initial delays
     count from now.
     `field`: path of the container in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is not
     running, for example paused or suspended, so that probes wait. `is_held`: an action that may pause it is in flight,
@@ -32,7 +32,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     container: Container
     unit_id: UnitId
     boot: str = ""
-    delays_anew: bool = False
+    delays_from_now: bool = False
     field: str = ""
     pod_ip: str = ""
     started_at: datetime | None = None
@@ -109,7 +109,7 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
         container=container,
         unit_id=unit.id,
         boot=boot_of(facts, unit),
-        delays_anew=has_rebooted,
+        delays_from_now=has_rebooted,
         started_at=at_ns(status.started_at_ns if status is not None else unit.created_at_ns),
         is_resting=unit.state is not UnitState.RUNNING,
         is_held=container.name in facts.probes_held,

@@ -84,9 +84,11 @@ class ProbeSet:
                 self._drop(name)
             elif watch.is_over(target):
                 self._drop(name)
-                self._watches[name] = _Watch(target, delays_anew=True)
+                self._watches[name] = _Watch(target, delays_from_now=True)
         for target in targets:
-            watch = self._watches.setdefault(target.name, _Watch(target, delays_anew=target.delays_anew))
+            watch = self._watches.setdefault(
+                target.name, _Watch(target, delays_from_now=target.delays_from_now)
+            )
             if watch.update(target):
                 self._begin_again(watch)
             self._match(watch)
@@ -223,14 +225,14 @@ class ProbeSet:
 class _Watch:
     """States and tasks of the probes of one container, or of one boot of a machine.
 
-    `delays_anew`: initial delays count from now instead of from the start of the unit.
+    `delays_from_now`: initial delays count from now instead of from the start of the unit.
     """
 
-    def __init__(self, target: ProbeTarget, *, delays_anew: bool = False) -> None:
+    def __init__(self, target: ProbeTarget, *, delays_from_now: bool = False) -> None:
         self.target = target
         self.boot = target.boot
         self.tasks: dict[ProbeKind, asyncio.Task[None]] = {}
-        self.resumes: set[ProbeKind] = set(ProbeKind) if delays_anew else set()
+        self.resumes: set[ProbeKind] = set(ProbeKind) if delays_from_now else set()
         self.tallies: dict[ProbeKind, Tally] = {kind: first_tally(kind) for kind in ProbeKind}
         if target.was_ready is not None:
             self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)
@@ -248,7 +250,7 @@ class _Watch:
     def is_over(self, target: ProbeTarget) -> bool:
         """Return True if the machine has rebooted since this object was made, so that its probes must begin again."""
         if not self.boot:
-            return target.delays_anew
+            return target.delays_from_now
         return bool(target.boot) and self.boot != target.boot
 
     def update(self, target: ProbeTarget) -> bool:

@@ -95,7 +95,7 @@ def _from_file(
     reference: FileKeySelector, empty_dirs: Collection[str], read_file: EnvFileReader | None, where: str
 ) -> str | None:
     if reference.volume_name not in empty_dirs:
-        problem = f"volume {reference.volume_name!r} is no emptyDir of this pod"
+        problem = f"volume {reference.volume_name!r} is not an emptyDir of this pod"
         raise ContainerConfigError(field=f"{where}.volumeName", problem=problem)
     what = f"{reference.path!r} in volume {reference.volume_name!r}"
     try:

@@ -186,7 +186,7 @@ def _check(
     for mount in extras.mounts:
         if not mount.image and not mount.source.startswith("/"):
             raise ExtrasError(
-                provider, container.name, f"mount {mount.target!r}: its source is no absolute path"
+                provider, container.name, f"mount {mount.target!r}: its source is not an absolute path"
             )
 
 

@@ -247,7 +247,7 @@ def _apparmor_annotation(pod: Pod, container: Container) -> SecurityProfile | No
 def _profile_type(name: str, field: str) -> ProfileType:
     if name not in _PROFILES:
         raise ContainerConfigError(
-            field=f"{field}.type", problem=f"{name!r} is no profile type", fix="use " + ", ".join(_PROFILES)
+            field=f"{field}.type", problem=f"unknown profile type {name!r}", fix="use " + ", ".join(_PROFILES)
         )
     return _PROFILES[name]
 

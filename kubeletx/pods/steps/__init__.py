@@ -2,7 +2,3 @@
 
 A step does I/O and returns a `Result`. It does not decide which action comes next.
 """
-
-from .dispatch import carry_out, failed
-
-__all__ = ["carry_out", "failed"]

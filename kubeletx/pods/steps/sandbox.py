@@ -13,6 +13,7 @@ from ..model import results
 from ..model.actions import StopSandbox
 from ..model.results import Result
 from ..plan.progress import is_blind
+from ..specs.sandbox import sandbox_warnings
 from .context import StepContext, after_error
 
 log = structlog.get_logger(__name__)
@@ -40,7 +41,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
         )
         failed = results.SandboxFailed(error.reason or "CreatePodSandboxError", str(error))
         return after_error(error, step.now(), failed)
-    for warning in step.specs.warnings(step.pod):
+    for warning in sandbox_warnings(step.pod, step.deps.node):
         step.warning(warning.reason, warning.message)
     if attempt > 0:
         step.normal(Event.SANDBOX_CHANGED, "Pod sandbox changed, it will be killed and re-created.")

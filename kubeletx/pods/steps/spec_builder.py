@@ -39,12 +39,11 @@ from ..model.sizes import INFEASIBLE, resources_text
 from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR
 from ..plan.resize_container import DEFERRED, largest_pod, with_granted
 from ..plan.resize_pod import with_pod_granted
-from ..specs.dns import PodWarning
 from ..specs.environment import skipped_names
 from ..specs.extras import gather_extras
 from ..specs.inputs import SandboxInputs, UnitInputs
 from ..specs.resources import unit_resources
-from ..specs.sandbox import build_sandbox_spec, sandbox_warnings
+from ..specs.sandbox import build_sandbox_spec
 from ..specs.service_variables import MASTER_NAMESPACE, service_variables
 from ..specs.unit import compose_unit
 from ..workloads.table import workload_of
@@ -68,7 +67,7 @@ class SpecBuilder:
         if cluster is not None:
             cluster.follow(object_user(desired.pod))
         before = await self._deps.directories.create(desired.pod)
-        await self._volumes_of(desired, anew=True)
+        await self._volumes_of(desired, again=True)
         return before
 
     async def sandbox(self, desired: DesiredPod, handle: RuntimeHandle, attempt: int) -> SandboxSpec:
@@ -147,10 +146,6 @@ class SpecBuilder:
         if self._deps.cgroups is not None:
             self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
 
-    def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
-        """Return warnings about the pod's DNS settings; the caller records them as events."""
-        return sandbox_warnings(pod, self._deps.node)
-
     async def remove(self, pod: Pod) -> None:
         """Remove the pod's cgroup, data directory and logs. Its volumes must have been released."""
         self.forget(pod.uid)
@@ -184,7 +179,7 @@ class SpecBuilder:
     ) -> tuple[ObjectSet | None, dict[str, str]]:
         """Fetch the cluster objects that a container's environment refers to, and build its service variables.
 
-        Return (None, {}) for a pod whose source is not a cluster. Keys that are no valid variable names are reported
+        Return (None, {}) for a pod whose source is not a cluster. Keys that are not valid variable names are reported
         in an event.
         """
         cluster, pod = self._cluster(desired), desired.pod
@@ -203,7 +198,7 @@ class SpecBuilder:
         links = bool(pod.spec.enable_service_links)
         return objects, service_variables(services, pod.namespace, links=links)
 
-    async def _volumes_of(self, desired: DesiredPod, *, anew: bool = False) -> PreparedVolumes:
+    async def _volumes_of(self, desired: DesiredPod, *, again: bool = False) -> PreparedVolumes:
         """Return the pod's prepared volumes.
 
         They are prepared (again) if the pod object changed, as when its source delivers it after a restart of the
@@ -211,7 +206,7 @@ class SpecBuilder:
         """
         pod = desired.pod
         prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
-        if anew or prepared is None or prepared_for is not pod:
+        if again or prepared is None or prepared_for is not pod:
             prepared = await self._deps.volumes.prepare(pod, self._cluster(desired))
             self._prepared[pod.uid] = (pod, prepared)
         return prepared

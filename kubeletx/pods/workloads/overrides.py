@@ -5,7 +5,7 @@ process and its database. The file contains:
 
     power       power state requested by a command (pause, standby, ...); valid until the next such command or, for a
                 machine, a change of the spec's powerSpec
-    off_unit    ID of the unit that was switched off: its end is no failure, and the same unit is started again
+    off_unit    ID of the unit that was switched off: its end is not a failure, and the same unit is started again
     resources   limits requested with ``vm resize``; valid until the spec's limits change
     granted     resources granted to running containers after their creation
     granted_pod pod-level resources granted after the pod's creation

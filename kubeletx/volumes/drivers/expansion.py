@@ -35,7 +35,7 @@ class VolumeExpansion:
         events: EventSink,
         clock: Clock,
     ) -> None:
-        """`cluster_of`: returns the cluster that a pod comes from; None if it comes from none, or is gone."""
+        """`cluster_of`: returns the cluster that a pod comes from; None: the pod has no cluster, or no longer exists."""
         self._volumes = volumes
         self._cluster_of = cluster_of
         self._events = events

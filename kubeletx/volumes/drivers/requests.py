@@ -86,7 +86,7 @@ def _request(
 ) -> DriverVolume:
     driver = values.get("driver", "") if source in NAMED_DRIVERS else ""
     if not isinstance(driver, str) or (source in NAMED_DRIVERS and not driver):
-        raise VolumeError(field=f"{field}.driver", problem=f"{driver!r} is no name of a driver")
+        raise VolumeError(field=f"{field}.driver", problem=f"{driver!r} is not a driver name")
     options = _options(source, values, field)
     security = pod.spec.security_context
     volume_name, is_block = (found.name, found.is_block) if found is not None else (name, False)
@@ -141,7 +141,7 @@ def _options(source: str, values: Mapping[str, Any], field: str) -> dict[str, An
         return {name: value for name, value in values.items() if name not in _COMMON}
     options = values.get(key) or {}
     if not isinstance(options, dict):
-        raise VolumeError(field=f"{field}.{key}", problem="is no mapping of options")
+        raise VolumeError(field=f"{field}.{key}", problem="is not a mapping of options")
     _check_options(source, options, f"{field}.{key}")
     if source == "csi" and values.get("volumeHandle"):
         return {"volumeHandle": values["volumeHandle"], **options}
@@ -155,7 +155,7 @@ def _check_options(source: str, options: Mapping[str, Any], field: str) -> None:
         raise VolumeError(field=f"{field}{where}", problem=problem, fix=fix)
     for key, value in options.items():
         if not isinstance(value, str):
-            raise VolumeError(field=f"{field}[{key}]", problem="is no text", fix="write a string")
+            raise VolumeError(field=f"{field}[{key}]", problem="is not a string", fix="write a string")
 
 
 def _secret(pod: Pod, source: str, driver: str, values: Mapping[str, Any], field: str) -> SecretRef | None:
@@ -176,5 +176,5 @@ def _secret(pod: Pod, source: str, driver: str, values: Mapping[str, Any], field
 def _text(values: Mapping[str, Any], key: str, field: str) -> str:
     value = values.get(key) or ""
     if not isinstance(value, str):
-        raise VolumeError(field=f"{field}.{key}", problem=f"{value!r} is no text")
+        raise VolumeError(field=f"{field}.{key}", problem=f"{value!r} is not a string")
     return value

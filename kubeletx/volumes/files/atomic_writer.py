@@ -73,7 +73,7 @@ def check_path(path: str) -> None:
     """Raise ValueError with the reason if `path` is not allowed as the relative path of a file in a volume."""
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path:
-        raise ValueError(f"{path!r} is no file name")
+        raise ValueError(f"{path!r} is not a file name")
     if path.startswith("/"):
         raise ValueError(f"{path!r} is an absolute path")
     if ".." in parts:

@@ -84,7 +84,7 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
         if not stat.S_ISBLK(mode):
             raise VolumeError(
                 field=field,
-                problem=f"{volume.path!r} of volume {volume.name} is no block device",
+                problem=f"{volume.path!r} of volume {volume.name} is not a block device",
                 fix="name the device, or use volumeMode Filesystem",
             )
         kind = SourceKind.BLOCK_DEVICE
@@ -96,7 +96,7 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
     else:
         raise VolumeError(
             field=field,
-            problem=f"{volume.path!r} of local volume {volume.name} is no directory and no block device",
+            problem=f"{volume.path!r} of local volume {volume.name} is neither a directory nor a block device",
             fix="name a directory, or a device with or without a file system",
         )
     return PreparedVolume(name=request.volume.name, kind=kind, source=source, managed=False)

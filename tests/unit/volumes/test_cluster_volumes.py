@@ -203,8 +203,11 @@ async def test_an_export_needs_no_cluster_and_goes_when_the_pod_goes(tmp_path: P
     [
         (None, 'persistentvolumeclaim "data" not found'),
         (ClusterVolume(name="pv", kind="local", path="/nowhere/at/all"), "does not exist"),
-        (ClusterVolume(name="pv", kind="local", path="/dev/null", is_block=True), "is no block device"),
-        (ClusterVolume(name="pv", kind="local", path="/dev/null"), "is no directory and no block device"),
+        (ClusterVolume(name="pv", kind="local", path="/dev/null", is_block=True), "is not a block device"),
+        (
+            ClusterVolume(name="pv", kind="local", path="/dev/null"),
+            "is neither a directory nor a block device",
+        ),
         (ClusterVolume(name="pv", kind="csi", source={"driver": "x"}), r"serves volume pv \(csi, driver x\)"),
         (ClusterVolume(name="pv", kind="local", path="/", is_here=False), "node affinity"),
     ],

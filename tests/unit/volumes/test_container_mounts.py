@@ -185,7 +185,7 @@ async def test_a_mount_of_the_container_covers_the_hosts_file(tmp_path):
 
 
 async def test_a_directory_is_no_block_volume(tmp_path):
-    with pytest.raises(InvalidPod, match="no block volume"):
+    with pytest.raises(InvalidPod, match="not a block volume"):
         await mounts_of(tmp_path, {"volumeDevices": [{"name": "e", "devicePath": "/dev/xvda"}]})
 
 

@@ -25,7 +25,7 @@ def build_machine(pod: Pod, machine: VirtualMachine) -> Machine:
     if power not in _POWER:
         raise ContainerConfigError(
             field="spec.virtualMachine.powerSpec",
-            problem=f"{power!r} is no power state",
+            problem=f"unknown power state {power!r}",
             fix="use " + ", ".join(_POWER),
         )
     notes = pod.metadata.annotations

@@ -14,7 +14,7 @@ from kubeletx.pods.logs.format import (
     parse_line,
     parse_time,
 )
-from kubeletx.pods.logs.tail import TailSearch
+from kubeletx.pods.logs.reader import TailSearch
 
 NS = 1_800_000_000_123_456_789
 

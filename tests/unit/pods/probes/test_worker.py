@@ -274,7 +274,7 @@ async def test_a_freeze_after_a_command_delays_liveness_by_a_period_and_readines
     bench: Bench,
 ) -> None:
     container = replace(LIVE, readiness_probe=probe("ready", period_seconds=60, initial_delay_seconds=7))
-    bench.set.sync([bench.target(container, delays_anew=True)])
+    bench.set.sync([bench.target(container, delays_from_now=True)])
     await bench.clock.run_for(8)
     bench.set.sync([bench.target(container, is_stopping=True)])
     bench.set.sync([bench.target(container)])

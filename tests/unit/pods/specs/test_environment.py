@@ -152,7 +152,7 @@ def test_an_optional_key_of_a_file_is_left_out(tmp_path, text):
         (None, {}, "there is no 'app.env' in volume 'e'"),
         ("B='x'", {}, "couldn't find key A"),
         ("A=x", {}, "line 1 is not NAME='value'"),
-        ("A='x'", {"volumeName": "other"}, "is no emptyDir of this pod"),
+        ("A='x'", {"volumeName": "other"}, "is not an emptyDir of this pod"),
         ("A='x'", {"path": "../../../../../etc/passwd"}, "cannot be used"),
     ],
 )

@@ -139,7 +139,7 @@ async def test_a_path_that_the_container_mounts_is_refused(
     [
         ({"mounts": (Mount(source="/a", target="b"),)}, "mount 'b': no absolute path below /"),
         ({"mounts": (Mount(source="/a", target="/"),)}, "mount '/': no absolute path below /"),
-        ({"mounts": (Mount(source="a", target="/b"),)}, "mount '/b': its source is no absolute path"),
+        ({"mounts": (Mount(source="a", target="/b"),)}, "mount '/b': its source is not an absolute path"),
         ({"mounts": (SOCKET, SOCKET)}, "mount '/run/session': provider 'sessions' gives it too"),
         ({"variables": {"A=B": "1"}}, "variable 'A=B': no name of a variable"),
         ({"annotations": {"kubeletx.io/source": "x"}}, "the key belongs to the agent"),
