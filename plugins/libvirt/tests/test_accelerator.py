@@ -40,19 +40,15 @@ def test_the_tiny_guest_ends_emulated_with_its_own_exit_code(tmp_path: Path) -> 
 
 
 async def test_a_verdict_holds_until_the_next_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    boot_id = tmp_path / "boot_id"
-    boot_id.write_text("one\n")
-    monkeypatch.setattr(accelerator, "_BOOT_ID", boot_id)
     monkeypatch.setattr(accelerator, "KVM_DEVICE", "/no/such/device")
     host = FakeHost(tmp_path)
-    first = await check_kvm(host, tmp_path)
+    first = await check_kvm(host, tmp_path, read_boot_id=lambda: "one")
     assert not first.works
     assert "/no/such/device" in first.why
     remembered = msgspec.structs.replace(first, works=True)
     (tmp_path / "kvm.json").write_bytes(msgspec.json.encode(remembered))
-    assert await check_kvm(host, tmp_path) == remembered
-    boot_id.write_text("two\n")
-    assert not (await check_kvm(host, tmp_path)).works
+    assert await check_kvm(host, tmp_path, read_boot_id=lambda: "one") == remembered
+    assert not (await check_kvm(host, tmp_path, read_boot_id=lambda: "two")).works
 
 
 async def test_a_broken_note_of_the_verdict_is_made_anew(

@@ -8,20 +8,22 @@ then ends with an exit code that has no other cause.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import Host
+from kubeletx.api import Host, TimedOut
+from kubeletx.linux.boot import boot_id
+from kubeletx.linux.programs import run_program
 
 DEADLINE_SECONDS = 3.0
 KVM_DEVICE = "/dev/kvm"
 EMULATOR = "qemu-system-x86_64"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_ARGUMENTS = ["-accel", "kvm", "-machine", "pc", "-m", "16", "-nodefaults", "-nographic", "-no-user-config"]
 _GUEST_AT = 0xF000
 _GUEST = bytes.fromhex(
     # cli; segments 0; lgdt; cr0.PE; far jump to 32-bit code (0xFF000 + 0x27)
@@ -52,21 +54,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-async def check_kvm(host: Host, directory: Path) -> Verdict:
+async def check_kvm(host: Host, directory: Path, *, read_boot_id: Callable[[], str] = boot_id) -> Verdict:
     """Return whether KVM works: the result stored for this boot and emulator, or that of a new check.
 
     A new check takes at most a little more than `DEADLINE_SECONDS`. `directory`: where the result is stored.
     """
     path = directory / "kvm.json"
-    boot_id = (await host.blocking(_BOOT_ID.read_text)).strip()
+    boot = await host.blocking(read_boot_id)
     emulator = shutil.which(EMULATOR) or ""
     # no stored result, or one of another version: check again
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         known = msgspec.json.decode(path.read_bytes(), type=Verdict)
-        if (known.boot_id, known.emulator) == (boot_id, emulator):
+        if (known.boot_id, known.emulator) == (boot, emulator):
             return known
     works, why = await _try(emulator, directory)
-    verdict = Verdict(boot_id=boot_id, emulator=emulator, works=works, why=why)
+    verdict = Verdict(boot_id=boot, emulator=emulator, works=works, why=why)
     await host.blocking(path.write_bytes, msgspec.json.encode(verdict))
     return verdict
 
@@ -78,24 +80,12 @@ async def _try(emulator: str, directory: Path) -> tuple[bool, str]:
         return False, f"there is no {EMULATOR} to try it with"
     firmware = directory / "kvm-check.bin"
     firmware.write_bytes(tiny_firmware())
-    process = await asyncio.create_subprocess_exec(
-        emulator,
-        *("-accel", "kvm", "-machine", "pc", "-m", "16", "-nodefaults", "-nographic", "-no-user-config"),
-        *("-bios", str(firmware), "-device", "isa-debug-exit,iobase=0x501,iosize=1"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    guest = ("-bios", str(firmware), "-device", "isa-debug-exit,iobase=0x501,iosize=1")
     try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            code = await process.wait()
-    except TimeoutError:
+        code = (await run_program([emulator, *_ARGUMENTS, *guest], seconds=DEADLINE_SECONDS)).exit_code
+    except TimedOut:
         return False, f"a tiny guest did not end within {DEADLINE_SECONDS:g} s"
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
         firmware.unlink(missing_ok=True)
     return code == _EXIT_CODE, "" if code == _EXIT_CODE else f"the emulator ended with exit code {code}"
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from kubeletx.api import Unavailable
+from kubeletx.api import TimedOut, Unavailable
+from kubeletx.linux.mounts import read_mounts
+from kubeletx.linux.programs import run_blocking
 
 _SECONDS: Final = 20
-_MOUNTS: Final = Path("/proc/self/mounts")
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def mounts_below(directory: Path) -> dict[str, bool]:
@@ -28,13 +26,10 @@ def mounts_below(directory: Path) -> dict[str, bool]:
 
     Symbolic links in `directory` are resolved, since the mount table has resolved paths.
     """
-    prefix = f"{os.path.realpath(directory)}/"
-    # In bytes: names may contain characters at which Python's splitlines would split.
-    lines = [line.split(b" ") for line in _MOUNTS.read_bytes().split(b"\n")]
-    points = (
-        (_unescape(os.fsdecode(words[1])), b"ro" in words[3].split(b",")) for words in lines if len(words) > 3
-    )
-    return {point: is_read_only for point, is_read_only in points if point.startswith(prefix)}
+    real = Path(os.path.realpath(directory))
+    return {
+        mount.target: mount.is_read_only for mount in read_mounts(real) if mount.target.startswith(f"{real}/")
+    }
 
 
 def bind(source: str, point: str, *, aside: Path | None = None) -> None:
@@ -91,24 +86,10 @@ def unbind(point: str) -> None:
         _run("umount", "--lazy", real)
 
 
-def _unescape(text: str) -> str:
-    """Decode the octal escapes of blanks and backslashes in the mount table."""
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
-
-
 def _run(*command: str) -> None:
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            start_new_session=True,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run_blocking(command, seconds=_SECONDS, name=" ".join(command))
+    except (OSError, TimedOut) as error:
         raise Unavailable(f"{' '.join(command)}: {error}") from error
-    if done.returncode != 0:
-        said = done.stderr.strip().split("\n")
-        raise Unavailable(said[0] or f"{' '.join(command)} failed")
+    if done.exit_code != 0:
+        raise Unavailable(done.text or f"{' '.join(command)} failed")

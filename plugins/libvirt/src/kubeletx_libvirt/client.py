@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 import libvirt
 
 from kubeletx.api import BoundedThreadPool, Host, InvalidConfig, Unavailable
+from kubeletx.linux.files import replace_unflushed
 from kubeletx_libvirt.errors import translate
 from kubeletx_libvirt.mount_visibility import find_daemon, socket_of
 
@@ -375,9 +376,7 @@ def _prepare_embedded(url: str) -> None:
     path = Path(root) / "etc" / "qemu.conf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.new")
-        temporary.write_text(_QEMU_CONF, encoding="utf-8")
-        temporary.replace(path)
+        replace_unflushed(path, _QEMU_CONF.encode(), 0o644)
 
 
 def forget_unborn(directory: Path) -> None:

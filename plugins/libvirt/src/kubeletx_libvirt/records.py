@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, Unavailable, UnitId, UnitSpec
+from kubeletx.linux.files import replace_unflushed
 from kubeletx_libvirt.state_files import STATE_FULL, state_file_errors
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -231,12 +232,8 @@ def _names(parent: Path) -> list[UnitId]:
 
 
 def _write(path: Path, value: msgspec.Struct) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(value))
-    temporary.replace(path)
+    path.parent.mkdir(parents=True, exist_ok=True)  # emulators of other users enter it
+    replace_unflushed(path, msgspec.json.encode(value))
 
 
 def _remove_tree(path: Path) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from kubeletx.api import Conflict, NotFound, Unsupported
+from kubeletx.linux.mounts import MOUNTINFO, read_mounts
 
-MOUNTINFO = Path("/proc/self/mountinfo")
 _CONTAINER = re.compile(r"(?:.*-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 
 
@@ -41,14 +41,11 @@ def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
     Raises Unsupported if neither is mounted.
     """
     unified = None
-    for line in mountinfo.read_text().strip().split("\n"):
-        before, _, after = line.partition(" - ")
-        fields, (kind, _, options) = before.split(), after.split(" ", 2)
-        mount, root = Path(_plain(fields[4])), _plain(fields[3])
-        if kind == "cgroup" and controller in options.split(","):
-            return Hierarchy(1, controller, mount, root)
-        if kind == "cgroup2":
-            unified = Hierarchy(2, "", mount, root)
+    for mount in read_mounts(table=mountinfo):
+        if mount.fs_type == "cgroup" and controller in mount.super_options:
+            return Hierarchy(1, controller, Path(mount.target), mount.root)
+        if mount.fs_type == "cgroup2":
+            unified = Hierarchy(2, "", Path(mount.target), mount.root)
     if unified is None:
         raise Unsupported(
             f"no cgroup hierarchy with controller {controller} is mounted on this node; mount cgroup2 or the "
@@ -111,8 +108,3 @@ def _path_in(hierarchy: Hierarchy, text: str) -> str:
         if hierarchy.version == 1 and hierarchy.controller in controllers.split(","):
             return path
     return "/"
-
-
-def _plain(field: str) -> str:
-    """Return a field of mountinfo with its octal escapes decoded."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)

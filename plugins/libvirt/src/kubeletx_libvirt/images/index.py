@@ -6,10 +6,11 @@ disk is also in its file name, ``blobs/<sha256>.<format>``.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
+
+from kubeletx.linux.files import replace_file
 
 VERSION = 1
 
@@ -101,31 +102,3 @@ def load(path: Path) -> Index | None:
 def save(path: Path, index: Index) -> None:
     """Replace the index file. After a crash the file is either the old or the new one."""
     replace_file(path, msgspec.json.encode(index, order="sorted"))
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically: write a temporary file, fsync and rename it.
-
-    If the disk is full, the old file is unchanged and no temporary file is left.
-    """
-    temporary = path.with_name(f"{path.name}.new")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Fsync a directory, so that renames and links in it survive a crash."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ import shutil
 import uuid
 from pathlib import Path
 
+from kubeletx.linux.files import replace_file, sync_directory
 from kubeletx_libvirt.access import give
 
 from . import index as index_file
@@ -83,7 +84,7 @@ class Store:
                 return found
         except FileNotFoundError:  # the first start of this store
             pass
-        index_file.replace_file(path, f"libvirt-{uuid.uuid4()}\n".encode())
+        replace_file(path, f"libvirt-{uuid.uuid4()}\n".encode())
         return path.read_text().strip()
 
     def save(self, index: Index) -> None:
@@ -133,7 +134,7 @@ class Store:
         except FileExistsError:
             if blob.stat().st_size != disk.file_bytes:
                 disk.path.replace(blob)
-        index_file.sync_directory(self._blobs)
+        sync_directory(self._blobs)
         return StoredDisk(
             format=disk.format, virtual_size_bytes=disk.virtual_size_bytes, file_bytes=disk.file_bytes
         )
@@ -141,7 +142,7 @@ class Store:
     def remove(self, image_id: str, format: str) -> None:
         """Remove a disk; succeeds if it does not exist."""
         self.blob_path(image_id, format).unlink(missing_ok=True)
-        index_file.sync_directory(self._blobs)
+        sync_directory(self._blobs)
 
     def sizes(self, disks: dict[str, StoredDisk]) -> dict[str, int]:
         """Return the number of bytes on disk for each of `disks` whose file exists and is complete, by image id."""

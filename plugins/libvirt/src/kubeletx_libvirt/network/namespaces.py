@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from kubeletx.api import TimedOut, Unavailable
+from kubeletx.linux.libc import call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,12 +62,12 @@ class OwnThreads:
 
 def enter_new() -> None:
     """Move the calling thread to a new network namespace. The thread must end afterwards."""
-    _call("unshare", _CLONE_NEWNET)
+    call("unshare", _CLONE_NEWNET)
 
 
 def hold(path: Path) -> None:
     """Mount the calling thread's network namespace on the file `path`, so that it exists after the thread's end."""
-    _call("mount", b"/proc/thread-self/ns/net", os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
+    call("mount", b"/proc/thread-self/ns/net", os.fsencode(path), None, _MS_BIND, None, path=path)
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def entered(path: Path) -> Iterator[int]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _call("setns", descriptor, _CLONE_NEWNET)
+        call("setns", descriptor, _CLONE_NEWNET)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -86,7 +86,7 @@ def entered(path: Path) -> Iterator[int]:
 
 def unmount(path: Path) -> None:
     """Unmount the namespace from the file `path`. The kernel removes the namespace once nothing uses it."""
-    _call("umount2", os.fsencode(path), _MNT_DETACH)
+    call("umount2", os.fsencode(path), _MNT_DETACH, path=path)
 
 
 # --- private ---
@@ -110,9 +110,3 @@ def _start(function: Callable[[], object]) -> asyncio.Future[tuple[bool, Any]]:
 
     threading.Thread(target=work, name="pod-namespace", daemon=True).start()
     return outcome
-
-
-def _call(name: str, *arguments: object) -> None:
-    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")
