@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,18 +23,10 @@ REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 class AdmissionChecks:
-    """Calls the plugins' admission checks, one after the other, in the order of their names.
+    """Calls the plugins' admission checks, one after the other, in the order of their names."""
 
-    An entry of `checks` has None instead of the check if the plugin's factory failed; such a check fails at each call.
-    """
-
-    def __init__(
-        self,
-        checks: Sequence[tuple[Callbacks, AdmissionCheck | None]],
-        *,
-        timeout_seconds: float,
-    ) -> None:
-        self._checks = sorted(checks, key=lambda one: one[0].registration.name)
+    def __init__(self, checks: Iterable[Callbacks], *, timeout_seconds: float) -> None:
+        self._checks = sorted(checks, key=lambda callbacks: callbacks.registration.name)
         self._timeout_seconds = timeout_seconds
 
     def __len__(self) -> int:
@@ -46,10 +38,15 @@ class AdmissionChecks:
         Returns a Rejection if a check refuses the pod. Returns Waiting if a check fails; the pod is then reviewed again
         later. A check that was registered with `fails_open` is skipped when it fails.
         """
-        for callbacks, check in self._checks:
+        for callbacks in self._checks:
             registration = callbacks.registration
             try:
-                answer = await self._ask(callbacks, check, pod)
+                answer: Allow | Refuse = await callbacks.call(
+                    "review",
+                    _reviewing(callbacks.made, pod),
+                    seconds=self._timeout_seconds,
+                    most_left=MOST_LEFT,
+                )
             except KubeletxError as error:
                 if registration.fails_open:
                     log.warning(
@@ -63,13 +60,6 @@ class AdmissionChecks:
                     message=f"admission check {registration.name}: {line(answer.message)}",
                 )
         return None
-
-    async def _ask(self, callbacks: Callbacks, check: AdmissionCheck | None, pod: Pod) -> Allow | Refuse:
-        if check is None:
-            raise callbacks.not_made()
-        return await callbacks.call(
-            "review", _reviewing(check, pod), seconds=self._timeout_seconds, most_left=MOST_LEFT
-        )
 
 
 def _reviewing(check: AdmissionCheck, pod: Pod) -> Callable[[], Any]:

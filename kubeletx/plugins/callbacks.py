@@ -119,12 +119,11 @@ class Callbacks:
         self._left: dict[str, set[asyncio.Task[Any]]] = {}
         """Tasks of calls that were cancelled and still run, by callback."""
         self.state = PluginState()
+        self.is_made = False
+        self._made: Any = None
 
-    def make(self, make: Callable[[], T]) -> T | None:
-        """Call the plugin's factory `make` and return its result.
-
-        If it fails, return None; `state` is then failed, with the reason.
-        """
+    def make(self, make: Callable[[], Any]) -> None:
+        """Call the plugin's factory, and keep what it returns. If it fails, `state` is failed, with the reason."""
         began = time.perf_counter()
         try:
             made = make()
@@ -134,9 +133,20 @@ class Callbacks:
             log.error("Plugin factory failed", **self._who("factory"), err=self.state.reason)
             if not isinstance(error, KubeletxError):
                 log.debug("Traceback of the plugin's exception", **self._who("factory"), exc_info=error)
-            return None
-        self._count("factory", began)
-        return made
+        else:
+            self._count("factory", began)
+            self.keep(made)
+
+    def keep(self, made: Any) -> None:
+        """Keep the object to call, such as the proxy of one in a child process."""
+        self._made, self.is_made = made, True
+
+    @property
+    def made(self) -> Any:
+        """The object to call. Raises Unavailable if the factory failed."""
+        if not self.is_made:
+            raise Unavailable(self.state.reason)
+        return self._made
 
     async def call(
         self, callback: str, start: Callable[[], Awaitable[T]], *, seconds: float, most_left: int = 1
@@ -190,10 +200,6 @@ class Callbacks:
     def abandoned(self) -> dict[str, int]:
         """Number of cancelled calls that still run, by callback; callbacks without any are left out."""
         return {callback: len(tasks) for callback, tasks in self._left.items() if tasks}
-
-    def not_made(self) -> KubeletxError:
-        """Return the error for a call to an object that does not exist since the plugin's factory failed."""
-        return Unavailable(self.state.reason)
 
     def task_name(self, callback: str) -> str:
         """Return the name of a call's task; the log shows it if the call blocks the event loop."""

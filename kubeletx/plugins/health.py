@@ -64,7 +64,6 @@ class RunningCheck(msgspec.Struct, kw_only=True):
     """A health check that its plugin's factory has made, with its last result."""
 
     callbacks: Callbacks
-    check: HealthCheck
     outcome: LastCheck = NOT_YET
 
     @property
@@ -124,7 +123,7 @@ class HealthChecks:
         """Call the check and return its result, which is not stored."""
         try:
             return await one.callbacks.call(
-                "check", partial(_checked, one.check), seconds=self._timeout_seconds
+                "check", partial(_checked, one.callbacks.made), seconds=self._timeout_seconds
             )
         except KubeletxError as error:
             return LastCheck(CheckVerdict.UNKNOWN, line(str(error)))

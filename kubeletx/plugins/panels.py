@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -21,15 +21,10 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 class Panels:
-    """Lists the plugins' panels, and calls a plugin for the content of its panel.
+    """Lists the plugins' panels, and calls a plugin for the content of its panel."""
 
-    An entry of `panels` has None instead of the panel if the plugin's factory failed.
-    """
-
-    def __init__(
-        self, panels: Mapping[str, tuple[Callbacks, Panel | None]], *, timeout_seconds: float
-    ) -> None:
-        self._panels = panels
+    def __init__(self, panels: Iterable[Callbacks], *, timeout_seconds: float) -> None:
+        self._panels = {callbacks.registration.name: callbacks for callbacks in panels}
         self._timeout_seconds = timeout_seconds
         self._shown: dict[str, asyncio.Task[PanelContent]] = {}
         """Running calls for a panel's content, by name of the panel; concurrent requests share one call."""
@@ -44,7 +39,7 @@ class Panels:
                 state=one.state.word,
                 reason=one.state.reason,
             )
-            for name, (one, _) in sorted(self._panels.items())
+            for name, one in sorted(self._panels.items())
         )
 
     async def show(self, name: str) -> PanelContent:
@@ -69,9 +64,8 @@ class Panels:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _show(self, name: str) -> PanelContent:
-        callbacks, panel = self._panels[name]
-        if panel is None:
-            raise callbacks.not_made()
+        callbacks = self._panels[name]
+        panel = callbacks.made
         return await callbacks.call("show", lambda: _content(panel), seconds=self._timeout_seconds)
 
 

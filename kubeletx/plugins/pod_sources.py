@@ -24,7 +24,6 @@ from kubeletx.api import (
     KubeletxError,
     PodAnswer,
     PodOutcome,
-    PodSource,
     TimedOut,
 )
 from kubeletx.kube.types.core import Pod
@@ -56,18 +55,18 @@ class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
 class PodSources:
     """Runs the pod sources of all plugins.
 
-    If a plugin's factory failed, its entry of `sources` has None and nothing runs for it. Pods that this plugin delivered
+    If a plugin's factory failed, nothing runs for it. Pods that this plugin delivered
     before the agent restarted continue to run.
     """
 
-    def __init__(self, sources: Sequence[tuple[Callbacks, PodSource | None]], *, sync_seconds: float) -> None:
+    def __init__(self, sources: Sequence[Callbacks], *, sync_seconds: float) -> None:
         """`sync_seconds`: a source that has not called `synced` within this time is degraded until it does."""
         self._sources = tuple(sources)
         self._sync_seconds = sync_seconds
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(callbacks.registration.name for callbacks, _ in self._sources)
+        return tuple(callbacks.registration.name for callbacks in self._sources)
 
     def feeds(self, parts: SourceParts) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """Return a coroutine function for each source, by name; the agent runs each as a task.
@@ -75,13 +74,13 @@ class PodSources:
         Each function calls the source's `run`, and calls it again after a failure or a return, until it is cancelled.
         """
         return {
-            callbacks.registration.name: partial(self._keep, callbacks, source, parts)
-            for callbacks, source in self._sources
-            if source is not None
+            callbacks.registration.name: partial(self._keep, callbacks, parts)
+            for callbacks in self._sources
+            if callbacks.is_made
         }
 
-    async def _keep(self, callbacks: Callbacks, source: PodSource, parts: SourceParts) -> None:
-        name = callbacks.registration.name
+    async def _keep(self, callbacks: Callbacks, parts: SourceParts) -> None:
+        name, source = callbacks.registration.name, callbacks.made
         sink = Sink(callbacks.registration.label, name, parts, on_synced=partial(callbacks.recovered, "run"))
         while True:
             sink.begin()

@@ -67,9 +67,9 @@ class PluginServices:
         self.processes = _processes(registrations, isolation, parts, own_settings, settings.variables)
         self.health_checks = HealthChecks(
             [
-                RunningCheck(callbacks=callbacks, check=made)
-                for callbacks, made in map(self._make, registrations.of(Hook.HEALTH_CHECK))
-                if made is not None
+                RunningCheck(callbacks=callbacks)
+                for callbacks in map(self._make, registrations.of(Hook.HEALTH_CHECK))
+                if callbacks.is_made
             ],
             clock=parts.clock,
             events=parts.events,
@@ -77,22 +77,21 @@ class PluginServices:
             timeout_seconds=settings.health_check_seconds,
         )
         self.sources = PodSources(
-            [self._make(one) for one in registrations.of(Hook.POD_SOURCE)],
+            tuple(map(self._make, registrations.of(Hook.POD_SOURCE))),
             sync_seconds=settings.pod_source_sync_seconds,
         )
         self._admission = AdmissionChecks(
-            [self._make(one) for one in registrations.of(Hook.ADMISSION_CHECK)],
+            map(self._make, registrations.of(Hook.ADMISSION_CHECK)),
             timeout_seconds=settings.admission_check_seconds,
         )
         self._reviewers = [one for one in registrations.of(Hook.ADMISSION_CHECK) if self._is_isolated(one)]
         self.review = self._admission.review if len(self._admission) else None
         """Reviews a new pod with the plugins' admission checks; None if there are none."""
         self.panels = Panels(
-            {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
-            timeout_seconds=settings.panel_seconds,
+            map(self._make, registrations.of(Hook.PANEL)), timeout_seconds=settings.panel_seconds
         )
         self.volume_drivers = tuple(
-            PluginVolumeDriver(*self._make(one), settings.volume_seconds)
+            PluginVolumeDriver(self._make(one), settings.volume_seconds)
             for one in registrations.of(Hook.VOLUME_DRIVER)
         )
 
@@ -151,20 +150,22 @@ class PluginServices:
         """Return True if the registration runs in a child process."""
         return self.processes is not None and self.processes.runs(registration)
 
-    def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
+    def _make(self, registration: Registration) -> Callbacks:
         callbacks = Callbacks(registration, self._parts.clock, self.counts)
         self.callbacks[registration.name] = callbacks
+
         if self.processes is not None and self._is_isolated(registration):
-            return callbacks, self.processes.proxy(registration)
+            callbacks.keep(self.processes.proxy(registration))
+            return callbacks
         host = RegistrationHost(registration, self._parts)
         self._hosts.append(host)
-        settings = self._own_settings.get(registration.name)
 
         def make() -> Any:
             with self._markers.around("factory", registration.name, registration.origin):
-                return registration.factory(settings, host)
+                return registration.factory(self._own_settings.get(registration.name), host)
 
-        return callbacks, callbacks.make(make)
+        callbacks.make(make)
+        return callbacks
 
 
 def _processes(

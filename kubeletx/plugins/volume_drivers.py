@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kubeletx.api import KubeletxError, ReadyVolume, VolumeDriver, VolumeRequest, VolumeStats
+from kubeletx.api import KubeletxError, ReadyVolume, VolumeRequest, VolumeStats
 from kubeletx.volumes.drivers import DriverEntry
 
 from .callbacks import Callbacks
@@ -36,19 +36,17 @@ class PluginVolumeDriver:
     def __init__(
         self,
         callbacks: Callbacks,
-        driver: VolumeDriver | None,
         seconds: float,
         *,
         most_left: int = MOST_LEFT,
     ) -> None:
-        """`driver` None: the plugin's factory failed; every call raises its error. `seconds`: deadline of calls.
-
-        `most_left`: as for `Callbacks.call`.
-        """
+        """`seconds`: deadline of calls. `most_left`: as for `Callbacks.call`."""
         self._callbacks = callbacks
         self.registration = callbacks.registration
         name, stop_seconds = self.registration.name, callbacks.stop_seconds
-        self._driver = VolumeCalls(name, driver, stop_seconds=stop_seconds) if driver is not None else None
+        self._driver = (
+            VolumeCalls(name, callbacks.made, stop_seconds=stop_seconds) if callbacks.is_made else None
+        )
         self._seconds = seconds
         self._most_left = most_left
 
@@ -80,8 +78,7 @@ class PluginVolumeDriver:
         return size
 
     async def _call(self, method: str, *args: Any) -> Any:
-        if (driver := self._driver) is None:
-            raise self._callbacks.not_made()
+        driver = self._driver or self._callbacks.made
 
         async def answering() -> Any:
             try:

@@ -84,6 +84,6 @@ def test_the_traceback_of_a_factory_is_in_the_debug_log(error: BaseException) ->
 
     registration = Registration(hook=Hook.PANEL, name="disk", factory=object, plugin="acme")
     with capture_logs() as lines:
-        assert Callbacks(registration, FakeClock(), CallbackCounts()).make(fails) is None
+        Callbacks(registration, FakeClock(), CallbackCounts()).make(fails)
     assert [one["log_level"] for one in lines] == ["error", "debug"]
     assert lines[1]["exc_info"] is error

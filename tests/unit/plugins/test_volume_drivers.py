@@ -48,7 +48,8 @@ class Model:
             hook=Hook.VOLUME_DRIVER, name=name, factory=object, plugin="acme", sources=("flexVolume",)
         )
         self.callbacks = Callbacks(registration, self.clock, self.counts, stop_seconds=stop_seconds)
-        self.calls = PluginVolumeDriver(self.callbacks, self.driver, 120.0, most_left=most_left)
+        self.callbacks.keep(self.driver)
+        self.calls = PluginVolumeDriver(self.callbacks, 120.0, most_left=most_left)
 
     def request(self, name: str = "a", **fields: Any) -> VolumeRequest:
         return volume_request(self.directory / "root", name, **fields)
@@ -323,7 +324,9 @@ async def test_a_factory_that_failed_is_the_answer_to_every_call(tmp_path: Path)
     def make() -> None:
         raise LookupError("no backend")
 
-    calls = PluginVolumeDriver(model.callbacks, model.callbacks.make(make), 120.0)
+    callbacks = Callbacks(model.callbacks.registration, model.clock, model.counts)
+    callbacks.make(make)
+    calls = PluginVolumeDriver(callbacks, 120.0)
     await open_all([calls])
     for call in (
         calls.prepare(model.request()),
@@ -334,5 +337,5 @@ async def test_a_factory_that_failed_is_the_answer_to_every_call(tmp_path: Path)
         with pytest.raises(Unavailable, match="volume-driver/disks: factory: LookupError: no backend"):
             await call
     await close_all([calls])
-    assert model.state == "failed"
+    assert callbacks.state.word == "failed"
     assert calls.entry.sources == ("flexVolume",)
