@@ -21,7 +21,7 @@ DEPLOY = ROOT / "deploy"
 TRIAL = DEPLOY / "trial" / "kubeletx-trial.yaml"
 STORAGE = DEPLOY / "storage"
 """Files for another program: plugins/flexvolume/tests/attachments/test_deploy.py."""
-GLOBAL_FLAGS = {"root-dir", "config", "config-dir"}
+GLOBAL_FLAGS = {"help", "root-dir", "config", "config-dir"}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 METRIC = re.compile(r"\b((?:kubelet|kubeletx|container|node|process)_[a-z_]+)\b")
 OF_THE_CLIENT = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
@@ -164,7 +164,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
         for name in METRIC.findall(target["expr"])
     }
     words = {word for word in asked if word not in ("container_state",)}
-    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx" / "server").rglob("*.py"))
+    source = "\n".join(path.read_text() for path in (ROOT / "kubeletx").rglob("*.py"))
     missing = [
         name
         for name in sorted(words - OF_THE_CLIENT)
