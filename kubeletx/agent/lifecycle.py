@@ -52,17 +52,14 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def registry(self) -> RuntimeRegistry:
-        """The registry of all runtimes."""
         return self.runtimes.registry
 
     @property
     def manager(self) -> PodManager:
-        """The pod manager."""
         return self.pods.manager
 
     @property
     def backend(self) -> AdminBackend:
-        """Object that answers the requests to the admin socket."""
         return self.admin.backend
 
     async def run(self, began: float | None = None) -> None:

@@ -112,7 +112,6 @@ class HttpServer:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Stop listening and close all connections."""
         await self._listener.stop()
         if self._runner is not None:
             await self._runner.cleanup()

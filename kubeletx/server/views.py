@@ -596,5 +596,4 @@ class HealthView(View, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """True if every part is healthy."""
         return all(part.ok for part in self.parts)

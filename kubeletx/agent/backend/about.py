@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,10 +15,7 @@ import kubeletx
 from kubeletx.api import NotFound
 from kubeletx.api.counting import Metric, gauge
 from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
-from kubeletx.plugins.candidates import LoadedPlugin
-from kubeletx.plugins.registrations import isolation_of_registration
 from kubeletx.plugins.reload import RunningPlugins
-from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import (
     ConfigValue,
@@ -29,7 +25,6 @@ from kubeletx.server.views import (
     PartHealth,
     PluginProcessView,
     PluginView,
-    RegistrationView,
     VersionView,
 )
 
@@ -39,8 +34,7 @@ from ..config.view import effective_values
 if TYPE_CHECKING:
     from kubeletx.apiserver.node.claim import Reporting
     from kubeletx.plugins.services import PluginServices
-from .plugin_processes import processes_of, view_of
-from .programs import program_views
+from .plugins import plugin_views, process_view, processes_of, program_views
 
 
 class AgentBackend:
@@ -99,7 +93,7 @@ class AgentBackend:
         found = processes_of(self._registry, plugin.kinds)
         if self._plugin_services is None or not plugin.registrations:
             return found
-        other = view_of(self._plugin_services.usage(plugin.distribution))
+        other = process_view(self._plugin_services.usage(plugin.distribution))
         return found if other is None else (*found, other)
 
     async def list_panels(self) -> Sequence[PanelView]:
@@ -137,57 +131,3 @@ def node_name_health(reporting: Reporting) -> tuple[PartHealth, ...]:
     It fails, with the reason, while another agent uses the same node name.
     """
     return (PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem),)
-
-
-def plugin_views(
-    plugins: Iterable[LoadedPlugin],
-    services: PluginServices | None = None,
-    isolation: Mapping[str, str] = MappingProxyType({}),
-) -> Sequence[PluginView]:
-    """Return the state of each plugin and of its registrations.
-
-    `services`: has the state of registrations other than runtimes; with None every registration is shown as ready.
-    `isolation`: ``kubeletx.pluginIsolation`` of the configuration.
-    """
-    states = services.states() if services is not None else {}
-    return [
-        _plugin_view(
-            one,
-            tuple(
-                RegistrationView(
-                    name=item.name,
-                    hook=item.hook.value,
-                    state=states[item.name].word if item.name in states else "ready",
-                    reason=states[item.name].reason if item.name in states else "",
-                    abandoned_calls=services.abandoned(item.name) if services is not None else {},
-                )
-                for item in one.registrations
-            ),
-            isolation,
-        )
-        for one in plugins
-    ]
-
-
-def _plugin_view(
-    plugin: LoadedPlugin, registrations: tuple[RegistrationView, ...], isolation: Mapping[str, str]
-) -> PluginView:
-    """Return the state of one plugin; a ready plugin is shown as degraded if one of its registrations is not ready."""
-    default = default_isolation(plugin.distribution)
-    isolations = dict.fromkeys(
-        [isolation.get(kind, default) for kind in plugin.kinds]
-        + [isolation_of_registration(one, isolation) for one in plugin.registrations]
-    )
-    broken = [one for one in registrations if one.state not in ("ready", "unconfigured")]
-    return PluginView(
-        name=plugin.name,
-        distribution=plugin.distribution,
-        version=plugin.version,
-        made_for=plugin.made_for,
-        state="degraded" if plugin.state == "ready" and broken else plugin.state,
-        kinds=plugin.kinds,
-        workload_types=plugin.workload_types,
-        registrations=registrations,
-        reason=plugin.reason or "; ".join(one.reason for one in broken),
-        isolation=",".join(isolations),
-    )

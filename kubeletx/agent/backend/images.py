@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from kubeletx.api import Clock, ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress
+from kubeletx.api import Clock, ImageSpec, ImageStatus, KubeletxError, NotFound, PullProgress, StoreId
 from kubeletx.kube.types.node import ContainerImage
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.images.gc import ImageCollector
@@ -19,11 +19,12 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.admin.image_ids import meant
 from kubeletx.server.views import ImageListing, ImageView, PruneResult, PullUpdate
 
-from .node_images import NodeImages
 from .runtimes import one_of
 from .watching import Latest
 
 LIST_SECONDS = 10.0
+WAIT_SECONDS = 0.3
+"""Longest wait for the lists of the stores. A store that takes longer is shown with its last known images."""
 WATCH_SECONDS = 5.0
 """Interval at which a watch lists the images again: other clients (crictl, a kubelet) change stores without an
 event.
@@ -82,7 +83,6 @@ class ImageBackend:
             news.put("all", None)
 
     async def node_images(self) -> tuple[ContainerImage, ...]:
-        """Return the images for `status.images` of the Node object; each image id appears once."""
         return await self._node_images.current()
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
@@ -212,3 +212,44 @@ async def _list(store: ImageStore) -> Sequence[ImageStatus] | None:
 
 def _order(image: ImageStatus) -> tuple[str, ...]:
     return image.tags or image.digests or (image.id,)
+
+
+class NodeImages:
+    """Images for `status.images` of the Node object: the last list of each store, which it keeps.
+
+    At most one list call per store runs at a time.
+    """
+
+    def __init__(self, stores: ImageStores) -> None:
+        self._stores = stores
+        self._known: dict[StoreId, Sequence[ImageStatus]] = {}
+        self._asking: dict[StoreId, asyncio.Task[None]] = {}
+
+    async def current(self) -> tuple[ContainerImage, ...]:
+        """List the images of every store, and return them; each image id appears once.
+
+        Waits at most `WAIT_SECONDS`. A store that has not answered by then is shown with its last known images; its
+        call continues.
+        """
+        stores, _ = await self._stores.all()
+        begun = [self._ask(store) for store in stores if store.id not in self._asking]
+        if begun:
+            await asyncio.wait(begun, timeout=WAIT_SECONDS)
+        images = {image.id: image for store in stores for image in self._known.get(store.id, ())}
+        return tuple(
+            ContainerImage(names=(*image.digests, *image.tags), size_bytes=image.size_bytes or None)
+            for image in images.values()
+        )
+
+    def _ask(self, store: ImageStore) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._list(store), name=f"node-images-{store.id}")
+        self._asking[store.id] = task
+        task.add_done_callback(lambda _done: self._asking.pop(store.id, None))
+        return task
+
+    async def _list(self, store: ImageStore) -> None:
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                self._known[store.id] = await store.list()
+        except (KubeletxError, TimeoutError):
+            pass  # the store's last list stays

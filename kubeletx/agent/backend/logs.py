@@ -10,7 +10,7 @@ from kubeletx.pods import LogReader, NodeContext, PodExecutor, PodWorker, log_pa
 from kubeletx.pods import LogSelection as ReaderOptions
 from kubeletx.server.views import LogOptions
 
-from .seen import require_seen
+from .waiting import require_seen
 
 
 class PodLogs:

@@ -42,7 +42,7 @@ from kubeletx.static.applied import AppliedSource
 from .awake import kept_awake
 from .logs import PodLogs
 from .present import present
-from .seen import require_seen
+from .waiting import require_seen
 from .watching import Latest
 
 T = TypeVar("T")

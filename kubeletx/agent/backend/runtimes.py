@@ -33,8 +33,7 @@ from kubeletx.server.views import (
     RuntimeView,
 )
 
-from .about import plugin_views
-from .plugin_processes import process_of
+from .plugins import plugin_views, process_of
 from .watching import Latest
 
 T = TypeVar("T")

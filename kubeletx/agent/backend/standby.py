@@ -20,8 +20,7 @@ from kubeletx.pods.workloads.standby.results import StandbyAsked
 from kubeletx.pods.workloads.table import workload_of
 from kubeletx.server.views import PodTarget, StandbyView
 
-from .seen import require_seen
-from .waiting import require_request, wait_for_worker
+from .waiting import require_request, require_seen, wait_for_worker
 
 _WANTED = {"standby": Power.STANDBY, "hibernate": Power.HIBERNATED, "activate": Power.RUNNING}
 

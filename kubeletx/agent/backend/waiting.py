@@ -1,11 +1,12 @@
-"""`wait_for_worker`: waits until a pod's worker has done what a command requested."""
+"""Waits until a pod's worker has done what a command requested, and checks whether a command can act on the pod."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from kubeletx.api import Conflict
+from kubeletx.api import Conflict, Unavailable
+from kubeletx.api.names import RUNTIME_NOT_READY
 from kubeletx.pods import PodExecutor, PodWorker
 from kubeletx.pods.workloads.overrides import overrides_of
 
@@ -54,3 +55,19 @@ def require_request(worker: PodWorker, request: str, doing: str) -> None:
             else "a later command or an edit"
         )
         raise Conflict(f"cannot {doing}: the request was replaced by {by}")
+
+
+def require_seen(services: PodExecutor, worker: PodWorker) -> None:
+    """Raise Unavailable if the pod's runtime does not answer, or has not listed the pod yet.
+
+    Does nothing for a pod that is not assigned to a runtime. Raises NotFound if the runtime was removed from the node.
+    """
+    if worker.facts.runtime is None:
+        return
+    handle = services.registry.get(worker.facts.runtime)
+    if not handle.state.reachable:
+        text = f"runtime {handle.name} does not answer: {handle.state.message}"
+        raise Unavailable(text, reason=RUNTIME_NOT_READY)
+    if worker.facts.snapshot is None:
+        text = f"runtime {handle.name} has not reported pod {worker.desired.ref} yet; try again"
+        raise Unavailable(text, reason=RUNTIME_NOT_READY)

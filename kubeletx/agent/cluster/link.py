@@ -47,7 +47,6 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
     class_reflector: Reflector[RuntimeClass]
 
     async def close(self) -> None:
-        """Close all connections to the API server."""
         await self.client.close()
         if self.taint_client is not None:
             await self.taint_client.close()

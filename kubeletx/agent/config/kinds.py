@@ -28,11 +28,14 @@ class SettingKind(Protocol):
         ...
 
     def from_file(self, value: object) -> Any:
-        """Parse a value of the configuration file; returns the value for the configuration tree."""
+        """Parse a value of the configuration file; returns the value for the configuration tree.
+
+        Raises ValueError for a value of another type, and for one that the kind does not have.
+        """
         ...
 
     def from_flag(self, text: str) -> Any:
-        """Parse the text of a flag; returns the value for the configuration tree."""
+        """Parse the text of a flag; returns the value for the configuration tree. Raises ValueError as `from_file`."""
         ...
 
     def show(self, value: Any) -> object:
@@ -51,17 +54,14 @@ class String(msgspec.Struct, frozen=True):
     word: str = "TEXT"
 
     def from_file(self, value: object) -> str | None:
-        """Return the string; None for an empty string if `optional`. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a string is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
-        """Return the text; None for an empty text if `optional`."""
         return None if self.optional and not text else text
 
     def show(self, value: Any) -> object:
-        """Return the text; an empty string for None."""
         return value or ""
 
 
@@ -74,7 +74,6 @@ class PathKind(msgspec.Struct, frozen=True):
     """The path must be written as it is used: absolute, in ASCII, without ``..`` and superfluous slashes."""
 
     def from_file(self, value: object) -> Path | None:
-        """Convert a string to an absolute path. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a path is expected")
         return self.from_flag(value)
@@ -95,7 +94,6 @@ class Boolean(msgspec.Struct, frozen=True):
     word: str = "true|false"
 
     def from_file(self, value: object) -> bool:
-        """Return the boolean. Raises ValueError for any other value."""
         if not isinstance(value, bool):
             raise ValueError(f"is {type_word(value)}; true or false is expected")
         return value
@@ -140,7 +138,6 @@ class Integer(msgspec.Struct, frozen=True):
         return value
 
     def from_flag(self, text: str) -> int:
-        """Parse a decimal number. Raises ValueError if it is not between `low` and `high`."""
         try:
             number = int(text)
         except ValueError:
@@ -166,10 +163,6 @@ class Duration(msgspec.Struct, frozen=True):
     word: str = "DURATION"
 
     def from_file(self, value: object) -> float:
-        """Parse a string in Go's duration syntax; returns seconds.
-
-        Raises ValueError for another type, such as a number, which has no unit, and as `from_flag`.
-        """
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a duration such as 20s is expected")
         return self.from_flag(value)
@@ -194,7 +187,6 @@ class Duration(msgspec.Struct, frozen=True):
         return seconds
 
     def show(self, value: Any) -> object:
-        """Format the seconds as a duration in Go's syntax."""
         from kubeletx.kube.text.duration import format_duration
 
         return format_duration(value)
@@ -206,13 +198,11 @@ class Size(msgspec.Struct, frozen=True):
     word: str = "SIZE"
 
     def from_file(self, value: object) -> int:
-        """Parse a string as a quantity; returns bytes. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a size such as 10Mi is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> int:
-        """Parse a quantity; returns bytes, which may be negative. Raises ValueError for any other text."""
         from kubeletx.kube.text import quantity
 
         try:
@@ -237,20 +227,14 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """The allowed values joined by ``|``."""
         return "|".join(self.words)
 
     def from_file(self, value: object) -> str | None:
-        """Return the string if it is an allowed value, as `from_flag`. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; one of {', '.join(self.words)} is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
-        """Return the text if it is an allowed value; None for an empty text if `optional`.
-
-        Raises ValueError for any other text.
-        """
         if not text and self.optional:
             return None
         if text not in self.words:
@@ -258,7 +242,6 @@ class Choice(msgspec.Struct, frozen=True):
         return text
 
     def show(self, value: Any) -> object:
-        """Return the text; an empty string for None."""
         return value or ""
 
 
@@ -285,7 +268,6 @@ class Items(msgspec.Struct, frozen=True):
         return tuple(Path(item).absolute() if self.paths else item for item in value)
 
     def from_flag(self, text: str) -> tuple[Any, ...]:
-        """Split the text at commas, and return the items that are not empty."""
         return self.from_file([part.strip() for part in text.split(",") if part.strip()])
 
     def show(self, value: Any) -> object:
@@ -302,7 +284,6 @@ class Pairs(msgspec.Struct, frozen=True):
     word: str = "K=V,..."
 
     def from_file(self, value: object) -> dict[str, str]:
-        """Return the map from strings to strings, ``""`` for null. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
         value = {key: "" if item is None else item for key, item in value.items()}
@@ -342,7 +323,6 @@ class HeaderMap(msgspec.Struct, frozen=True):
     word: str = "NAME:VALUE"
 
     def from_file(self, value: object) -> dict[str, tuple[str, ...]]:
-        """Convert a map from header names to lists of strings. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map of lists is expected")
         headers: dict[str, tuple[str, ...]] = {}
@@ -383,7 +363,6 @@ class Taints(msgspec.Struct, frozen=True):
     word: str = "TAINTS"
 
     def from_file(self, value: object) -> tuple[Taint, ...]:
-        """Convert a list of maps of key, value and effect. Raises ValueError for any other value."""
         from kubeletx.kube.types.node import Taint
 
         if not isinstance(value, list | tuple):
@@ -472,7 +451,6 @@ class Tables(msgspec.Struct, frozen=True):
     word: str = "MAP"
 
     def from_file(self, value: object) -> dict[str, dict[str, Any]]:
-        """Return the map from names to maps of settings. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
         for kind, settings in value.items():

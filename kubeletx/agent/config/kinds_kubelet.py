@@ -23,13 +23,11 @@ class Opaque(msgspec.Struct, frozen=True):
     word: str = "VALUE"
 
     def from_file(self, value: object) -> object:
-        """Return the value. Raises ValueError if `like` refuses it."""
         if self.like is not None and not (self.numbers and type(value) is int and value >= 0):
             self.like.from_file(value)
         return value
 
     def from_flag(self, text: str) -> str:
-        """Return the text. Raises ValueError if `like` refuses it."""
         if self.like is not None and not (self.numbers and text.isdecimal()):
             self.like.from_flag(text)
         return text
@@ -44,7 +42,6 @@ class Switches(msgspec.Struct, frozen=True):
     word: str = "NAME=true|false,..."
 
     def from_file(self, value: object) -> dict[str, bool]:
-        """Return the map from names to booleans, false for null. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
         value = {name: False if switch is None else switch for name, switch in value.items()}
@@ -54,10 +51,6 @@ class Switches(msgspec.Struct, frozen=True):
         return dict(value)
 
     def from_flag(self, text: str) -> dict[str, bool]:
-        """Split the text at commas, and each item into name and boolean at its first equals sign.
-
-        Raises ValueError for an item without an equals sign or a boolean.
-        """
         found = {}
         for part in text.split(","):
             if not part.strip():
@@ -81,7 +74,6 @@ class Fraction(msgspec.Struct, frozen=True):
     word: str = "NUMBER"
 
     def from_file(self, value: object) -> float:
-        """Return the number. Raises ValueError for another type, and outside the bounds."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"is {type_word(value)}; a number is expected")
         if not 0 < value <= 1:
@@ -101,7 +93,6 @@ class Curves(msgspec.Struct, frozen=True):
     word: str = "LIST"
 
     def from_file(self, value: object) -> tuple[int, ...]:
-        """Return the numbers. Raises ValueError for any other value, for an unknown and for a repeated number."""
         if not isinstance(value, list):
             raise ValueError(f"is {type_word(value)}; a list of numbers is expected")
         if unknown := [one for one in value if isinstance(one, bool) or one not in _CURVES]:
@@ -123,7 +114,6 @@ class Modules(msgspec.Struct, frozen=True):
     word: str = "PATTERN=NUMBER,..."
 
     def from_file(self, value: object) -> dict[str, int]:
-        """Return pattern → verbosity. Raises ValueError for anything but a list of filePattern and verbosity."""
         if not isinstance(value, list):
             raise ValueError(f"is {type_word(value)}; a list of filePattern and verbosity is expected")
         found = {}
@@ -135,7 +125,6 @@ class Modules(msgspec.Struct, frozen=True):
         return found
 
     def from_flag(self, text: str) -> dict[str, int]:
-        """Split the text at commas, and each item into pattern and verbosity. Raises ValueError for a wrong item."""
         pairs = Pairs().from_flag(text)
         return {pattern: Integer().from_flag(number) for pattern, number in pairs.items()}
 

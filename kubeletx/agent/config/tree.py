@@ -559,7 +559,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def socket_path(self) -> Path:
-        """Path of the admin socket."""
         return self.root_dir / "kubeletx.sock"
 
     @property

@@ -116,11 +116,9 @@ class Composition:
         await self._stack.__aexit__(kind, error, trace)
 
     def sources(self) -> frozenset[str]:
-        """Return the names of all pod sources."""
         return frozenset(name for part in self.parts for name in part.sources)
 
     def metrics(self) -> Sequence[Metric]:
-        """Return the metrics of all components."""
         return self._metrics
 
     def health(self) -> tuple[PartHealth, ...]:

@@ -55,7 +55,7 @@ def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
     """Load the installed plugins as an agent with this configuration would. `config` None: no configuration is known."""
     import asyncio
 
-    from kubeletx.agent.backend.about import plugin_views
+    from kubeletx.agent.backend.plugins import plugin_views
     from kubeletx.agent.config.tree import PluginSettings
     from kubeletx.plugins.foreign import load_agent_plugins
     from kubeletx.runtimes.plugins.call_markers import CallMarkers

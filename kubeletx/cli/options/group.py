@@ -45,7 +45,6 @@ class LazyGroup(click.Group):
         self.instead = instead or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands in the order of the help."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

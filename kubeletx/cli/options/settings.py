@@ -43,7 +43,6 @@ class Invocation(NamedTuple):
 
     @property
     def socket_path(self) -> Path:
-        """Path of the admin socket of the agent that these options select."""
         return find_socket(self.root_dir, as_kubelet=self.as_kubelet)
 
     @property

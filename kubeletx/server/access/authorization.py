@@ -41,7 +41,6 @@ class AlwaysAllow:
     """Authorizer that allows every request of every authenticated user."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """Return True: every request is allowed."""
         return True
 
 

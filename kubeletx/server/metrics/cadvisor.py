@@ -16,7 +16,6 @@ from kubeletx.api import InterfaceStats
 from kubeletx.node.cgroups.usage import CgroupUsage
 from kubeletx.node.host_usage import DiskTraffic, FsUsage
 
-from .cadvisor_machine import machine_families
 from .cadvisor_series import FAILURES, PROCESSES, SERIES
 from .exposition import Family, labels_of, render, with_labels
 from .figures import Figures, PodFigures, UnitFigures
@@ -95,7 +94,7 @@ def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> byt
     rows = [*_groups(figures), *_pods(figures), *_units(figures)]
     return render(
         itertools.chain(
-            machine_families(figures),
+            _machine(figures),
             _of_cpu(figures, rows),
             _of_cgroups(rows),
             _of_units(row for row in rows if row.unit is not None),
@@ -104,6 +103,50 @@ def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> byt
             _of_networks(figures),
         )
     )
+
+
+def _machine(figures: Figures) -> Iterator[Family]:
+    """Yield ``machine_*``, ``cadvisor_version_info`` and ``container_scrape_error``. They have no labels while `figures.machine` is None (not read yet)."""
+    machine = figures.machine
+    labels = ""
+    if machine is not None:
+        named = {
+            "boot_id": machine.boot_id,
+            "machine_id": machine.machine_id,
+            "system_uuid": machine.system_uuid,
+        }
+        labels = labels_of(named)
+        info = Family("cadvisor_version_info", "gauge", "Kernel and distribution; no cAdvisor runs here.")
+        versions = {
+            "cadvisorRevision": "",
+            "cadvisorVersion": "",
+            "dockerVersion": "",
+            "kernelVersion": machine.kernel_version,
+            "osVersion": machine.os_image,
+        }
+        info.add(labels_of(versions), 1)
+        yield info
+    error = Family("container_scrape_error", "gauge", "1 while a runtime does not answer, else 0.")
+    error.add("", int(bool(figures.missing)))
+    yield error
+    for name, text, value in (
+        ("machine_cpu_cores", "Logical processors.", figures.host.cores),
+        (
+            "machine_cpu_physical_cores",
+            "Cores, without hyperthreads.",
+            machine.physical_cores or None if machine is not None else None,
+        ),
+        (
+            "machine_cpu_sockets",
+            "Processor sockets.",
+            machine.sockets or None if machine is not None else None,
+        ),
+        ("machine_memory_bytes", "Memory of the node.", figures.host.memory_capacity_bytes),
+        ("machine_swap_bytes", "Swap of the node.", figures.host.swap_capacity_bytes),
+    ):
+        family = Family(name, "gauge", text)
+        family.add(labels, value)
+        yield family
 
 
 def _groups(figures: Figures) -> Iterator[_Row]:

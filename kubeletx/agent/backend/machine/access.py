@@ -17,8 +17,7 @@ from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 
-from ..seen import require_seen
-from ..waiting import wait_for_worker
+from ..waiting import require_seen, wait_for_worker
 
 T = TypeVar("T")
 
