@@ -162,11 +162,11 @@ def test_a_missing_target_is_not_made(node: AgentNode) -> None:
 # --- options ---
 
 HOSTILE_OPTIONS: list[tuple[dict[str, str], str]] = [
-    ({"image": "../state/agent.lock"}, "is no file name"),
-    ({"image": "/etc/shadow"}, "is no file name"),
-    ({"image": "-o"}, "is no file name"),
-    ({"image": "a\0b"}, "is no file name"),
-    ({"image": "x" * 300}, "is no file name"),
+    ({"image": "../state/agent.lock"}, "is not a file name"),
+    ({"image": "/etc/shadow"}, "is not a file name"),
+    ({"image": "-o"}, "is not a file name"),
+    ({"image": "a\0b"}, "is not a file name"),
+    ({"image": "x" * 300}, "is not a file name"),
     ({"pool": "/etc"}, "is not configured on this node"),
     ({"pool": "../default"}, "is not configured on this node"),
     ({"name": "../../etc"}, "name"),
@@ -180,8 +180,8 @@ HOSTILE_OPTIONS: list[tuple[dict[str, str], str]] = [
     ({"kubernetes.io/fsType": "ext4 -o suid"}, "is not supported"),
     ({"kubernetes.io/fsType": "vfat"}, "is not supported"),
     ({"kubernetes.io/readwrite": "rw,suid"}, "is neither ro nor rw"),
-    ({"kubernetes.io/fsGroup": "0; rm"}, "is no group ID"),
-    ({"kubernetes.io/fsGroup": "-1"}, "is no group ID"),
+    ({"kubernetes.io/fsGroup": "0; rm"}, "is not a group ID"),
+    ({"kubernetes.io/fsGroup": "-1"}, "is not a group ID"),
     ({"kubernetes.io/pod.uid": "other-uid"}, "is not the pod UID of the target"),
     ({"kubernetes.io/pvOrVolumeName": "other"}, "is not the last component"),
     ({"kubernetes.io/secret/key": "not base64!"}, "its value is not base64"),

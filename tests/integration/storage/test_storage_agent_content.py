@@ -213,8 +213,8 @@ def test_an_image_that_is_a_link_is_refused(node: AgentNode, tmp_path: Path) -> 
     make_image(tmp_path / "outside")
     (node.pool / "pv-linked").symlink_to(tmp_path / "outside")
     for backend in ("loop", "fuse"):
-        assert "is no regular file" in node.mount("one", "pv-linked", backend=backend).message
-    assert "is no directory" in node.mount("one", "pv-linked", backend="directory").message
+        assert "is not a regular file" in node.mount("one", "pv-linked", backend=backend).message
+    assert "is not a directory" in node.mount("one", "pv-linked", backend="directory").message
     assert not any((tmp_path / "outside").read_bytes())
 
 

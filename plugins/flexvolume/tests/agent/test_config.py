@@ -35,14 +35,14 @@ def test_the_defaults_are_valid_and_the_records_are_below_the_state_directory() 
         ({"volume_plugin_dirs": (Path("x"),)}, "--volume-plugin-dir: 'x' is not absolute"),
         ({"mount_seconds": 0.5}, "--mount-timeout: 0.5 is not between 1 and 140 seconds"),
         ({"unmount_seconds": 1e9}, "--unmount-timeout"),
-        ({"mount_namespace_of": 0}, "--mount-namespace-of: 0 is no PID"),
+        ({"mount_namespace_of": 0}, "--mount-namespace-of: 0 is not a PID"),
         (
             {"records": Path("/r"), "storage_kubeconfig": Path("/k")},
             "--records: --storage-kubeconfig is given",
         ),
         ({"records": Path("records.db")}, "--records: 'records.db' is not absolute"),
         ({"cluster_resources": ("cephclusters",)}, "--cluster-resource: 'cephclusters' is not GROUP/VERSION"),
-        ({"pools": (Pool(name="a", directory="/missing"),)}, "--pool: /missing of a is no directory"),
+        ({"pools": (Pool(name="a", directory="/missing"),)}, "--pool: /missing of a is not a directory"),
         (
             {"pools": (Pool(name="a", directory="/"), Pool(name="a", directory="/"))},
             "--pool: a is given twice",

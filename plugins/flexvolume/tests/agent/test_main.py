@@ -21,7 +21,7 @@ def test_invalid_options_are_refused_with_their_names(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["agent", "--state-dir", "here", "--pool", "x=/y"])
     assert result.exit_code == 2
     assert "--state-dir: 'here' is not absolute" in result.output
-    assert "--pool: /y of x is no directory" in result.output
+    assert "--pool: /y of x is not a directory" in result.output
 
 
 def test_status_without_an_agent_says_so(tmp_path: Path) -> None:

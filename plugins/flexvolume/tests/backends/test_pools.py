@@ -49,7 +49,7 @@ def test_an_unknown_pool_is_refused_with_the_known_ones(pools: Pools) -> None:
     ["", ".", "..", "../x", "a/b", "/etc/passwd", "-f", ".hidden", "a b", "a\n", "a\0b", "ü", "x" * 241],
 )
 def test_an_image_is_one_plain_file_name(pools: Pools, image: str) -> None:
-    with pytest.raises(InvalidConfig, match="is no file name"):
+    with pytest.raises(InvalidConfig, match="is not a file name"):
         pools.image_path(volume(image))
 
 
@@ -106,7 +106,7 @@ def test_only_a_regular_file_is_an_image(pools: Pools, directory: Path, tmp_path
             image.mkdir()
         case _:
             os.mkfifo(image)
-    with pytest.raises(InvalidConfig, match="is no regular file"):
+    with pytest.raises(InvalidConfig, match="is not a regular file"):
         pools.ensure_file(volume(size=MIB))
     assert not (tmp_path / "nothing").exists()
 
@@ -123,7 +123,7 @@ def test_only_a_directory_is_a_directory(pools: Pools, directory: Path, tmp_path
         case _:
             image.write_text("x")
     for size in (0, MIB):
-        with pytest.raises(InvalidConfig, match="is no directory"):
+        with pytest.raises(InvalidConfig, match="is not a directory"):
             pools.ensure_directory(volume(size=size))
 
 

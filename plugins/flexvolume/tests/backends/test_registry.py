@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.pools import Pool
-from kubeletx_flexvolume.backends.registry import BackendParts, Backends, build_backends
+from kubeletx_flexvolume.backends.registry import Backends, build_backends
 from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.values import StorageVolume
 
@@ -22,18 +22,16 @@ NAMES = {"directory", "fuse", "loop", "nbd", "nfs", "rbd"}
 @pytest.fixture
 def backends(tmp_path: Path, commands: Commands, pool: Path) -> Backends:
     return build_backends(
-        BackendParts(
-            pools={
-                "default": Pool(name="default", directory=str(pool)),
-                "nas": Pool(name="nas", directory=str(pool), is_shared=True),
-            },
-            commands=commands,
-            clock=FakeClock(),
-            blocking=at_once,
-            boot_id=BOOT,
-            state_directory=tmp_path / "state",
-            table=lambda: (mount(target="/"),),
-        )
+        {
+            "default": Pool(name="default", directory=str(pool)),
+            "nas": Pool(name="nas", directory=str(pool), is_shared=True),
+        },
+        commands=commands,
+        clock=FakeClock(),
+        blocking=at_once,
+        boot_id=BOOT,
+        state=tmp_path / "state",
+        table=lambda: (mount(target="/"),),
     )
 
 

@@ -33,7 +33,7 @@ def ask_agent(state_dir: Path) -> dict[str, Any]:
     except OSError as error:
         raise Unavailable(
             f"no storage agent answers at {state_dir / NAME}: {error.strerror or error}; "
-            "start 'kubeletx-flexvolume agent', or give the --state-dir of the one that runs"
+            "start 'kubeletx-flexvolume agent', or give the --state-dir of the running agent"
         ) from error
     if answer.get("status") != SUCCESS:
         raise Unavailable(f"the storage agent at {state_dir} answered: {answer.get('message', '')}")

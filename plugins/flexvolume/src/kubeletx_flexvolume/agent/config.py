@@ -68,14 +68,14 @@ def parse_pool(text: str) -> Pool:
     if not equals or not _POOL_NAME.fullmatch(name) or not directory.startswith("/"):
         raise _bad(
             "--pool",
-            f"{text!r} is no NAME=DIRECTORY",
+            f"{text!r} is not NAME=DIRECTORY",
             "give a name and an absolute path, as in fast=/srv/fast",
         )
     return Pool(name=name, directory=os.path.normpath(directory), is_shared=is_shared)
 
 
 def is_network_file_system(fs_type: str) -> bool:
-    """Return True if a pool on this file system is shared between machines, whatever its option says."""
+    """Return True for network file systems: the pool counts as shared even without ``,shared``."""
     return fs_type in _NETWORK
 
 
@@ -90,7 +90,7 @@ def check_config(config: AgentConfig) -> AgentConfig:
         problems.append("--records: --storage-kubeconfig is given, too; give one of them")
     problems += _resource_problems(config.cluster_resources)
     if config.mount_namespace_of is not None and config.mount_namespace_of < 1:
-        problems.append(f"--mount-namespace-of: {config.mount_namespace_of} is no PID")
+        problems.append(f"--mount-namespace-of: {config.mount_namespace_of} is not a PID")
     if problems:
         raise InvalidConfig(
             obj="storage agent", field="", problem="; ".join(problems), fix="correct the options"
@@ -119,7 +119,7 @@ def _pool_problems(pools: Sequence[Pool]) -> list[str]:
     names = [pool.name for pool in pools]
     found = [f"--pool: {name} is given twice" for name in sorted(set(names)) if names.count(name) > 1]
     return found + [
-        f"--pool: {pool.directory} of {pool.name} is no directory"
+        f"--pool: {pool.directory} of {pool.name} is not a directory"
         for pool in pools
         if not Path(pool.directory).is_dir()
     ]

@@ -35,7 +35,7 @@ class Content(enum.Enum):
     FORMATTING = "formatting"
     """It was blank, and mkfs has been started."""
     READY = "ready"
-    """It has the volume's file system, or is no device."""
+    """It has the volume's file system, or is not a device."""
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -29,7 +29,7 @@ from ..attachments.loops import Work
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
-from ..backends.registry import BackendParts, build_backends
+from ..backends.registry import build_backends
 from ..commands import Commands
 from ..device import Device
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
@@ -76,15 +76,13 @@ class StorageAgent:
         namespace.check()
         commands = Commands(private_directory(config.state_dir / "volumes"))
         self._backends = build_backends(
-            BackendParts(
-                pools={one.name: _with_sharing(one) for one in config.pools},
-                commands=commands,
-                clock=clock,
-                blocking=blocking,
-                boot_id=config.boot_id,
-                state_directory=config.state_dir,
-                table=read_mounts,
-            )
+            {pool.name: _with_sharing(pool) for pool in config.pools},
+            commands=commands,
+            clock=clock,
+            blocking=blocking,
+            boot_id=config.boot_id,
+            state=config.state_dir,
+            table=read_mounts,
         )
         self.attachments = make_attachments(
             config,

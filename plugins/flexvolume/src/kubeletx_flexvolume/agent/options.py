@@ -121,7 +121,7 @@ def _fs_group(options: Mapping[str, str], target: TargetPath) -> int | None:
         text = options.get(key)
         if text:
             if not (text.isascii() and text.isdigit() and int(text) < 2**32 - 1):
-                raise _bad(target, key, f"{text!r} is no group ID")
+                raise _bad(target, key, f"{text!r} is not a group ID")
             return int(text)
     return None
 

@@ -64,7 +64,7 @@ def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
     Kubelets and scripts may end it with a slash, or double one; both are left out. `kubelet_roots`: root directories of kubelets, as they are configured, with their real paths.
     """
     if not text.startswith("/") or len(text) > MAX_PATH or "\0" in text:
-        raise _bad(text, f"is no absolute path of at most {MAX_PATH} characters")
+        raise _bad(text, f"is not an absolute path of at most {MAX_PATH} characters")
     parts = [part for part in text.split("/") if part]
     if any(part in (".", "..") or len(part.encode(errors="replace")) > MAX_COMPONENT for part in parts):
         raise _bad(text, "has a dotted or too long component")
@@ -79,7 +79,7 @@ def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
             check_volume_name(name)
             is_block = kind == _DEVICES_DIRECTORY
             return TargetPath(kubelet_root=kubelet_roots[root], pod_uid=uid, name=name, is_block=is_block)
-    raise _bad(text, f"is no {root}/pods/UID/volumes/{_VOLUMES}/NAME")
+    raise _bad(text, f"is not {root}/pods/UID/volumes/{_VOLUMES}/NAME")
 
 
 def check_volume_name(name: str) -> None:

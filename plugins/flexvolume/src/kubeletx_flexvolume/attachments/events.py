@@ -50,6 +50,3 @@ class LoggedEvents:
         log.warning(
             "Reported an event", object=f"{subject.kind} {subject.name}", reason=reason, message=message
         )
-
-
-LOGGED: Final = LoggedEvents()

@@ -1,6 +1,6 @@
 """Proofs that the holder of a volume no longer writes to it, as far as they follow from facts about its node.
 
-A proof is a clause for users, such as "node n1 has restarted since". An empty text is no proof. Facts come from the API
+A proof is a clause for users, such as "node n1 has restarted since". An empty text proves nothing. Facts come from the API
 server, or from the node's own record, and are of one moment. A node enters itself in a record only while no such proof
 exists against it (`record_book`), so that a proof that appears later shows a change of the node.
 """

@@ -275,7 +275,7 @@ def _make_private(path: Path) -> None:
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode):
             raise InvalidConfig(
-                obj="records", field=str(path), problem="is no regular file", fix="name another path"
+                obj="records", field=str(path), problem="is not a regular file", fix="name another path"
             ) from None
         if stat.S_IMODE(mode) != 0o600:
             path.chmod(0o600)

@@ -62,7 +62,7 @@ class LoopDevices:
         return None
 
     def file_of(self, device: str) -> str:
-        """Return the file of a device such as /dev/loop0; empty if it has none, or is no loop device."""
+        """Return the file of a device such as /dev/loop0; empty if it has none, or is not a loop device."""
         return _file_of(self._directory(device)).removesuffix(_DELETED)
 
     async def attach(self, path: str, *, volume: str, read_only: bool) -> str:

@@ -55,7 +55,10 @@ class Pools:
             )
         if not IMAGE_NAME.fullmatch(volume.image):
             raise _bad(
-                volume, "image", f"{volume.image!r} is no file name", "use letters, digits, '-', '_' and '.'"
+                volume,
+                "image",
+                f"{volume.image!r} is not a file name",
+                "use letters, digits, '-', '_' and '.'",
             )
         if volume.size_bytes > MAX_SIZE:
             raise _bad(volume, "size", f"{volume.size_bytes} bytes are too many", f"use at most {MAX_SIZE}")
@@ -87,7 +90,7 @@ class Pools:
     def ensure_file(self, volume: StorageVolume) -> str:
         """Return the path of the volume's image file; make the file if it is missing and the volume has a size.
 
-        Raises NotFound if it is missing, InvalidConfig if it is no file or smaller than the volume, and Unavailable if
+        Raises NotFound if it is missing, InvalidConfig if it is not a file or smaller than the volume, and Unavailable if
         the pool cannot be used.
         """
         path = Path(self.image_path(volume))
@@ -114,7 +117,7 @@ class Pools:
         except OSError as error:
             raise _unusable(volume, path, error) from error
         if not stat.S_ISDIR(mode):
-            raise _bad(volume, "image", f"{path} is no directory", "give the name of a directory")
+            raise _bad(volume, "image", f"{path} is not a directory", "give the name of a directory")
         return str(path)
 
     def image_at(self, path: str) -> tuple[str, str] | None:
@@ -128,7 +131,7 @@ class Pools:
     def _checked(self, volume: StorageVolume, path: Path) -> str:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            raise _bad(volume, "image", f"{path} is no regular file", "give the name of an image file")
+            raise _bad(volume, "image", f"{path} is not a regular file", "give the name of an image file")
         if found.st_nlink > 1 and self.get(volume).is_shared:
             problem = f"{path} has {found.st_nlink} hard links, and another node may have it by another name"
             raise _bad(volume, "image", problem, "remove its other names")

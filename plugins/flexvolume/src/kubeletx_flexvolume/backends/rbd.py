@@ -169,7 +169,7 @@ class RbdBackend(Backend):
 
 
 def _addresses(status: Any) -> list[str]:
-    """Return the addresses of all watchers. Raises ValueError if one is no address, which is not passed on."""
+    """Return the addresses of all watchers. Raises ValueError if one is not an address, which is not passed on."""
     watchers = status["watchers"]
     found = watchers.values() if isinstance(watchers, dict) else watchers
     addresses = sorted({one["address"] for one in found})

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from kubeletx.api import Blocking, Clock, InvalidConfig
 from kubeletx.linux.mounts import MountPoint
 
@@ -48,40 +46,36 @@ class Backends:
         return next((volume for volume in found if volume is not None), None)
 
 
-class BackendParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Services of the agent for backends. `state_directory`: parent of the directories that backends make.
+def build_backends(
+    pools: Mapping[str, Pool],
+    *,
+    commands: Commands,
+    clock: Clock,
+    blocking: Blocking,
+    boot_id: str,
+    state: Path,
+    table: Callable[[], Sequence[MountPoint]],
+) -> Backends:
+    """Return all backends. `state`: parent of the directories that backends make.
 
     `table`: returns the mounts of the agent's own mount namespace, where pools and devices are.
     """
-
-    pools: Mapping[str, Pool]
-    commands: Commands
-    clock: Clock
-    blocking: Blocking
-    boot_id: str
-    state_directory: Path
-    table: Callable[[], Sequence[MountPoint]]
-
-
-def build_backends(parts: BackendParts) -> Backends:
-    """Return all backends."""
-    pools, devices = Pools(parts.pools, parts.boot_id), LoopDevices(parts.commands, parts.clock)
-    state = parts.state_directory
+    found, devices = Pools(pools, boot_id), LoopDevices(commands, clock)
     return Backends(
         (
-            LoopBackend(pools, devices, parts.blocking, boot_id=parts.boot_id),
-            DirectoryBackend(pools, parts.blocking, parts.table),
+            LoopBackend(found, devices, blocking, boot_id=boot_id),
+            DirectoryBackend(found, blocking, table),
             FuseBackend(
-                pools,
+                found,
                 devices,
-                parts.commands,
-                parts.blocking,
+                commands,
+                blocking,
                 directory=state / FuseBackend.name,
-                boot_id=parts.boot_id,
-                table=parts.table,
+                boot_id=boot_id,
+                table=table,
             ),
             NfsBackend(),
-            RbdBackend(parts.commands),
-            NbdBackend(parts.commands, parts.blocking, directory=state / NbdBackend.name),
+            RbdBackend(commands),
+            NbdBackend(commands, blocking, directory=state / NbdBackend.name),
         )
     )
