@@ -176,6 +176,12 @@ class AgentModel:
         )
 
 
+async def samples(backend: AdminBackend, name: str) -> dict[tuple[Any, ...], Any]:
+    """The present values of a metric, by the values of its labels."""
+    (metric,) = [one for one in await backend.about.metrics() if one.name == name]
+    return dict(metric.samples())
+
+
 def a_pod(name: str = "web", *, runtime: str = "", image: str = "busybox", **spec: Any) -> Pod:
     """A pod as a manifest has it."""
     spec.setdefault("containers", (Container(name="main", image=image),))

@@ -30,7 +30,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.views import PodTarget
 from kubeletx.testing import FakeRuntime
-from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.agent_model import AgentModel, a_pod, samples
 
 VM = PodTarget(namespace="default", name="vm")
 PROBE = Probe(exec=ExecAction(command=("true",)), period_seconds=1)
@@ -121,9 +121,8 @@ async def test_a_machine_rests_and_is_activated_with_condition_events_and_metric
         assert (view.power, view.containers) == (wanted, {"guest": state_after.value})
         assert state(agent) is state_after
         await agent.until(lambda: reason(agent) == shown)
-        counts = (await backend.about.metrics()).counts
-        pods = {one.labels["state"]: one.value for one in counts if one.name == "kubeletx_standby_pods"}
-        assert pods == {"standby": 0, "hibernated": 0, wanted: 1}
+        pods = await samples(backend, "kubeletx_standby_pods")
+        assert pods == {("standby",): 0, ("hibernated",): 0, (wanted,): 1}
         assert await standby(agent, backend, "activate") == "running"
         assert state(agent) is UnitState.RUNNING
         await agent.until(lambda: reason(agent) == "NotFrozen")
@@ -132,12 +131,8 @@ async def test_a_machine_rests_and_is_activated_with_condition_events_and_metric
         said = await events(backend)
         assert said["Activated"].startswith("Thawed machine guest in ")
         assert "machine guest in 0." in said[shown]
-        durations = {
-            one.labels["operation_type"]: sum(one.histogram.counts)
-            for one in (await backend.about.metrics()).labelled_durations
-            if one.name == "kubeletx_standby_duration_seconds"
-        }
-        assert durations == {call: 1, "thaw": 1}
+        durations = await samples(backend, "kubeletx_standby_duration_seconds")
+        assert {labels[0]: sum(one.counts) for labels, one in durations.items()} == {call: 1, "thaw": 1}
 
 
 async def test_a_hibernated_machine_has_given_back_the_memory_of_its_emulator(
@@ -159,8 +154,8 @@ async def test_a_hibernated_machine_has_given_back_the_memory_of_its_emulator(
         assert found is not None
         mebibytes = unit.behaviour.memory_bytes / (1 << 20)
         assert found.message == f"hibernated in 0.000s; memory: {mebibytes:.1f} MiB before, 0.0 MiB after"
-        counters = (await backend.about.metrics()).counters
-        assert counters["kubeletx_standby_freed_bytes_total"] == unit.behaviour.memory_bytes
+        freed = await samples(backend, "kubeletx_standby_freed_bytes_total")
+        assert freed == {(): unit.behaviour.memory_bytes}
 
 
 @pytest.mark.parametrize(
@@ -390,7 +385,7 @@ async def test_a_share_of_the_requests_of_a_machine_at_rest_counts(agent: AgentM
     agent.configure("pods", standby_requests_percent=10)
 
     def counted() -> tuple[int, int]:
-        amounts = agent.parts.manager._services.admission.occupancy.amounts
+        amounts = agent.parts.pods.services.admission.occupancy.amounts
         return amounts["cpu"], amounts["memory"] >> 20
 
     async with agent.running() as backend:

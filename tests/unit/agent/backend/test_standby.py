@@ -33,7 +33,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.model.facts import PodFacts
 from kubeletx.server.views import DeleteOptions, PodTarget
-from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.agent_model import AgentModel, a_pod, samples
 
 WEB = PodTarget(namespace="default", name="web")
 
@@ -417,14 +417,11 @@ async def test_the_condition_says_since_when_a_pod_rests_and_what_memory_it_gave
         assert said["Standby"] == "Froze container main in 0.000s"
         assert said["Hibernated"].startswith("Hibernated container main in ")
         assert said["Activated"].startswith("Thawed container main in ")
-        view = await backend.about.metrics()
-        assert view.counters["kubeletx_standby_freed_bytes_total"] == unit.behaviour.memory_bytes
-        durations = {
-            one.labels["operation_type"]: sum(one.histogram.counts)
-            for one in view.labelled_durations
-            if one.name == "kubeletx_standby_duration_seconds"
-        }
-        assert durations == {"freeze": 1, "hibernate": 1, "thaw": 1}
+        freed = await samples(backend, "kubeletx_standby_freed_bytes_total")
+        assert freed == {(): unit.behaviour.memory_bytes}
+        durations = await samples(backend, "kubeletx_standby_duration_seconds")
+        counts = {labels[0]: sum(one.counts) for labels, one in durations.items()}
+        assert counts == {"freeze": 1, "hibernate": 1, "thaw": 1}
 
 
 async def test_the_duration_of_a_change_is_that_of_the_whole_pod(agent: AgentModel) -> None:
@@ -448,13 +445,9 @@ async def test_the_duration_of_a_change_is_that_of_the_whole_pod(agent: AgentMod
         assert awake is not None
         assert awake.message == "thawed in 0.250s", "first the sidecar, then two containers at once"
         assert (view.took_seconds, view.since) == (0.25, awake.last_transition_time)
-        rows = (await backend.about.metrics()).labelled_durations
-        found = {
-            one.labels["operation_type"]: (sum(one.histogram.counts), one.histogram.sum_seconds)
-            for one in rows
-            if one.name == "kubeletx_standby_pod_duration_seconds"
-        }
-        assert found == {"freeze": (1, 0.5), "hibernate": (1, 1.0), "thaw": (1, 0.25)}
+        durations = await samples(backend, "kubeletx_standby_pod_duration_seconds")
+        shown = {labels[0]: (sum(one.counts), one.sum_seconds) for labels, one in durations.items()}
+        assert shown == {"freeze": (1, 0.5), "hibernate": (1, 1.0), "thaw": (1, 0.25)}
 
 
 async def test_the_condition_outlives_the_agent_with_its_message(agent: AgentModel) -> None:
@@ -503,9 +496,8 @@ async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> 
         assert found.message == "container main: thread 7 is busy"
         agent.runtimes["one"].scripts.clear()
         await agent.until(lambda: (found := condition(agent)) and found.status == "True")
-        counts = (await backend.about.metrics()).counts
-        pods = {one.labels["state"]: one.value for one in counts if one.name == "kubeletx_standby_pods"}
-        assert pods == {"standby": 1, "hibernated": 0}
+        pods = await samples(backend, "kubeletx_standby_pods")
+        assert pods == {("standby",): 1, ("hibernated",): 0}
 
 
 REQUESTING = Container(
@@ -515,7 +507,7 @@ REQUESTING = Container(
 
 def counted(agent: AgentModel) -> tuple[int, int]:
     """The CPU in millicores and the memory in MiB that are counted for all pods."""
-    amounts = agent.parts.manager._services.admission.occupancy.amounts
+    amounts = agent.parts.pods.services.admission.occupancy.amounts
     return amounts["cpu"], amounts["memory"] >> 20
 
 

@@ -11,7 +11,7 @@ from kubeletx.agent.config.tree import SETTINGS
 HOST = Path(kubeletx.__file__).parent
 SOURCES = "\n".join(
     path.read_text()
-    for room in ("agent", "cli")
+    for room in ("agent", "cli", "plugins")
     for path in sorted((HOST / room).rglob("*.py"))
     if path.parent.name != "config" or path.name in ("check.py", "endpoints.py", "load.py", "ports.py")
 )
