@@ -85,12 +85,12 @@ class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def out(self) -> str:
-        """Its output as text, with replacement characters for what is not UTF-8."""
+        """Return the output as text, with replacement characters for what is not UTF-8."""
         return self.stdout.decode(errors="replace")
 
     @property
     def text(self) -> str:
-        """Its errors, or else its output, as one shortened line, without a description of its options."""
+        """Return the errors, or else the output, as one shortened line, without a description of its options."""
         words = (self.stderr.strip() or self.stdout).decode(errors="replace").split()
         return " ".join(words).partition(_USAGE)[0][:_LONGEST_TEXT]
 

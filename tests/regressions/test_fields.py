@@ -163,7 +163,7 @@ def test_the_resize_policy_of_a_machine_written_as_a_container_counts() -> None:
         ),
     ],
 )
-async def test_what_a_volume_cannot_have_here_is_said(
+async def test_what_a_volume_cannot_have_here_is_reported(
     tmp_path: Path, source: dict[str, Any], field: str
 ) -> None:
     pod = make_pod({"volumes": [{"name": "v", **source}]})

@@ -1,4 +1,4 @@
-"""Somebody else who writes what this node reports is answered ever later, and named in the log."""
+"""Someone else who writes what this node reports is answered ever later, and named in the log."""
 
 from __future__ import annotations
 

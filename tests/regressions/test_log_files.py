@@ -106,7 +106,7 @@ async def test_an_archive_that_cannot_be_written_does_not_stop_rotation(log):
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
-async def test_a_log_that_is_no_regular_file_is_not_rotated_and_reading_it_fails(log, outside, kind):
+async def test_a_log_that_is_not_a_regular_file_is_not_rotated_and_reading_it_fails(log, outside, kind):
     log.unlink()
     make_instead(log, outside, kind)
     assert await rotate(log) == 0
@@ -195,7 +195,7 @@ def message_from(log: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
-def test_the_message_from_a_log_that_is_no_regular_file_says_so(log, outside, kind):
+def test_the_message_from_a_log_that_is_not_a_regular_file_says_so(log, outside, kind):
     log.unlink()
     make_instead(log, outside, kind)
     assert message_from(log) == "Error on reading termination message from logs: not a regular file"

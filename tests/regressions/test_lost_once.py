@@ -1,4 +1,4 @@
-"""``Lost the API server`` stands in the log once per outage, whatever fails and whoever asks meanwhile."""
+"""``Lost the API server`` stands in the log once per outage, whatever fails and however many requests there are."""
 
 from __future__ import annotations
 

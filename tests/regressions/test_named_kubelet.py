@@ -1,4 +1,4 @@
-"""A container whose program is called kubelet is no kubelet of this machine, whatever its command line says."""
+"""A container whose program is called kubelet is not a kubelet of this machine, whatever its command line says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_process_in_another_pid_namespace_is_no_kubelet_of_this_machine(proc: Path) -> None:
+def test_a_process_in_another_pid_namespace_is_not_a_kubelet_of_this_machine(proc: Path) -> None:
     put_process(proc, "12", namespace=POD)
     assert find_kubelets(proc) == []
 
@@ -37,7 +37,7 @@ def test_a_process_in_another_pid_namespace_is_no_kubelet_of_this_machine(proc: 
     "cgroup",
     ["/kubepods/burstable/podx/y", "/kubepods.slice/kubepods-pod1.slice/cri-1.scope", "/lab/kubepods/podx"],
 )
-def test_a_process_of_a_pod_with_the_hosts_pid_namespace_is_no_kubelet(proc: Path, cgroup: str) -> None:
+def test_a_process_of_a_pod_with_the_hosts_pid_namespace_is_not_a_kubelet(proc: Path, cgroup: str) -> None:
     put_process(proc, "12", namespace=HOST, cgroup=cgroup)
     assert find_kubelets(proc) == []
 

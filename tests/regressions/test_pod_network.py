@@ -30,7 +30,7 @@ def network(tmp_path: Path) -> Iterator[CniPodNetwork]:
     made.close()
 
 
-async def test_the_pod_network_tells_why_no_pod_can_be_attached(
+async def test_the_pod_network_reports_why_no_pod_can_be_attached(
     tmp_path: Path, network: CniPodNetwork
 ) -> None:
     assert "cannot read" in await network.problem()

@@ -77,14 +77,14 @@ def test_a_grace_period_that_is_none_does_not_stop_the_recovery(text: str) -> No
     )
 
 
-def test_a_sandbox_with_a_name_that_no_pod_has_is_no_pod() -> None:
+def test_a_sandbox_with_a_name_that_no_pod_has_is_not_a_pod() -> None:
     assert orphan_pod(PodUid("../../etc"), snapshot()) is None
     assert orphan_pod(UID, snapshot(**{names.POD_NAME: "../../x"})) is None
     assert orphan_pod(UID, snapshot(**{names.POD_NAMESPACE: "a/b"})) is None
 
 
 @pytest.mark.parametrize("text", BAD_NUMBERS)
-def test_a_generation_that_is_no_number_is_the_first(text: str) -> None:
+def test_a_generation_that_is_not_a_number_is_the_first(text: str) -> None:
     unit = UnitSummary(
         id=UnitId("c1"),
         sandbox_id=SandboxId("s1"),
@@ -99,7 +99,7 @@ def test_a_generation_that_is_no_number_is_the_first(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", BAD_NUMBERS)
-def test_versions_that_are_no_numbers_are_not_older(text: str) -> None:
+def test_versions_that_are_not_numbers_are_not_older(text: str) -> None:
     assert not is_older(ObjectMeta(resource_version=text), ObjectMeta(resource_version="5"))
     assert is_older(ObjectMeta(resource_version="4"), ObjectMeta(resource_version="5"))
 

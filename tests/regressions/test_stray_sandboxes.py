@@ -1,4 +1,4 @@
-"""A sandbox that nobody asked for is stopped, and an event says so."""
+"""A sandbox that no one asked for is stopped, and an event says so."""
 
 from __future__ import annotations
 

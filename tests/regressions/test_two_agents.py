@@ -82,7 +82,7 @@ def test_of_two_that_live_exactly_one_must_stop() -> None:
     assert not must_stop(NEW, None)
 
 
-def test_an_annotation_that_is_no_identity_is_none() -> None:
+def test_an_annotation_that_is_not_an_identity_is_none() -> None:
     for text in ("", "x", "{}", '{"agent": 1}', "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")):
         assert identity_in(Lease(metadata=ObjectMeta(annotations={AGENT_IDENTITY: text}))) is None
 
@@ -297,7 +297,7 @@ async def test_a_kubelet_that_comes_later_is_named_and_does_not_stop_the_agent(t
     )
 
 
-async def test_a_note_that_somebody_writes_on_the_lease_makes_no_rival(twins: Twins) -> None:
+async def test_a_note_that_someone_writes_on_the_lease_makes_no_rival(twins: Twins) -> None:
     first = twins.agent(OLD)
     await twins.until(lambda: twins.holder() == "a")
     renewed = twins.lease()["spec"]["renewTime"]

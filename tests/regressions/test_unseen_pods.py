@@ -1,4 +1,4 @@
-"""After a restart of the agent with a runtime down, no verb and no column tells what nobody can know."""
+"""After a restart of the agent with a runtime down, no verb and no column reports what no one can know."""
 
 from __future__ import annotations
 

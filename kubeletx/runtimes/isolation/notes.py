@@ -1,4 +1,4 @@
-"""What every child may send to the agent: events and log lines. Their texts are cut in both processes."""
+"""Notes that every child may send to the agent: events and log lines. Their texts are cut in both processes."""
 
 from __future__ import annotations
 

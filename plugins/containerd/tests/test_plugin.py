@@ -71,7 +71,7 @@ def test_a_url_that_cannot_be_connected_to_is_refused_when_the_runtime_is_made(t
         ("", False, None),
     ],
 )
-async def test_it_listens_to_containerd_else_to_the_cri_else_to_nobody(
+async def test_it_listens_to_containerd_else_to_the_cri_else_to_no_one(
     socket_directory: Path, tmp_path: Path, uuid: str, cri_events: bool, expected: type | None
 ) -> None:
     async with FakeCriServer(socket_directory, uuid=uuid) as server:
@@ -85,7 +85,7 @@ async def test_it_listens_to_containerd_else_to_the_cri_else_to_nobody(
         await runtime.close()
 
 
-async def test_a_server_that_was_exchanged_is_asked_anew(socket_directory: Path, tmp_path: Path) -> None:
+async def test_a_server_that_was_exchanged_is_asked_again(socket_directory: Path, tmp_path: Path) -> None:
     async with FakeCriServer(socket_directory) as server:
         runtime = make_runtime(endpoint(server.url), None, FakeHost(tmp_path))
         await runtime.open()

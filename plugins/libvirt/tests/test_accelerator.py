@@ -51,7 +51,7 @@ async def test_a_verdict_holds_until_the_next_boot(tmp_path: Path, monkeypatch: 
     assert not (await check_kvm(host, tmp_path, read_boot_id=lambda: "two")).works
 
 
-async def test_a_broken_note_of_the_verdict_is_made_anew(
+async def test_a_broken_note_of_the_verdict_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerator, "KVM_DEVICE", "/no/such/device")

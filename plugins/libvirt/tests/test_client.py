@@ -140,7 +140,7 @@ async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_event
     await one.close()
 
 
-async def test_a_connection_that_broke_without_a_word_is_made_anew(connection: Connection) -> None:
+async def test_a_connection_that_broke_without_a_word_is_made_again(connection: Connection) -> None:
     broken = connection.get_handle()
     broken.close()
     await connection.open()
@@ -154,7 +154,7 @@ async def test_a_libvirt_that_is_not_there_is_unavailable(tmp_path: Path) -> Non
         await missing.open()
 
 
-async def test_an_embedded_driver_wants_a_short_directory(tmp_path: Path) -> None:
+async def test_an_embedded_driver_needs_a_short_directory(tmp_path: Path) -> None:
     for url, problem in (
         ("qemu:///embed", "names no directory"),
         (f"qemu:///embed?root=/{'x' * 90}", "91 characters"),

@@ -186,7 +186,7 @@ def test_dhcp_and_nothing_at_all_are_options() -> None:
         seed(settings={key: "magic"})
 
 
-def test_dhcp_tells_the_pod_networks_ipv4_address_and_everything_else_stays_static() -> None:
+def test_dhcp_reports_the_pod_networks_ipv4_address_and_everything_else_stays_static() -> None:
     key = "kubeletx.io/vm-network-config"
     both = GuestLink(
         name="eth0",

@@ -148,7 +148,7 @@ async def test_without_input_nothing_is_typed(tmp_path: Path) -> None:
     await session.close()
 
 
-async def test_the_newest_attach_wins_and_the_one_before_is_told(tmp_path: Path) -> None:
+async def test_the_newest_attach_wins_and_the_one_before_is_reported(tmp_path: Path) -> None:
     wire = Wire()
     one = consoles(wire, tmp_path)
     first = await one.attach(UNIT, StreamRequest(stdin=True))
@@ -161,7 +161,7 @@ async def test_the_newest_attach_wins_and_the_one_before_is_told(tmp_path: Path)
     assert await second.wait() == 137
 
 
-async def test_reading_pauses_while_nobody_takes_the_output(tmp_path: Path) -> None:
+async def test_reading_pauses_while_no_one_takes_the_output(tmp_path: Path) -> None:
     wire = Wire()
     session = await consoles(wire, tmp_path).attach(UNIT, StreamRequest())
     (stream,) = wire.streams

@@ -141,7 +141,7 @@ def test_any_other_address_is_refused_for_all_to_hear() -> None:
     assert options == {KIND: bytes([NAK]), SERVER: SERVED_BY}
 
 
-def test_who_has_an_address_is_told_the_rest() -> None:
+def test_a_client_with_an_address_gets_the_rest() -> None:
     _, address, options = reported(answer(question(INFORM, ciaddr=MINE), lease()))
     assert address == bytes(4)
     assert LEASE_SECONDS not in options
@@ -165,7 +165,7 @@ def test_a_client_that_hears_only_broadcasts_gets_one() -> None:
         b"\xff" * 6 + GUEST + b"\x86\xdd" + bytes(300),
     ],
 )
-def test_what_is_no_question_to_us_is_not_answered(frame: bytes) -> None:
+def test_what_is_not_a_question_to_us_is_not_answered(frame: bytes) -> None:
     assert answer(frame, lease()) is None
 
 

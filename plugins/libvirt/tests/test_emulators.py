@@ -60,5 +60,5 @@ def test_a_machine_that_was_started_again_is_found_again(proc: Path) -> None:
     assert emulators.costs([ONE]) == {ONE: Cost(TICK_NS, 10 * PAGE)}
 
 
-def test_this_very_process_is_no_emulator() -> None:
+def test_this_very_process_is_not_an_emulator() -> None:
     assert Emulators().costs([ONE]) == {}

@@ -58,7 +58,7 @@ async def test_the_next_address_is_tried_when_one_takes_no_connection(tmp_path: 
         await session.close()
 
 
-async def test_a_port_nobody_listens_on_is_told_with_machine_and_address(tmp_path: Path) -> None:
+async def test_a_port_no_one_listens_on_is_reported_with_machine_and_address(tmp_path: Path) -> None:
     async with echo_server() as port:
         pass
     with pytest.raises(Unavailable, match=f"port {port} of machine default/web: 127.0.0.1: .*refused"):

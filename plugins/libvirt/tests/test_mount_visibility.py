@@ -113,7 +113,7 @@ def test_the_process_that_answers_is_found_not_the_one_that_made_the_socket(
     assert find_daemon(tmp_path / "s") == answering.pid
 
 
-def test_a_socket_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
+def test_a_socket_that_is_not_there_reports_nothing(tmp_path: Path) -> None:
     assert find_daemon(tmp_path / "none") is None
 
 
@@ -127,7 +127,7 @@ def test_a_proxy_is_not_taken_for_the_one_who_starts_emulators(tmp_path: Path) -
     driver.close()
 
 
-def test_no_answer_is_no_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_answer_is_not_a_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubeletx_libvirt.mount_visibility._SECONDS", 0.01)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
@@ -136,7 +136,7 @@ def test_no_answer_is_no_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.Mon
             find_daemon(tmp_path / "s")
 
 
-def test_one_who_lets_nobody_take_leave_before_a_login_is_found_all_the_same(
+def test_one_who_lets_no_one_take_leave_before_a_login_is_found_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kubeletx_libvirt.mount_visibility._SECONDS", 2.0)
@@ -179,7 +179,7 @@ def test_a_volume_that_is_gone_is_named(place: Path, proc: Path) -> None:
         check_visibility([share(place)], PID, proc)
 
 
-def test_where_nobody_may_look_nothing_is_refused(place: Path, tmp_path: Path) -> None:
+def test_where_no_one_may_look_nothing_is_refused(place: Path, tmp_path: Path) -> None:
     check_visibility([share(place)], PID, tmp_path / "no-such-proc")
 
 

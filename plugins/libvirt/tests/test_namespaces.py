@@ -59,7 +59,7 @@ async def test_a_call_that_does_not_end_is_not_waited_for_for_ever() -> None:
     goes_on.set()
 
 
-def test_netlink_tells_of_the_devices_of_this_namespace() -> None:
+def test_netlink_reports_the_devices_of_this_namespace() -> None:
     with Netlink() as node:
         devices = node.list_devices()
         assert {name: one.index for name, one in devices.items()} == {n: i for i, n in socket.if_nameindex()}

@@ -62,7 +62,7 @@ def test_saved_memory_is_forbidden_by_shared_directories_only() -> None:
     assert "shares directories with the node (data)" in (forbids_saved_memory(SHARED) or "")
 
 
-def test_a_snapshot_without_memory_of_a_running_guest_is_told_from_one_with_it() -> None:
+def test_a_snapshot_without_memory_of_a_running_guest_is_distinguished_from_one_with_it() -> None:
     disks = disks_seen(DOMAIN)
     whole = snapshot_xml("a", disks, running=True, memory=True)
     partial = snapshot_xml("b", disks, running=True, memory=False)

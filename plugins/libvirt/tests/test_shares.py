@@ -30,7 +30,7 @@ def plan(kind: ShareKind = ShareKind.VIRTIOFS):  # type: ignore[no-untyped-def]
     return plan_shares(MOUNTS, directory=Path("/machine/shares"), kind=kind, files=FILES)
 
 
-def test_outer_directories_come_first_and_disks_are_no_shares() -> None:
+def test_outer_directories_come_first_and_disks_are_not_shares() -> None:
     assert [share.target for share in plan()] == ["/data", "/data/inner", "/etc/app", "/etc/my hosts"]
 
 

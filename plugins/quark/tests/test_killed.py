@@ -39,7 +39,7 @@ def test_a_pending_sigkill_is_found_in_the_cgroup_and_below(
     assert find_killed(directory, proc) == ((pid,) if is_killed else ())
 
 
-def test_a_process_that_has_ended_and_a_cgroup_that_is_gone_are_no_error(tmp_path: Path) -> None:
+def test_a_process_that_has_ended_and_a_cgroup_that_is_gone_are_not_an_error(tmp_path: Path) -> None:
     directory, proc = place(tmp_path, {8: STATUS.format(KILL, NONE)})
     (proc / "8" / "status").unlink()
     assert find_killed(directory, proc) == ()

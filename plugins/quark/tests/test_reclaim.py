@@ -165,7 +165,7 @@ def test_each_error_is_one_clear_reason(
         reclaim(cgroup(tmp_path, V2), 2, tmp_path / "note")
 
 
-def test_a_kernel_without_the_file_and_a_cgroup_that_is_gone_are_told_apart(tmp_path: Path) -> None:
+def test_a_kernel_without_the_file_and_a_cgroup_that_is_gone_are_distinguished(tmp_path: Path) -> None:
     directory = cgroup(tmp_path, {"memory.current": "8192"})
     with pytest.raises(Unsupported, match=r"memory.reclaim does not exist on this node"):
         reclaim(directory, 2, tmp_path / "note")

@@ -90,7 +90,7 @@ def test_a_changed_budget_is_counted_again(api: ApiServerDouble) -> None:
     assert allowed(api) == (1, 1, 0)
 
 
-async def test_throttling_is_no_budget(api: ApiServerDouble) -> None:
+async def test_throttling_is_not_a_budget(api: ApiServerDouble) -> None:
     pod(api, "a")
     client = KubeClient(load_kubeconfig(api.admin_kubeconfig()), clock=SystemClock())
     try:

@@ -42,7 +42,7 @@ async def test_a_pod_without_a_budget_is_evicted(
     assert admin.get("pods", "one", namespace)["metadata"]["deletionGracePeriodSeconds"] == 7
 
 
-async def test_a_used_up_budget_is_no_throttling(
+async def test_a_used_up_budget_is_not_a_throttling(
     admin: ApiClient, client: KubeClient, namespace: str
 ) -> None:
     running(admin, namespace)

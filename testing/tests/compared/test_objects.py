@@ -133,7 +133,7 @@ def test_a_dry_run_leaves_nothing(admin: ApiClient, namespace: str) -> None:
     assert admin.list("pods", namespace)["items"] == []
 
 
-def test_a_wrong_token_is_401_and_no_token_is_nobody(server, namespace: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_token_is_401_and_no_token_is_anonymous(server, namespace: str) -> None:  # type: ignore[no-untyped-def]
     path = f"/api/v1/namespaces/{namespace}/pods"
     wrong = server.client("wrong").send("GET", path)
     assert (wrong.code, wrong.json["reason"]) == (401, "Unauthorized")

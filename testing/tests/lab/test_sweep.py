@@ -78,7 +78,7 @@ def test_frozen_containers_are_thawed_in_either_version_of_cgroups(
     assert list((tmp_path / "memory" / "ours").iterdir()) == []
 
 
-def test_a_container_that_is_removed_while_it_is_thawed_is_no_error(
+def test_a_container_that_is_removed_while_it_is_thawed_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
@@ -121,7 +121,7 @@ def test_an_emulator_behind_a_libvirtd_of_the_lab_is_found_by_its_pid_file(tmp_p
             emulator.kill()
 
 
-def test_mount_points_that_were_missing_are_removed_when_nobody_uses_them(tmp_path: Path) -> None:
+def test_mount_points_that_were_missing_are_removed_when_no_one_uses_them(tmp_path: Path) -> None:
     records, there = tmp_path / "records", tmp_path / "there"
     there.mkdir()
     made, filled = tmp_path / "a" / "made", tmp_path / "filled"

@@ -72,7 +72,7 @@ def requests(api: ApiServerDouble) -> list[str]:
     return [one["metadata"]["name"] for one in api.admin.list("certificatesigningrequests")["items"]]
 
 
-def test_static_pods_run_while_nobody_approves_the_node(
+def test_static_pods_run_while_no_one_approves_the_node(
     api: ApiServerDouble, make_agent: MakeAgent, manifests: Path, tmp_path: Path
 ) -> None:
     api.settings.auto_approve = False

@@ -1,4 +1,4 @@
-"""An API server that misbehaves: what runs goes on, and what the cluster wants happens in the end. The double only."""
+"""An API server that misbehaves: what runs goes on, and what the cluster needs happens in the end. The double only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_watches_that_are_cut_anywhere_lose_no_pod(node: ClusterNode, double: Ap
         node.wait_gone(f"cut-{number}")
 
 
-def test_a_forgotten_history_is_listed_anew(node: ClusterNode, double: ApiServerDouble) -> None:
+def test_a_forgotten_history_is_listed_again(node: ClusterNode, double: ApiServerDouble) -> None:
     node.apply("first")
     before = node.wait_running("first")
     double.stop()

@@ -30,7 +30,7 @@ SECRET = "a-word-that-nobody-may-read"
 
 
 def make(node: ClusterNode, plural: str, name: str, namespace: str = SPACE, **value: Any) -> dict[str, Any]:
-    """The object anew, whatever an earlier test left."""
+    """The object again, whatever an earlier test left."""
     remove(node, plural, name, namespace)
     return node.admin.create(plural, {"metadata": {"name": name}, **value}, namespace)
 
@@ -212,7 +212,7 @@ def test_the_volume_of_the_service_account_lets_a_pod_speak_to_the_api(node: Clu
     assert token not in node.agent.log_path.read_text()
 
 
-def test_services_are_variables_where_the_pod_wants_links(node: ClusterNode) -> None:
+def test_services_are_variables_where_the_pod_needs_links(node: ClusterNode) -> None:
     ports = [{"name": "http", "port": 80}]
     address = {"clusterIP": "10.0.0.77"} if node.api.__class__.__name__ == "ApiServerDouble" else {}
     make(node, "services", "my-web", spec={"ports": ports, **address})
@@ -322,7 +322,7 @@ def private(tmp_path: Path) -> Iterator[PrivateRegistry]:
         yield registry
 
 
-def test_pull_secrets_open_a_registry_and_a_missing_one_is_told(
+def test_pull_secrets_open_a_registry_and_a_missing_one_is_reported(
     node: ClusterNode, private: PrivateRegistry
 ) -> None:
     word = encoded(f"{USERNAME}:{PASSWORD}")

@@ -73,7 +73,7 @@ def test_answers_in_trickles_arrive(node: ClusterNode, line: Line) -> None:
         line.trickle(0, 0.0)
 
 
-def test_connections_that_hang_without_an_end_are_made_anew(node: ClusterNode, line: Line) -> None:
+def test_connections_that_hang_without_an_end_are_made_again(node: ClusterNode, line: Line) -> None:
     node.apply("here")
     before = node.wait_running("here")
     line.hold()

@@ -48,7 +48,7 @@ def test_events_say_that_the_node_is_limited_cordoned_and_uncordoned(node: Clust
     assert "NodeAllocatableEnforced" in node.events(node.name)
 
 
-def test_a_bound_pod_runs_is_told_and_leaves_nothing(node: ClusterNode, lab: Lab) -> None:
+def test_a_bound_pod_runs_is_reported_and_leaves_nothing(node: ClusterNode, lab: Lab) -> None:
     taken = lab.network.list_addresses()
     node.apply("web")
     pod = node.wait_running("web")
@@ -72,7 +72,7 @@ def test_pods_are_placed_by_labels_that_only_the_cluster_knows(node: ClusterNode
     assert pod["status"]["reason"] == "NodeAffinity"
 
 
-def test_a_pod_runs_to_its_end_and_stays_until_somebody_deletes_it(node: ClusterNode) -> None:
+def test_a_pod_runs_to_its_end_and_stays_until_someone_deletes_it(node: ClusterNode) -> None:
     node.apply("job", container={"command": ["sh", "-c", "exit 3"]}, restartPolicy="Never")
     pod = node.wait("job", lambda one: one["status"].get("phase") == "Failed", "Failed")
     assert main_status(pod)["state"]["terminated"]["exitCode"] == 3
@@ -213,7 +213,7 @@ def test_a_node_that_was_deleted_registers_again_at_the_next_start(node: Cluster
     node.wait_ready()
 
 
-def test_an_api_server_that_is_away_disturbs_nothing_and_is_told_all_later(node: ClusterNode) -> None:
+def test_an_api_server_that_is_away_disturbs_nothing_and_gets_all_later(node: ClusterNode) -> None:
     node.apply("lasting")
     node.apply(
         "restarts", container={"command": ["sh", "-c", "test -e /x && exec sleep 10000; sleep 6; exit 1"]}

@@ -1,4 +1,4 @@
-"""Words that nobody may read stay where they belong: not in logs, events, command lines, the database or other files.
+"""Words that no one may read stay where they belong: not in logs, events, command lines, the database or other files.
 
 The agent runs with its most talkative log, and every kind of secret passes through it, also through what fails.
 """

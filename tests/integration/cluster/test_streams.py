@@ -156,7 +156,7 @@ def echoed(port: int, data: bytes) -> bytes:
         return got
 
 
-def test_a_port_that_nobody_listens_on_is_told_to_the_user(client: Kubectl) -> None:
+def test_a_port_that_no_one_listens_on_is_reported_to_the_user(client: Kubectl) -> None:
     with client.running("port-forward", "pod/web", ":7") as process:
         assert process.stdout is not None
         port = int(re.search(rb"127\.0\.0\.1:(\d+)", process.stdout.readline())[1])  # type: ignore[index]

@@ -26,7 +26,7 @@ RULES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def keeper(api: ApiServer, directory: Path) -> Path:
-    """A kubeconfig of somebody who may patch nodes and nothing else, as deploy/taints.yaml has it."""
+    """A kubeconfig of someone who may patch nodes and nothing else, as deploy/taints.yaml has it."""
     if isinstance(api, ApiServerDouble):
         api.grant(Grant(subject=KEEPER, verbs=("patch",), resources=("nodes",)))
     else:
@@ -53,7 +53,7 @@ def label(node: ClusterNode) -> str | None:
 
 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["registered", "kept"])
-def test_a_taint_is_given_at_registration_and_follows_readiness_where_somebody_may_change_it(
+def test_a_taint_is_given_at_registration_and_follows_readiness_where_someone_may_change_it(
     api: ApiServer, lab: Lab, make_agent: MakeAgent, tmp_path: Path, is_kept: bool
 ) -> None:
     containerd = lab["containerd-a"]

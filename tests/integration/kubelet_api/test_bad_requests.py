@@ -267,7 +267,7 @@ def test_who_says_nothing_is_cut(kubelet: KubeletClient) -> None:
         assert raw.recv(1) == b""
 
 
-def test_two_hundred_who_say_nothing_keep_nobody_out_and_take_little(
+def test_two_hundred_who_say_nothing_keep_no_one_out_and_take_little(
     bench: Bench, kubelet: KubeletClient
 ) -> None:
     assert kubelet.get("/healthz") == (200, "ok")

@@ -368,7 +368,7 @@ def test_host_ports_lead_to_the_container(bench: Bench) -> None:
 
 
 def fetch(url: str) -> bytes:
-    """The body; empty while nobody listens."""
+    """The body; empty while no one listens."""
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return bytes(answer.read())

@@ -159,7 +159,7 @@ def test_an_https_hook_falls_back_to_http_and_says_so(bench: Bench, recorder: Re
     assert bench.event("https-hook", "LifecycleHTTPFallback")
 
 
-def test_an_http_hook_that_nobody_answers_fails(bench: Bench, recorder: Recorder) -> None:
+def test_an_http_hook_that_no_one_answers_fails(bench: Bench, recorder: Recorder) -> None:
     recorder.server.server_close()
     hook = {"httpGet": {"host": "127.0.0.1", "port": recorder.port, "path": "/"}}
     bench.put("http-dead", container={"lifecycle": {"postStart": hook}})
@@ -184,7 +184,7 @@ def test_all_containers_of_a_pod_stop_at_once(bench: Bench, host: Path) -> None:
     assert {path.name for path in host.glob("met-*")} == {f"met-{one}" for one in names}
 
 
-def test_a_stopping_pod_tells_its_exit_codes_until_it_is_gone(bench: Bench, host: Path) -> None:
+def test_a_stopping_pod_reports_its_exit_codes_until_it_is_gone(bench: Bench, host: Path) -> None:
     quick = one_container("quick", on_term("exit 7"))
     slow = one_container("slow", on_term("while [ ! -e /v/go ]; do sleep 0.05; done; exit 8"), **MOUNT)
     spec = with_containers(quick, slow, terminationGracePeriodSeconds=50, **at(host))

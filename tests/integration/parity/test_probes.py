@@ -96,7 +96,7 @@ def test_redirects_on_the_same_host_are_followed(bench: Bench) -> None:
 
 
 def _self_signed(directory: Path) -> ssl.SSLContext:
-    """A server context with a certificate that nobody trusts."""
+    """A server context with a certificate that no one trusts."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")])
     now = datetime.now(UTC)
@@ -124,7 +124,7 @@ def _self_signed(directory: Path) -> ssl.SSLContext:
 
 @pytest.fixture
 def https(tmp_path: Path) -> Iterator[int]:
-    """Port of an HTTPS server of this machine whose certificate nobody knows."""
+    """Port of an HTTPS server of this machine whose certificate no one knows."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

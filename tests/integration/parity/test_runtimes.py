@@ -34,7 +34,7 @@ def bench(make_bench: MakeBench, tmp_path_factory: pytest.TempPathFactory) -> Be
 
 
 def handler(bench: Bench, name: str) -> str:
-    """The runtime handler of the newest sandbox, as containerd tells it."""
+    """The runtime handler of the newest sandbox, as containerd reports it."""
     text: str = bench.sandboxes(name)[-1].runtime_handler
     return text
 

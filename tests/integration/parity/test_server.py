@@ -42,7 +42,7 @@ def bench(make_bench: Callable[..., Bench], ports: tuple[int, int]) -> Bench:
 
 
 def fetch(port: int, path: str, *, seconds: float = 5) -> tuple[int, str]:
-    """Status and body; 0 when nobody answers in time."""
+    """Status and body; 0 when no one answers in time."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=seconds) as answer:
             return answer.status, answer.read().decode()

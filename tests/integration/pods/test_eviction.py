@@ -28,7 +28,7 @@ def disk(lab: Lab) -> Iterator[SmallDisk]:
 
 
 def apply(agent: PrivateAgent, directory: Path, name: str, script: str | None = None, **parts: Any) -> None:
-    """A pod of the operator's, which is no static one."""
+    """A pod of the operator's, which is not static one."""
     if script is not None:
         parts["command"] = ["sh", "-c", script]
     path = put_manifest(directory, pod_manifest(name, **parts))

@@ -64,7 +64,7 @@ def is_frozen(pod: Pod) -> bool:
 
 
 def is_thawed(pod: Pod) -> bool:
-    """True if nothing wants it frozen: with cgroup v1, the file says FREEZING at first."""
+    """True if nothing needs it frozen: with cgroup v1, the file says FREEZING at first."""
     return frozen_word(pod) in ("THAWED", "0")
 
 

@@ -410,7 +410,7 @@ async def test_an_image_that_cannot_be_pulled_says_why(runtime: ContainerdRuntim
     assert await images.find_image(missing) is None
 
 
-async def test_a_pull_tells_how_much_has_come(
+async def test_a_pull_reports_how_much_has_come(
     make_runtime: MakeRuntime, lab: Lab, containerd_a: PrivateContainerd
 ) -> None:
     images = (await make_runtime(clock=SystemClock())).capability(SupportsImages)

@@ -40,7 +40,7 @@ def _wait(is_so: Callable[[], bool], *, what: str, timeout_seconds: float = 60) 
         time.sleep(0.1)
 
 
-def test_a_hung_runtime_keeps_its_pods_and_disturbs_nobody(
+def test_a_hung_runtime_keeps_its_pods_and_disturbs_no_one(
     make_agent: Callable[..., PrivateAgent], manifests: Path, containerd_a: PrivateContainerd
 ) -> None:
     agent = make_agent(flags=("--runtime-request-timeout=5s",))

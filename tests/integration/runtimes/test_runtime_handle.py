@@ -118,7 +118,7 @@ async def rig(
         yield rig
 
 
-async def test_our_own_starts_are_no_news_and_an_exit_is_told_at_once(rig: Rig) -> None:
+async def test_our_own_starts_are_not_news_and_an_exit_is_reported_at_once(rig: Rig) -> None:
     await asyncio.gather(*(rig.start(f"p{number}", "sleep", "1000") for number in range(4)))
     await asyncio.sleep(1)
     assert rig.pods == []
@@ -143,7 +143,7 @@ async def test_our_own_starts_are_no_news_and_an_exit_is_told_at_once(rig: Rig) 
     assert status.exit_code == 0
 
 
-async def test_removal_leaves_nothing_known_and_is_no_news(rig: Rig) -> None:
+async def test_removal_leaves_nothing_known_and_is_not_news(rig: Rig) -> None:
     sandbox_id, unit_id = await rig.start("gone", "sleep", "1000")
     await rig.handle.stop_unit(unit_id, 0)
     rig.handle.note_unit(await rig.handle.unit_status(unit_id))

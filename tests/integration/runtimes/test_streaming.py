@@ -139,7 +139,7 @@ async def test_ten_forwarded_connections_at_once(pod: Pod, unit: UnitId) -> None
             group.create_task(one(number))
 
 
-async def test_a_port_nobody_listens_on_is_refused_in_words(pod: Pod, unit: UnitId) -> None:
+async def test_a_port_no_one_listens_on_is_refused_in_words(pod: Pod, unit: UnitId) -> None:
     forwards = pod.runtime.capability(SupportsPortForward)
     assert forwards is not None
     async with asyncio.timeout(60):

@@ -229,7 +229,7 @@ def test_a_protected_registry_gives_images_only_to_those_who_know_the_password(
             cri_calls.call("RemoveImage", image=image)
 
 
-def test_a_lab_that_somebody_uses_is_not_taken_over(lab: Lab) -> None:
+def test_a_lab_that_someone_uses_is_not_taken_over(lab: Lab) -> None:
     with pytest.raises(LabError, match="in use by process"):
         Lab(lab.base_dir).start()
     assert answers_cri(lab["containerd-a"].endpoint)

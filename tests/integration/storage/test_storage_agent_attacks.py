@@ -217,7 +217,7 @@ def test_hostile_options_are_refused_by_name(node: AgentNode, options: dict[str,
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{", '{"a": 1}', '{"a": null}', "x" * 1000, "[" * 5000])
-def test_options_that_are_no_strings_are_refused(node: AgentNode, text: str) -> None:
+def test_options_that_are_not_strings_are_refused(node: AgentNode, text: str) -> None:
     answer = ask(node, str(node.target("one", "pv-1")), text)
     assert "no JSON object of strings" in answer["message"]
 

@@ -186,7 +186,7 @@ class Bench:
         return self.until(name, bound_runtime)
 
     def created(self, name: str, container: str = "main") -> Pod:
-        """The pod, once a container of it was made and is told with its id."""
+        """The pod, once a container of it was made and has its id in the status."""
         return self.until(name, lambda pod: find_status(pod, container) and container_id(pod, container))
 
     def _calls(self, pod: Pod) -> CriCalls:

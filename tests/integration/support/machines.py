@@ -109,7 +109,7 @@ def type_until(process: subprocess.Popen[str], text: str, answer: str) -> None:
 class Keyboards:
     """Typing at the serial consoles of machines, also while the agent is away.
 
-    Each console stays open: QEMU hears of somebody at it a second after he came, and drops what one typed who
+    Each console stays open: QEMU hears of someone at it a second after he came, and drops what one typed who
     has left.
     """
 

@@ -1,4 +1,4 @@
-"""The database is lost: running pods are found again on their runtimes, and it is said what was lost."""
+"""The database is lost: running pods are found again on their runtimes, and it is reported what was lost."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_pods_are_found_again_and_claimed_by_their_sources(
     assert traces(agent) == []
 
 
-def test_a_pod_that_nobody_claims_is_shown_as_orphaned_and_can_be_deleted(
+def test_a_pod_that_no_one_claims_is_shown_as_orphaned_and_can_be_deleted(
     make_agent: MakeAgent, manifests: Path
 ) -> None:
     agent = make_agent()

@@ -1,4 +1,4 @@
-"""The disk is full, the manifest directory vanishes: no crash, no busy loop, no lost pod, and it is said why."""
+"""The disk is full, the manifest directory vanishes: no crash, no busy loop, no lost pod, and it is reported why."""
 
 from __future__ import annotations
 

@@ -397,7 +397,7 @@ def test_a_forced_deletion_does_not_wait_for_the_grace_period(agent: PrivateAgen
     assert traces(agent) == []
 
 
-def test_what_happens_to_a_pod_is_told_in_events_in_the_kubelets_words(
+def test_what_happens_to_a_pod_is_reported_in_events_in_the_kubelets_words(
     agent: PrivateAgent, manifests: Path
 ) -> None:
     put_manifest(manifests, pod_manifest("told"))

@@ -132,7 +132,7 @@ def test_two_agents_on_the_same_runtimes_do_not_see_each_other(
         assert life(second.wait_for(f"on-{name}")) == life(old)
 
 
-def test_of_two_agents_with_the_very_same_pod_the_second_is_told_and_the_first_goes_on(
+def test_of_two_agents_with_the_very_same_pod_the_second_gets_an_error_and_the_first_goes_on(
     make_agent: MakeAgent, manifests: Path
 ) -> None:
     """The pod's UID is the same for both, and containerd takes a name once: the second one must say so."""

@@ -1,4 +1,4 @@
-"""A runtime stops, hangs or restarts: its pods are kept, the others do not notice, it is said once."""
+"""A runtime stops, hangs or restarts: its pods are kept, the others do not notice, it is reported once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def calls_of(agent: PrivateAgent, runtime: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("how", ["hung", "killed", "stopped"])
-def test_an_outage_keeps_the_pods_and_is_told_once(
+def test_an_outage_keeps_the_pods_and_is_reported_once(
     json_agent: PrivateAgent, manifests: Path, lab: Lab, how: str
 ) -> None:
     agent, lost = json_agent, lab["containerd-b"]

@@ -1,4 +1,4 @@
-"""The guest tells what it read of its seed."""
+"""The guest reports what it read of its seed."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_shutdown_behaviour_terminate_removes_the_disk_with_each_run(bench: Benc
     bench.remove("ends")
 
 
-def test_a_disk_that_can_never_be_is_refused_and_one_larger_than_the_room_is_said(
+def test_a_disk_that_can_never_be_is_refused_and_one_larger_than_the_room_is_reported(
     bench: Bench, images: Path
 ) -> None:
     image = make_counting_machine_image(images)

@@ -97,7 +97,9 @@ def machines(lab: Lab, make_agent: MakeAgent, manifests: Path, tmp_path: Path) -
     one.keyboards.close()
 
 
-def test_what_a_guest_does_by_itself_is_told_apart_and_follows_the_restart_policy(machines: Machines) -> None:
+def test_what_a_guest_does_by_itself_is_distinguished_and_follows_the_restart_policy(
+    machines: Machines,
+) -> None:
     for name, policy in (("always", "Always"), ("failure", "OnFailure"), ("never", "Never")):
         machines.make(name, policy)
     machines.make("never-reboots", "Never")
@@ -154,7 +156,7 @@ def test_what_a_guest_did_while_the_agent_was_away_is_found_out_and_follows_the_
     )
 
 
-def test_a_guest_with_a_kernel_reboots_and_panics_and_is_told_apart(
+def test_a_guest_with_a_kernel_reboots_and_panics_and_is_distinguished(
     make_agent: MakeAgent, manifests: Path, lab: Lab
 ) -> None:
     agent = machine_agent(lab, make_agent, kubelet=QUICK_RESTARTS)

@@ -172,7 +172,7 @@ async def test_packed_disks_in_images_are_unpacked(
         assert await pull(images, f"{registry.address}/packed/{name}:1") == ID
 
 
-async def test_what_is_no_disk_is_refused_and_not_kept(
+async def test_what_is_not_a_disk_is_refused_and_not_kept(
     make_images: Callable[..., Any], registry: PrivateRegistry, tmp_path: Path
 ) -> None:
     qcow2 = b"QFI\xfb" + (3).to_bytes(4, "big") + (300).to_bytes(8, "big") + (9).to_bytes(4, "big")

@@ -180,7 +180,7 @@ async def test_a_host_port_leads_into_the_guest(node: Node) -> None:
         assert await asyncio.to_thread(ask, node.lab.network.gateway, port) == b"from the guest"
 
 
-async def test_a_guest_that_asks_by_dhcp_is_told_its_own_address_and_nobody_elses(
+async def test_a_guest_that_asks_by_dhcp_gets_its_own_address_and_no_other(
     node: Node, tmp_path: Path
 ) -> None:
     dns = Dns(servers=("10.96.0.10", "fd00::10"), searches=("default.svc.cluster.local", "example.org"))
@@ -303,7 +303,7 @@ async def test_a_pods_namespace_has_its_loopback_and_no_thread_of_the_agent_stay
     node.links.close()
 
 
-async def test_a_step_that_the_kernel_refuses_is_told_with_the_pods_name(node: Node) -> None:
+async def test_a_step_that_the_kernel_refuses_is_reported_with_the_pods_name(node: Node) -> None:
     spec = sandbox()
     ip("link", "add", guest_device(spec.uid), "type", "bridge")
     try:
@@ -376,7 +376,7 @@ def iptables(rule: list[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def told_of_callers(namespace: str) -> Iterator[None]:
-    """A server in a namespace that tells each caller from which address it comes."""
+    """A server in a namespace that reports each caller from which address it comes."""
     code = """import socket
 s = socket.create_server(("", 8080))
 print("up", flush=True)

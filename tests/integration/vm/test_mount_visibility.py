@@ -128,7 +128,7 @@ def test_a_read_only_mount_is_so_for_everybody_who_gets_a_copy(
     assert os.listdir(volume) == ["kept"]
 
 
-def test_a_mount_that_was_left_open_to_writing_is_made_anew(directory: Path, volume: Path) -> None:
+def test_a_mount_that_was_left_open_to_writing_is_made_again(directory: Path, volume: Path) -> None:
     (share,) = shares_of(volume, directory, read_only=True)
     Path(share.directory).mkdir(parents=True)
     subprocess.run([get_tool("mount"), "--bind", str(volume), share.directory], check=True)

@@ -126,7 +126,7 @@ def test_ten_pods_with_one_image_are_one_download_and_one_stored_disk(
     until(lambda: emulators(bench.agent) == {}, "the end of all machines")
 
 
-def test_a_url_that_hangs_is_told_holds_nobody_up_and_does_not_delay_deletion(
+def test_a_url_that_hangs_is_reported_and_delays_no_other_pull_and_no_deletion(
     bench: Bench, server: ImageServer, disk: bytes
 ) -> None:
     server.hanging |= {"/hangs.img", "/other.img"}
@@ -168,7 +168,7 @@ def test_bad_images_are_refused_in_words_and_nothing_of_them_is_kept(
     until(lambda: list(images(bench).glob("partial/*")) == [], "the end of what was fetched in part")
 
 
-def test_a_disk_that_fills_up_during_a_download_is_told_and_given_back(
+def test_a_disk_that_fills_up_during_a_download_is_reported_and_given_back(
     bench: Bench, server: ImageServer, disk: bytes
 ) -> None:
     server.files["/large.img"] = disk + os.urandom(8 * MIB)

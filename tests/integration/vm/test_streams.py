@@ -192,7 +192,7 @@ def test_kubectls_cp_works_with_and_without_a_tar_in_the_guest(
     piped(bench, "rm", "-r", "/tmp/copies")
 
 
-def test_a_port_is_forwarded_into_the_guest_and_a_silent_one_is_told(bench: Bench) -> None:
+def test_a_port_is_forwarded_into_the_guest_and_a_silent_one_is_reported(bench: Bench) -> None:
     with forwarded(bench, 80) as (port, _):
         assert ask("127.0.0.1", port=port) == f"{POD}\n"
         assert ask("127.0.0.1", "/seed/meta-data", port=port) == ask(
@@ -236,7 +236,9 @@ def test_probes_rest_while_the_machine_does(bench: Bench, verb: str) -> None:
     assert restarts(bench) == 0
 
 
-def test_a_guest_that_fails_its_probe_starts_anew_and_its_console_before_stays_readable(bench: Bench) -> None:
+def test_a_guest_that_fails_its_probe_starts_again_and_its_console_before_stays_readable(
+    bench: Bench,
+) -> None:
     say(bench, "echo the end is near")
     until(lambda: "the end is near" in bench.agent.cli("logs", POD).stdout, "the guest's last words")
     assert bench.agent.cli("exec", POD, "--", "touch", "/run/dead").returncode == 0

@@ -1,4 +1,4 @@
-"""A libvirtd whose machines do not run as root: they reach their disks, and nobody gets more than that."""
+"""A libvirtd whose machines do not run as root: they reach their disks, and no other user gets more than that."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ async def test_statuses_follow_from_what_has_happened(files: SpecFiles) -> None:
     assert files.sandbox(sandbox_id).status(ips=("10.0.0.1",)).summary.state is SandboxState.NOT_READY
 
 
-async def test_a_followed_unit_tells_its_start_and_its_end_once() -> None:
+async def test_a_followed_unit_reports_its_start_and_its_end_once() -> None:
     follower, end = UnitFollower(), asyncio.Event()
     for _ in range(2):
         follower.follow(UnitId("u"), SandboxId("s"), PodUid("p"), end.wait)
@@ -164,7 +164,7 @@ async def test_lists_are_filtered_by_every_label(files: SpecFiles) -> None:
     assert matching(summaries, {"a": "1", "b": "3"}) == []
 
 
-def test_a_feature_that_nobody_knows_is_refused() -> None:
+def test_a_feature_that_no_one_knows_is_refused() -> None:
     assert set(every_feature_but("stdin")) == FEATURES - {"stdin"}
     with pytest.raises(ValueError, match="unknown feature 'stdinn'"):
         every_feature_but("stdinn")

@@ -77,7 +77,7 @@ def test_what_is_left_out_is_filled_in(written: str, meant: str) -> None:
         ("a" * 240, "more than 255 characters"),
     ],
 )
-def test_what_is_no_reference_is_refused_with_the_reason(bad: str, problem: str) -> None:
+def test_what_is_not_a_reference_is_refused_with_the_reason(bad: str, problem: str) -> None:
     with pytest.raises(InvalidPod, match=problem) as caught:
         parse_image_reference(bad, "image of container web")
     assert caught.value.field == "image of container web"

@@ -84,7 +84,7 @@ async def test_an_event_outlives_a_server_that_is_away_or_slow(answer: KubeletxE
     assert (server.events, reporter.dropped) == ({"a": 1, "b": 1}, 0)
 
 
-async def test_an_event_that_arrived_although_nobody_said_so_is_counted_up() -> None:
+async def test_an_event_that_arrived_although_no_one_said_so_is_counted_up() -> None:
     server = Server(FakeClock(auto_advance=True))
     server.events["a"] = 1
     server.answers = [TimedOut("slow")]

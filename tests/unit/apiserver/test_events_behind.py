@@ -135,7 +135,7 @@ async def test_an_event_that_is_counted_up_while_it_waits_is_sent_once(node: Nod
     assert node.writes() == ["POST events", "PATCH one"]
 
 
-async def test_an_event_that_the_api_server_forgot_is_made_anew(node: Node) -> None:
+async def test_an_event_that_the_api_server_forgot_is_made_again(node: Node) -> None:
     await node.record(event("one", type="Warning"))
     await until(lambda: node.reported().keys() == {"one"})
     node.api.admin.delete("events", "one", namespace="default")

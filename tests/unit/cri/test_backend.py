@@ -28,7 +28,7 @@ NEW_STATUS = pb.StatusResponse(
 )
 
 
-def test_an_old_containerd_tells_its_handlers_in_its_configuration() -> None:
+def test_an_old_containerd_reports_its_handlers_in_its_configuration() -> None:
     assert read_backend(OLD, OLD_STATUS, None, "").handlers == ("crun", "runc")
 
 
@@ -40,11 +40,11 @@ def test_the_runtime_types_of_handlers_are_those_of_containerds_configuration() 
         assert read_backend(OLD, status, None, "").handler_types == {}
 
 
-def test_a_new_server_tells_its_handlers_itself() -> None:
+def test_a_new_server_reports_its_handlers_itself() -> None:
     assert read_backend(NEW, NEW_STATUS, None, "").handlers == ("kata", "runc")
 
 
-def test_a_server_that_tells_nothing_has_no_known_handlers_and_no_known_driver() -> None:
+def test_a_server_that_reports_nothing_has_no_known_handlers_and_no_known_driver() -> None:
     for info in ({}, {"config": "no json"}, {"config": "[]"}, {"config": '{"containerd": null}'}):
         backend = read_backend(OLD, pb.StatusResponse(info=info), None, "")
         assert backend.handlers == ()

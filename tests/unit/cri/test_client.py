@@ -132,7 +132,7 @@ async def test_a_raw_call_keeps_code_and_words_of_the_server(client: CriClient) 
     assert caught.value.details == 'an error occurred when try to find sandbox "x": not found'
 
 
-async def test_a_word_that_is_no_method_is_our_bug(client: CriClient) -> None:
+async def test_a_word_that_is_not_a_method_is_our_bug(client: CriClient) -> None:
     with pytest.raises(Internal, match="NoSuchThing"):
         await client.call_bytes("NoSuchThing", b"")
 

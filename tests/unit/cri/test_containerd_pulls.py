@@ -6,7 +6,7 @@ from kubeletx.cri.containerd_runtime import Fetched
 from kubeletx.cri.stubs.containerd_content_pb2 import Status
 
 
-def test_nothing_is_told_before_something_is_fetched() -> None:
+def test_nothing_is_reported_before_something_is_fetched() -> None:
     assert Fetched().see([]) is None
 
 

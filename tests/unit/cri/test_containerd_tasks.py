@@ -32,7 +32,7 @@ async def test_a_task_is_paused_and_resumed(tasks: ContainerdTasks) -> None:
     assert await state(tasks) is TaskState.RUNNING
 
 
-async def test_what_is_paused_or_runs_already_is_no_error(tasks: ContainerdTasks) -> None:
+async def test_what_is_paused_or_runs_already_is_not_an_error(tasks: ContainerdTasks) -> None:
     await tasks.resume("c1")
     await tasks.pause("c1")
     await tasks.pause("c1")

@@ -52,7 +52,7 @@ class Collector:
             self.queue.put_nowait(event)
 
 
-async def test_a_server_with_cri_events_is_told_from_one_without(
+async def test_a_server_with_cri_events_is_distinguished_from_one_without(
     server: FakeCriServer, client: CriClient
 ) -> None:
     assert not await knows_events(client)
@@ -223,7 +223,7 @@ def test_ids_are_forgotten_with_their_sandbox(known: KnownIds) -> None:
     assert known.find(UNIT) is None
 
 
-def test_what_others_removed_is_forgotten_when_its_end_is_told() -> None:
+def test_what_others_removed_is_forgotten_when_its_end_is_reported() -> None:
     known = KnownIds()
     for number in range(100):
         known.add_unit(
@@ -236,7 +236,7 @@ def test_what_others_removed_is_forgotten_when_its_end_is_told() -> None:
     assert not any(vars(known).values())
 
 
-def test_ids_whose_end_nobody_tells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_whose_end_no_one_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubeletx.cri.ids.LIMIT", 10)
     known = KnownIds()
     for number in range(25):

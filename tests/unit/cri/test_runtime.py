@@ -137,7 +137,7 @@ async def test_a_sandbox_that_another_call_is_still_creating_is_unavailable_for_
     assert await runtime.create_sandbox(SPEC)
 
 
-async def test_another_thing_that_exists_already_is_no_sandbox_in_creation(
+async def test_another_thing_that_exists_already_is_not_a_sandbox_in_creation(
     server: FakeCriServer, runtime: CriRuntime
 ) -> None:
     text = 'plugin type="ptp" failed (add): container veth name provided (eth0) already exists'

@@ -28,6 +28,13 @@ def with_scripts() -> tuple[Path, ...]:
     return (*with_lab(), *_below(ROOT / "script"))
 
 
+@cache
+def of_tests() -> tuple[Path, ...]:
+    """Files of all tests."""
+    folders = ("plugins/*/tests", "examples/plugins/*/tests", "testing/tests")
+    return _below(ROOT / "tests", *(path for pattern in folders for path in ROOT.glob(pattern)))
+
+
 def _below(*folders: Path) -> tuple[Path, ...]:
     return tuple(
         path for folder in folders for path in sorted(folder.rglob("*.py")) if "stubs" not in path.parts

@@ -1,4 +1,4 @@
-"""No quick test sleeps: what an event tells is awaited, a clock is faked, and the rest is asked by `kubeletx_testing.waiting`.
+"""No quick test sleeps: what an event reports is awaited, a clock is faked, and the rest is asked by `kubeletx_testing.waiting`.
 
 A test that needs real time, because a real process, thread, socket or timer of the event loop is its subject, is listed here
 with the reason. ``sleep(0)`` is a turn of the event loop and free.

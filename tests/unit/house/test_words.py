@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from tests.unit.house.sources import place, tree, with_scripts
+from tests.unit.house.sources import of_tests, place, tree, with_scripts
 
 FIRST = re.compile(
     r"(Of|What|Whether|How|Why|Where|Whom|Whose|Those|That|By|So|As|For|Who|When|Which|Its|Their|Such|Nothing|Nobody"
@@ -23,6 +23,12 @@ TURNS = re.compile(
     r"|wishes|wished|hears|stands? (in|on|beside|below|before|there))\b",
     re.IGNORECASE,
 )
+TURNS_OF_TESTS = re.compile(
+    r"\b((?<!as )(?<!user )nobody|somebody|anybody|whom|whoever|anew|in vain|lest|thereof|henceforth"
+    r"|(?<!there )(is|are) no (?!(better|larger|less|longer|more|other|sooner|such|worse)\b)[a-z]+)\b",
+    re.IGNORECASE,
+)
+"""Turns that names and docstrings of tests avoid. ``nobody`` is allowed as the name of the user."""
 
 
 @cache
@@ -48,3 +54,18 @@ def test_docstrings_are_plain() -> None:
 
 def test_docstrings_of_classes_begin_with_what_the_class_is() -> None:
     assert [where for where, text, is_class in docstrings() if is_class and text.startswith("`")] == []
+
+
+def test_names_and_docstrings_of_tests_are_plain() -> None:
+    texts = [
+        (path, node, text)
+        for path in of_tests()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for text in (getattr(node, "name", "").replace("_", " "), ast.get_docstring(node) or "")
+    ]
+    assert [
+        f"{place(path, getattr(node, 'lineno', 1))}: {turn.group()}"
+        for path, node, text in texts
+        for turn in TURNS_OF_TESTS.finditer(text)
+    ] == []

@@ -67,6 +67,6 @@ def is_waiting(one: object) -> bool:
     return isinstance(one, SSLProtocol) and one._transport is not None
 
 
-def test_what_is_no_tls_connection_stays_as_it_is() -> None:
+def test_what_is_not_a_tls_connection_stays_as_it_is() -> None:
     assert not shrink(None)
     assert not shrink(asyncio.Transport())

@@ -40,7 +40,7 @@ async def seen() -> Iterator[Seen]:
     made.queue.close()
 
 
-async def test_changes_in_a_directory_are_told_by_name(seen: Seen, tmp_path: Path) -> None:
+async def test_changes_in_a_directory_are_reported_by_name(seen: Seen, tmp_path: Path) -> None:
     watch = seen.queue.watch_directory(str(tmp_path))
     (tmp_path / "a file").write_text("x")
     assert (await seen.wait(IN_CLOSE_WRITE, "a file")).watch == watch
@@ -51,7 +51,7 @@ async def test_changes_in_a_directory_are_told_by_name(seen: Seen, tmp_path: Pat
     await seen.wait(IN_CLOSE_WRITE, "\udcff")
 
 
-async def test_the_end_of_the_directory_itself_is_told(seen: Seen, tmp_path: Path) -> None:
+async def test_the_end_of_the_directory_itself_is_reported(seen: Seen, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     seen.queue.watch_directory(str(tmp_path / "sub"))
     (tmp_path / "sub").rmdir()
@@ -63,7 +63,7 @@ async def test_watching_the_same_directory_twice_is_one_watch(seen: Seen, tmp_pa
     assert seen.queue.watch_directory(str(tmp_path)) == seen.queue.watch_directory(f"{tmp_path}/")
 
 
-async def test_what_is_no_directory_cannot_be_watched(seen: Seen, tmp_path: Path) -> None:
+async def test_what_is_not_a_directory_cannot_be_watched(seen: Seen, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError):
         seen.queue.watch_directory(str(tmp_path / "file"))

@@ -91,7 +91,7 @@ def test_every_mount_is_read_as_it_was_written(mounts: list[MountPoint], odd: by
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_no_error(data: bytes) -> None:
+def test_arbitrary_bytes_are_not_an_error(data: bytes) -> None:
     parse_mounts(os.fsdecode(data))
 
 

@@ -71,7 +71,7 @@ def test_a_result_is_what_the_program_printed_and_its_exit_code(
     assert asyncio.run(run_program(argv, **options)) == result
 
 
-async def test_arguments_are_no_shell_line_and_the_environment_is_the_given_one(run: Run) -> None:
+async def test_arguments_are_not_a_shell_line_and_the_environment_is_the_given_one(run: Run) -> None:
     result = await run(["printf", "%s", "$HOME; `id` 'a"], seconds=60)
     assert result.stdout == b"$HOME; `id` 'a"
     result = await run(["/usr/bin/env"], seconds=60, environment={"A": "b c"})

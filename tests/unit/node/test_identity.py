@@ -34,7 +34,7 @@ def test_the_name_is_the_override_or_the_host_s_name_in_lower_case() -> None:
 
 
 @pytest.mark.parametrize("bad", ["node_1", "-x", "a..b", "x" * 254])
-def test_a_name_that_is_no_dns_name_is_refused(bad: str) -> None:
+def test_a_name_that_is_not_a_dns_name_is_refused(bad: str) -> None:
     with pytest.raises(InvalidConfig, match="--hostname-override"):
         node_name(bad)
 

@@ -67,7 +67,7 @@ async def test_a_shutdown_that_has_begun_is_seen_at_once(host: PrivateLogind) ->
     lock.close()
 
 
-async def test_a_bus_that_goes_away_is_said(host: PrivateLogind) -> None:
+async def test_a_bus_that_goes_away_is_reported(host: PrivateLogind) -> None:
     lock = Logind(asyncio.to_thread, conf_dir=host.conf_dir)
     await lock.open(1)
     host.bus.kill()
@@ -78,7 +78,7 @@ async def test_a_bus_that_goes_away_is_said(host: PrivateLogind) -> None:
         await lock.open(1)
 
 
-async def test_a_bus_without_logind_is_said(host: PrivateLogind) -> None:
+async def test_a_bus_without_logind_is_reported(host: PrivateLogind) -> None:
     host.logind.kill()
     host.logind.wait()
     lock = Logind(asyncio.to_thread, conf_dir=host.conf_dir)

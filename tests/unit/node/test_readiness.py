@@ -71,7 +71,7 @@ runtimes_of_any_kind = st.lists(
         (Policy.PRIMARY, (), False),
     ],
 )
-def test_each_policy_wants_its_runtimes(policy: Policy, ready: tuple[bool, ...], expected: bool) -> None:
+def test_each_policy_needs_its_runtimes(policy: Policy, ready: tuple[bool, ...], expected: bool) -> None:
     assert is_enough([runtime(f"r{n}", ready=ok) for n, ok in enumerate(ready)], policy) is expected
 
 
@@ -102,7 +102,7 @@ def test_ready_is_last_and_runtimes_ready_means_all(
         assert type_ in (conditions[-1].message or "")
 
 
-def test_what_is_said_of_a_type_without_runtime_is_about_runtimes_of_that_type() -> None:
+def test_what_is_reported_of_a_type_without_runtime_is_about_runtimes_of_that_type() -> None:
     away = RuntimeFacts(name="a", workload_type="container", state=RuntimeState(since=NOW))
     facts = NodeFacts(runtimes=(away, runtime("b"), runtime("libvirt", type_="vm", ready=False)))
     message = node_conditions(facts, now=NOW)[-1].message or ""

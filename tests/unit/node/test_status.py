@@ -112,7 +112,7 @@ def test_classes_may_name_every_runtime_and_its_handlers(tmp_path: Path) -> None
     assert features.supplemental_groups_policy is False
 
 
-def test_an_update_tells_whether_a_condition_changed(tmp_path: Path) -> None:
+def test_an_update_reports_whether_a_condition_changed(tmp_path: Path) -> None:
     node_reporter = reporter(tmp_path)
     assert node_reporter.update([report("a")])
     assert not node_reporter.update([report("a")])

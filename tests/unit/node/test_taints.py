@@ -30,7 +30,7 @@ def test_containers_are_kept_away_and_machines_only_avoided() -> None:
     )
 
 
-def test_nobody_is_judged_before_having_been_asked() -> None:
+def test_no_one_is_judged_before_having_been_asked() -> None:
     asked_later = RuntimeState(ready=False, reason=NEVER_ASKED, since=NOW)
     assert type_taints([runtime("a", "container", asked_later), runtime("b", "container", DOWN)]) == ()
 

@@ -58,7 +58,7 @@ def test_a_pressure_that_was_acted_on_ends_above_the_minimum_reclaim() -> None:
     assert [bool(one.acting) for one in found] == [False, True, True, False, False]
 
 
-def test_an_old_observation_makes_nobody_act() -> None:
+def test_an_old_observation_makes_no_one_act() -> None:
     thresholds = parse_thresholds({"memory.available": "100"})
     first = step(ThresholdState(), thresholds, (memory(1, at=5),), mono=5)
     again = step(first.state, thresholds, (memory(1, at=5),), mono=15)

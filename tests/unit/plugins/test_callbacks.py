@@ -81,7 +81,7 @@ async def test_an_error_without_words_is_named_by_its_type() -> None:
         await callbacks().call("check", raising(Mute()), seconds=1)
 
 
-async def test_what_is_no_coroutine_is_an_error_of_the_plugin() -> None:
+async def test_what_is_not_a_coroutine_is_an_error_of_the_plugin() -> None:
     with pytest.raises(Internal, match="TypeError"):
         await callbacks().call("check", lambda: 3, seconds=1)  # type: ignore[arg-type, return-value]
 

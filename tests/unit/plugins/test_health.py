@@ -154,7 +154,7 @@ async def test_a_broken_check_is_unknown_and_is_asked_again(agent: AgentModel, a
         assert view.state == "ready"
 
 
-async def test_a_restart_is_no_transition_of_the_condition(agent: AgentModel) -> None:
+async def test_a_restart_is_not_a_transition_of_the_condition(agent: AgentModel) -> None:
     check = Check(GOOD)
     register(agent, "disk", check)
     async with agent.running() as backend:

@@ -114,7 +114,7 @@ async def test_each_manifest_is_answered(agent: AgentModel) -> None:
         None,
     ],
 )
-async def test_what_is_no_pod_is_refused_and_disturbs_nothing(agent: AgentModel, pod: Any) -> None:
+async def test_what_is_not_a_pod_is_refused_and_disturbs_nothing(agent: AgentModel, pod: Any) -> None:
     source = Source()
     register(agent, "core", source)
     async with agent.running():
@@ -127,7 +127,7 @@ async def test_what_is_no_pod_is_refused_and_disturbs_nothing(agent: AgentModel,
         assert source.runs == 1
 
 
-async def test_a_pod_whose_name_another_source_has_waits_and_is_told(agent: AgentModel) -> None:
+async def test_a_pod_whose_name_another_source_has_waits_and_is_reported(agent: AgentModel) -> None:
     source = Source()
     register(agent, "core", source)
     async with agent.running() as backend:
@@ -140,7 +140,9 @@ async def test_a_pod_whose_name_another_source_has_waits_and_is_told(agent: Agen
         await agent.until(lambda: uid(agent) == outcome.uid and agent.phase("web-node") == "Running")
 
 
-async def test_two_sources_with_one_name_are_told_and_neither_removes_the_other_s(agent: AgentModel) -> None:
+async def test_two_sources_with_one_name_are_reported_and_neither_removes_the_other_s(
+    agent: AgentModel,
+) -> None:
     first, second = Source(), Source()
     register(agent, "first", first)
     register(agent, "second", second)

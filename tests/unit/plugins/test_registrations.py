@@ -96,7 +96,7 @@ def test_a_name_that_two_plugins_have_fails_both_whole(monkeypatch: pytest.Monke
     assert labels(found) == []
 
 
-def test_a_name_that_a_runtime_kind_has_is_refused_whoever_came_first(
+def test_a_name_that_a_runtime_kind_has_is_refused_in_either_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def kubeletx_register_runtimes(register: Any) -> None:

@@ -196,7 +196,7 @@ async def test_a_new_kind_whose_settings_are_missing_is_refused_with_the_field(s
     assert "set" not in running.kinds
 
 
-async def test_a_new_kind_that_claims_what_another_claims_is_told(site: Site) -> None:
+async def test_a_new_kind_that_claims_what_another_claims_is_reported(site: Site) -> None:
     site.install("one", {"site_one.py": claiming("one")})
     running = Running(site)
     site.install("two", {"site_two.py": claiming("two")})

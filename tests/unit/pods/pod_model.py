@@ -37,7 +37,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """A recorded look, which is no result: the runtime's snapshot, None before the pod is bound."""
+    """A recorded look, which is not a result: the runtime's snapshot, None before the pod is bound."""
 
     snapshot: PodSnapshot | None
     now: Now

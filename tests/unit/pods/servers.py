@@ -53,7 +53,7 @@ async def web(reply: Reply | bytes, tls: ssl.SSLContext | None = None) -> AsyncI
 
 
 async def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that no one listens on."""
     listener = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     port: int = listener.sockets[0].getsockname()[1]
     listener.close()
@@ -62,7 +62,7 @@ async def free_port() -> int:
 
 
 def self_signed(directory: Path) -> ssl.SSLContext:
-    """A server context with a certificate that nobody trusts."""
+    """A server context with a certificate that no one trusts."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -41,7 +41,7 @@ async def test_a_container_is_created_and_started_without_its_name(node: Node) -
     ]
 
 
-async def test_a_pull_tells_its_time_the_wait_before_it_and_the_size(node: Node) -> None:
+async def test_a_pull_reports_its_time_the_wait_before_it_and_the_size(node: Node) -> None:
     async with node.running():
         await node.start(with_container(image="other"))
     (text,) = messages(node, "Pulled")

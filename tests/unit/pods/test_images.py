@@ -1,4 +1,4 @@
-"""What a pull is told about the pod that wants the image."""
+"""What a pull is told about the pod that needs the image."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Pulls:
 
 
 class Cluster:
-    """Secrets of a cluster; "silent" is one that nobody answers for."""
+    """Secrets of a cluster; "silent" is one that no one answers for."""
 
     def __init__(self, **secrets: dict[str, bytes]) -> None:
         self._secrets = secrets
@@ -154,7 +154,7 @@ async def test_a_secret_for_the_server_of_a_machines_image_file_says_which_serve
         assert [one.server_address for one in pulls.auths] == ["https://files.example:8443"]
 
 
-async def test_secrets_that_cannot_be_read_are_told_and_do_not_stop_the_pull() -> None:
+async def test_secrets_that_cannot_be_read_are_reported_and_do_not_stop_the_pull() -> None:
     cluster = Cluster(broken={".dockerconfigjson": b"{"}, empty={})
     pulls, warnings = await pull("gone", "silent", "broken", "empty", cluster=cluster)
     assert pulls.auths == ()
@@ -212,7 +212,7 @@ async def test_a_failed_pull_of_an_image_that_is_present_says_that_it_was_a_veri
     assert warnings[0] == ("Failed", f"{text}401 Unauthorized")
 
 
-async def test_a_missing_pull_secret_is_told_for_an_image_that_is_present_too() -> None:
+async def test_a_missing_pull_secret_is_reported_for_an_image_that_is_present_too() -> None:
     _, warnings = await pull("gone", cluster=Cluster(), pulls=with_image(is_open=True))
     assert [reason for reason, _ in warnings] == ["FailedToRetrieveImagePullSecret"]
 

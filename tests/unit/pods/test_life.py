@@ -53,7 +53,7 @@ def test_a_crash_loop_waits_10_20_40_seconds_and_says_so() -> None:
         assert status.phase == "Running"
 
 
-def test_an_unhealthy_container_is_killed_and_started_anew_and_the_pod_goes_on() -> None:
+def test_an_unhealthy_container_is_killed_and_started_again_and_the_pod_goes_on() -> None:
     desired = make_pod((), policy="OnFailure")
     spec = replace(desired.pod.spec, containers=(Container(name="a", image="i", liveness_probe=PROBE),))
     model = PodModel(replace(desired, pod=replace(desired.pod, spec=spec)))

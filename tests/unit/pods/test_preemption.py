@@ -147,7 +147,7 @@ ELSEWHERE = replace(ELSEWHERE, spec=replace(ELSEWHERE.spec, node_selector={"disk
         "is nearly critical",
     ],
 )
-async def test_nobody_ends_for_a_pod_that(node: Node, critical: Pod, reason: str) -> None:
+async def test_no_one_ends_for_a_pod_that(node: Node, critical: Pod, reason: str) -> None:
     async with node.running(allocatable=ONE_CPU) as manager:
         await node.start(asking("victim", "900m"), API)
         manager.update(API, critical)

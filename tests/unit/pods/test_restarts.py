@@ -217,7 +217,7 @@ async def lose_database(node: Node) -> None:
         path.unlink()
 
 
-async def test_an_orphan_is_kept_over_restarts_until_somebody_wants_it_or_wants_it_gone(node: Node) -> None:
+async def test_an_orphan_is_kept_over_restarts_until_someone_needs_it_or_needs_it_gone(node: Node) -> None:
     async with node.running():
         await node.start(a_pod())
     await lose_database(node)
@@ -310,7 +310,7 @@ async def test_a_pod_found_again_counts_on_the_node_once_it_is_claimed(node: Nod
         assert node.alive() == ["web/c0"]
 
 
-async def test_a_pod_that_was_bound_anew_while_its_old_runtime_was_away_is_ended_there(
+async def test_a_pod_that_was_bound_again_while_its_old_runtime_was_away_is_ended_there(
     tmp_path: Path,
 ) -> None:
     """The database is lost while a runtime is away: only its return shows that an unnamed pod was on it."""

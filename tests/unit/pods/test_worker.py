@@ -254,7 +254,7 @@ async def test_an_end_that_the_node_hastens_keeps_its_reason_and_only_shrinks(no
         assert node.services.board.statuses[UID].reason == "DeadlineExceeded"
 
 
-async def test_a_binding_that_cannot_be_written_is_told_once_and_tried_until_it_can(
+async def test_a_binding_that_cannot_be_written_is_reported_once_and_tried_until_it_can(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node.running() as manager:

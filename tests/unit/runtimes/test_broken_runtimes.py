@@ -138,7 +138,7 @@ async def test_a_runtime_whose_constructor_raises_is_not_added(world: World, bad
         assert not list((world.root / "runtimes.d").glob("*"))
 
 
-async def test_an_object_that_is_no_runtime_is_named_with_the_methods_that_it_lacks(world: World) -> None:
+async def test_an_object_that_is_not_a_runtime_is_named_with_the_methods_that_it_lacks(world: World) -> None:
     class Half:
         async def open(self) -> None: ...
 

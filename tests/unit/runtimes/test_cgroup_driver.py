@@ -45,7 +45,7 @@ def test_a_driver_in_use_stays_and_a_runtime_with_another_is_not_ready() -> None
     assert "this runtime uses cgroup driver systemd, the node cgroupfs" in judged.message
 
 
-def test_an_answer_against_the_configuration_is_said_once() -> None:
+def test_an_answer_against_the_configuration_is_reported_once() -> None:
     node = NodeCgroupDriver("systemd", lambda: [CGROUPFS])
     with structlog.testing.capture_logs() as said:
         assert [node.use(), node.use()] == ["cgroupfs", "cgroupfs"]
@@ -58,7 +58,7 @@ def test_without_cgroups_of_pods_nothing_has_to_agree() -> None:
 
 
 @pytest.mark.parametrize(("configured", "refused"), [("", "two"), ("systemd", "one"), (None, None)])
-async def test_runtimes_that_disagree_are_told_apart(
+async def test_runtimes_that_disagree_are_distinguished(
     world: World, configured: str | None, refused: str | None
 ) -> None:
     world.endpoints = (world.endpoint("one"), world.endpoint("two"))

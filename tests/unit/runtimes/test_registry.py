@@ -94,7 +94,7 @@ async def test_a_binding_survives_a_restart_and_never_changes(two: World) -> Non
         assert registry.bindings()[PodUid("uid-p1")].kind == "fake"
 
 
-async def test_a_binding_to_a_runtime_that_is_gone_is_said(two: World) -> None:
+async def test_a_binding_to_a_runtime_that_is_gone_is_reported(two: World) -> None:
     async with two.running() as registry:
         await registry.bind(binding("a", "two"))
     two.endpoints = two.endpoints[:1]

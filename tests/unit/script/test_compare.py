@@ -154,7 +154,7 @@ def test_the_exit_status_says_whether_a_figure_is_worse(
         ),
     ],
 )
-def test_a_file_that_is_no_report_is_an_error_with_file_and_field(
+def test_a_file_that_is_not_a_report_is_an_error_with_file_and_field(
     tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "results.json"

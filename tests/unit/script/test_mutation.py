@@ -18,7 +18,7 @@ def test_every_entry_of_the_list_is_one_mutant_of_the_example_and_has_a_reason()
     assert len(mutants) > 66
 
 
-def test_an_entry_that_is_no_mutant_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_is_not_a_mutant_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = {
         "module": "runtime.py",
         "function": "f",

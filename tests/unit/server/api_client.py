@@ -46,7 +46,7 @@ IMPATIENT = Listen(address="127.0.0.1", port=0, handshake_seconds=0.2, idle_seco
 
 
 class NoFigures:
-    """Nobody measures."""
+    """No one measures."""
 
     async def figures(self) -> Figures:
         raise Unavailable("nobody measures here")

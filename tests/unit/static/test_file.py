@@ -207,7 +207,7 @@ async def test_a_file_renamed_away_and_back_keeps_its_pod(directory: Path) -> No
         assert "remove a-node1" not in it.sink.calls
 
 
-async def test_a_file_renamed_inside_the_directory_is_no_conflict(directory: Path) -> None:
+async def test_a_file_renamed_inside_the_directory_is_not_a_conflict(directory: Path) -> None:
     (directory / "a.yaml").write_text(manifest("web"))
     async with running(directory) as it:
         (directory / "a.yaml").rename(directory / "b.yaml")
@@ -487,7 +487,7 @@ async def test_a_removed_and_rewritten_directory_keeps_what_did_not_change(direc
 HALF_PAIR = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "labels": {"a": "\\ud800"}}}'
 
 
-async def test_a_string_that_is_no_unicode_is_an_error_of_its_file_only(directory: Path) -> None:
+async def test_a_string_that_is_not_unicode_is_an_error_of_its_file_only(directory: Path) -> None:
     (directory / "a.json").write_text(HALF_PAIR)
     (directory / "b.yaml").write_text(manifest("b"))
     async with running(directory) as it:

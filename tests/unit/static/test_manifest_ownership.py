@@ -65,7 +65,7 @@ def test_the_sink_always_has_what_the_first_manifest_of_each_name_says(
             assert uid is None or uid.startswith(one)
 
 
-def test_nothing_is_told_twice() -> None:
+def test_nothing_is_reported_twice() -> None:
     sink = RecordingSink()
     claims = ManifestOwnership(sink, "file")
     for _ in range(2):

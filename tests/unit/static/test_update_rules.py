@@ -42,7 +42,7 @@ def near(**selector: Any) -> Pod:
         ),
     ],
 )
-def test_an_empty_selector_selects_everything_and_is_no_unset_one(old: Pod, new: Pod, path: str) -> None:
+def test_an_empty_selector_selects_everything_and_is_not_an_unset_one(old: Pod, new: Pod, path: str) -> None:
     assert forbidden_changes(old, new) == [path]
 
 

@@ -169,7 +169,7 @@ GARBAGE = [b"<html>Sign in</html>", b"{}", b"kind: [", b"\xff\xfe", b'{"kind": "
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_a_first_answer_that_is_no_manifest_does_not_make_the_source_synced(garbage: bytes) -> None:
+async def test_a_first_answer_that_is_not_a_manifest_does_not_make_the_source_synced(garbage: bytes) -> None:
     server = Server()
     server.body = garbage
     async with running(server) as it:

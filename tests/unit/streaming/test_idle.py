@@ -38,7 +38,7 @@ async def test_work_goes_on_while_bytes_come_and_its_end_is_the_end() -> None:
     assert len(rounds) == 15
 
 
-async def test_a_failure_of_the_work_is_told() -> None:
+async def test_a_failure_of_the_work_is_reported() -> None:
     async def work() -> None:
         raise Unavailable("gone")
 

@@ -49,7 +49,7 @@ async def test_a_jump_moves_the_wall_clock_alone() -> None:
     assert clock.monotonic() == before
 
 
-async def test_with_auto_advance_nobody_waits_and_order_is_kept() -> None:
+async def test_with_auto_advance_no_one_waits_and_order_is_kept() -> None:
     clock = FakeClock(auto_advance=True)
     woken: list[float] = []
 

@@ -158,7 +158,7 @@ async def test_a_pod_is_found_by_its_uid_until_it_is_removed() -> None:
     assert list(await runtime.list_units(match)) == []
 
 
-async def test_five_thousand_pods_are_no_effort() -> None:
+async def test_five_thousand_pods_are_not_an_effort() -> None:
     runtime = FakeRuntime()
     began = time.process_time()
     for number in range(5000):

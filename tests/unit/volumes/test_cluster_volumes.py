@@ -1,4 +1,4 @@
-"""Volumes from objects of the cluster: tokens, claims, exports, and what happens while nobody answers."""
+"""Volumes from objects of the cluster: tokens, claims, exports, and what happens while no one answers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_projected_source_that_the_api_server_emptied_is_not_given_the_n
     assert "podCertificate" not in str(caught.value)
 
 
-async def test_a_volume_that_was_written_before_stays_while_nobody_answers(tmp_path: Path) -> None:
+async def test_a_volume_that_was_written_before_stays_while_no_one_answers(tmp_path: Path) -> None:
     cluster = SilentCluster()
     cluster.tokens[TokenParameters()] = b"jwt"
     cluster.config_maps["m"] = ObjectData(text={"a": "1"})
@@ -102,7 +102,7 @@ async def test_a_volume_that_was_written_before_stays_while_nobody_answers(tmp_p
     assert (Path(after.volumes["t"].source) / "token").read_text() == "jwt"
 
 
-async def test_a_volume_that_fails_is_told_in_the_kubelets_words(tmp_path: Path) -> None:
+async def test_a_volume_that_fails_is_reported_in_the_kubelets_words(tmp_path: Path) -> None:
     pod = make_pod({"volumes": [{"name": "c", "configMap": {"name": "m"}}]})
     with pytest.raises(VolumeError) as caught:
         await make_preparer(tmp_path).prepare(pod, FakeCluster())
@@ -112,7 +112,7 @@ async def test_a_volume_that_fails_is_told_in_the_kubelets_words(tmp_path: Path)
     )
 
 
-async def test_a_volume_that_was_never_written_waits_until_somebody_answers(tmp_path: Path) -> None:
+async def test_a_volume_that_was_never_written_waits_until_someone_answers(tmp_path: Path) -> None:
     cluster = SilentCluster()
     cluster.is_silent = True
     pod = make_pod({"volumes": [{"name": "c", "configMap": {"name": "m", "optional": True}}]})

@@ -32,7 +32,7 @@ async def first_mount(root: Path, mount: dict[str, Any], **options: Any) -> Moun
     return found.mounts[0]
 
 
-async def test_a_volume_is_mounted_where_the_container_wants_it(tmp_path):
+async def test_a_volume_is_mounted_where_the_container_needs_it(tmp_path):
     mount = await first_mount(tmp_path, {"readOnly": True})
     source = str(tmp_path / "pods/u1/volumes/kubernetes.io~empty-dir/e")
     assert mount == Mount(source=source, target="/e", name="e", read_only=True, selinux_relabel=True)
@@ -184,7 +184,7 @@ async def test_a_mount_of_the_container_covers_the_hosts_file(tmp_path):
     assert [one.name for one in found.mounts if one.target == "/etc/hosts"] == ["e"]
 
 
-async def test_a_directory_is_no_block_volume(tmp_path):
+async def test_a_directory_is_not_a_block_volume(tmp_path):
     with pytest.raises(InvalidPod, match="not a block volume"):
         await mounts_of(tmp_path, {"volumeDevices": [{"name": "e", "devicePath": "/dev/xvda"}]})
 

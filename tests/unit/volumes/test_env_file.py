@@ -42,7 +42,7 @@ def test_values_stand_in_single_quotes(text, expected):
         ("A='1\n2'\nB=\"x\"", 3),
     ],
 )
-def test_what_is_no_assignment_is_named_by_its_line(text, line):
+def test_what_is_not_an_assignment_is_named_by_its_line(text, line):
     with pytest.raises(ValueError, match=f"line {line} is not"):
         parse_env_file(text)
 
@@ -79,7 +79,7 @@ def test_only_a_small_regular_text_file_of_the_volume_is_read(tmp_path, volume):
             read_env_file(tmp_path, UID, "e", name)
 
 
-def test_what_is_no_regular_file_is_not_even_opened(tmp_path, volume, monkeypatch):
+def test_what_is_not_a_regular_file_is_not_even_opened(tmp_path, volume, monkeypatch):
     """A container may have made a device there, and opening one can do harm; a socket stands for it here."""
     monkeypatch.chdir(volume)
     with socket.socket(socket.AF_UNIX) as listening:

@@ -370,7 +370,7 @@ async def test_a_pod_without_volumes_costs_no_file_work(tmp_path):
     assert not (tmp_path / "root").exists()
 
 
-async def test_orphans_are_directories_that_nobody_knows(tmp_path):
+async def test_orphans_are_directories_that_no_one_knows(tmp_path):
     mounter = FakeMounter()
     preparer = make_preparer(tmp_path, mounter=mounter)
     for uid in ("u1", "u2", "u3"):

@@ -48,7 +48,7 @@ async def start(child: Child, *command: str) -> None:
     await child.start(*command, environment={}, directory="/", log="/dev/null")
 
 
-async def test_a_process_id_that_belongs_to_somebody_else_now_is_not_taken_for_ours(tmp_path: Path) -> None:
+async def test_a_process_id_that_belongs_to_someone_else_now_is_not_taken_for_ours(tmp_path: Path) -> None:
     child = Child(tmp_path)
     (tmp_path / "supervisor").write_text(f"{os.getpid()} 1")
     assert child.supervisor() is None

@@ -36,7 +36,7 @@ async def unmount(node: Node, uid: str = "u1") -> None:
     await node.operations.unmount(msgspec.structs.replace(target(uid), is_block=True))
 
 
-def test_the_target_shows_that_a_pod_wants_the_device() -> None:
+def test_the_target_shows_that_a_pod_needs_the_device() -> None:
     found = parse_target(PATH, {ROOT: ROOT})
     assert (found.path, found.is_block) == (PATH, True)
     assert not parse_target(PATH.replace("volumeDevices", "volumes"), {ROOT: ROOT}).is_block

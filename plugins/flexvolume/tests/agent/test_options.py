@@ -141,7 +141,7 @@ def test_names_and_backends_that_do_not_exist_are_refused(changes: dict[str, str
 @pytest.mark.parametrize(
     "text", ["", "null", "[]", '{"a":1}', '{"a":{}}', "{", '"x"', "[" * 100_000, '{"\\ud800":"x"}']
 )
-def test_what_is_no_object_of_strings_is_refused(text: str) -> None:
+def test_what_is_not_an_object_of_strings_is_refused(text: str) -> None:
     with pytest.raises(KubeletxError):
         parse_options(text, TARGET, BACKENDS)
 

@@ -96,7 +96,7 @@ def test_without_modes_a_volume_is_of_one_node() -> None:
     assert decided([entry("n1")], entry("n2", "b")) == NeedsProof((entry("n1"),))
 
 
-def test_a_writer_is_refused_by_a_volume_for_readers_and_is_told_what_to_do() -> None:
+def test_a_writer_is_refused_by_a_volume_for_readers_with_what_to_do() -> None:
     refused = decided([], entry(), ROX)
     assert isinstance(refused, RefuseEntry)
     assert "is ReadOnlyMany" in refused.reason

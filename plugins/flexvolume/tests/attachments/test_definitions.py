@@ -55,7 +55,7 @@ async def test_a_server_stores_records_as_they_are(api: ApiServerDouble) -> None
     await close(stores)
 
 
-async def test_a_server_refuses_what_is_no_record(api: ApiServerDouble) -> None:
+async def test_a_server_refuses_what_is_not_a_record(api: ApiServerDouble) -> None:
     stores = open_stores(kubeconfig=set_up(api), records=None, node="n1", clock=FakeClock(auto_advance=True))
     value = value_of([entry()])
     wrong: list[dict[str, Any]] = [
@@ -134,6 +134,6 @@ def test_rights_follow_the_storage_clusters_that_are_watched() -> None:
 
 
 @pytest.mark.parametrize("text", ["cephclusters", "a/b", "a//c", "A/v1/b", " a/v1/b", "a/b/c/d"])
-def test_another_text_is_no_resource(text: str) -> None:
+def test_another_text_is_not_a_resource(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"--cluster-resource.*write for example ceph.rook.io/v1"):
         cluster_resource(text)

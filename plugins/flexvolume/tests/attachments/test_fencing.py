@@ -1,4 +1,4 @@
-"""Proofs that a holder is gone: where they come from, in which order, and what is no proof."""
+"""Proofs that a holder is gone: where they come from, in which order, and what is not a proof."""
 
 from __future__ import annotations
 
@@ -120,14 +120,14 @@ async def test_without_a_cluster_a_silent_node_is_fenced(model: StorageModel) ->
     assert (await search(model, entry("n1"))).is_gone
 
 
-async def test_a_look_up_that_fails_is_no_proof(model: StorageModel) -> None:
+async def test_a_look_up_that_fails_is_not_a_proof(model: StorageModel) -> None:
     model.nodes.silent = True
     found = await search(model, entry("n1"))
     assert not found.is_gone
     assert "a look-up failed (the API server does not answer)" in found.why
 
 
-async def test_a_backend_that_does_not_end_is_no_proof(model: StorageModel) -> None:
+async def test_a_backend_that_does_not_end_is_not_a_proof(model: StorageModel) -> None:
     assert model.pods is not None
     model.nodes.change("n1", ready=False)
     model.pods.given_up = {"web-0"}
@@ -142,7 +142,7 @@ async def test_a_backend_that_does_not_end_is_no_proof(model: StorageModel) -> N
     assert "did not fence it within 0.01 s" in found.why
 
 
-async def test_an_unknown_backend_is_no_proof(model: StorageModel) -> None:
+async def test_an_unknown_backend_is_not_a_proof(model: StorageModel) -> None:
     assert model.pods is not None
     model.nodes.change("n1", ready=False)
     model.pods.given_up = {"web-0"}
@@ -168,7 +168,7 @@ async def test_an_own_entry_with_a_journal_or_a_device_is_not_gone(model: Storag
     assert (found.is_gone, found.why) == (False, "its device /dev/loop7 exists")
 
 
-async def test_an_own_backend_that_does_not_answer_is_no_proof(model: StorageModel) -> None:
+async def test_an_own_backend_that_does_not_answer_is_not_a_proof(model: StorageModel) -> None:
     model.storage.silent = True
     found = await search(model, entry("n2", "a"))
     assert (found.is_gone, "losetup does not answer" in found.why) == (False, True)

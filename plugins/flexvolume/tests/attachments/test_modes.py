@@ -107,7 +107,7 @@ async def test_the_own_identity_of_a_node_may_not_look(api: ApiServerDouble, clo
     await close(own)
 
 
-async def test_an_outage_is_no_answer(api: ApiServerDouble, client: KubeClient) -> None:
+async def test_an_outage_is_not_an_answer(api: ApiServerDouble, client: KubeClient) -> None:
     api.stop()
     with pytest.raises((Unavailable, TimedOut)):
         await ClusterNodes(client).facts("n1")
@@ -126,7 +126,7 @@ async def test_nodes_of_one_machine_report_themselves(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("value", [{}, {"bootID": 5}])
-async def test_a_broken_record_of_a_node_is_no_answer(clock: FakeClock, value: dict[str, Any]) -> None:
+async def test_a_broken_record_of_a_node_is_not_an_answer(clock: FakeClock, value: dict[str, Any]) -> None:
     records = FakeRecords()
     await records.create("n1", value)
     with pytest.raises(Internal, match="record of node n1 cannot be read"):

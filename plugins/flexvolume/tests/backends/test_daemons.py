@@ -44,14 +44,14 @@ def start(pid_file: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-5", "1.5", "12 13", "99999999999999", "\u0661"])
-def test_a_pid_file_without_a_pid_is_no_daemon(pid_file: Path, text: str) -> None:
+def test_a_pid_file_without_a_pid_is_not_a_daemon(pid_file: Path, text: str) -> None:
     pid_file.write_text(text)
     assert pid_of(pid_file) == 0
     assert not is_running(pid_file, WORD)
     assert end_daemon(pid_of(pid_file), WORD, grace_seconds=1)
 
 
-def test_a_missing_pid_file_is_no_daemon(pid_file: Path) -> None:
+def test_a_missing_pid_file_is_not_a_daemon(pid_file: Path) -> None:
     assert (pid_of(pid_file), is_running(pid_file, WORD)) == (0, False)
     assert end_daemon(pid_of(pid_file), WORD, grace_seconds=1)
 
@@ -84,7 +84,7 @@ def test_another_process_with_the_pid_gets_no_signal(pid_file: Path, start: Star
     assert process.poll() is None
 
 
-def test_a_process_that_has_ended_is_no_daemon(pid_file: Path, start: Start) -> None:
+def test_a_process_that_has_ended_is_not_a_daemon(pid_file: Path, start: Start) -> None:
     process = start()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie, without a command line

@@ -95,7 +95,7 @@ async def test_a_file_that_is_attached_by_another_path_is_refused(
 
 
 @pytest.mark.parametrize("answer", ["", "7 1:2\n"])
-async def test_another_file_with_the_same_name_is_no_obstacle(
+async def test_another_file_with_the_same_name_is_not_an_obstacle(
     devices: LoopDevices, system: SysLoop, programs: FakePrograms, tmp_path: Path, answer: str
 ) -> None:
     path = tmp_path / "data"

@@ -190,7 +190,7 @@ async def test_connected_devices_of_others_are_not_used(
     )  # its own note, not connected
 
 
-async def test_a_note_of_a_device_that_is_not_connected_is_no_device(
+async def test_a_note_of_a_device_that_is_not_connected_is_not_a_device(
     backend: NbdBackend, programs: FakePrograms, notes: Path
 ) -> None:
     """After a restart of the machine."""
@@ -219,7 +219,7 @@ async def test_a_holder_is_never_fenced(backend: NbdBackend) -> None:
         ({"server": "store"}, "../x"),
     ],
 )
-def test_options_that_are_no_plain_words_are_refused(
+def test_options_that_are_not_plain_words_are_refused(
     backend: NbdBackend, parameters: dict[str, str], image: str
 ) -> None:
     with pytest.raises(InvalidConfig):

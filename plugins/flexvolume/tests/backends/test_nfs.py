@@ -58,7 +58,7 @@ async def test_the_source_is_the_directory_of_the_share(
         (remote(image="-x"), "option image"),
     ],
 )
-def test_options_that_are_no_plain_words_are_refused(
+def test_options_that_are_not_plain_words_are_refused(
     backend: NfsBackend, one: StorageVolume, field: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=field):

@@ -247,7 +247,9 @@ async def test_a_failed_status_is_an_error(backend: RbdBackend, programs: FakePr
         {"parameters": {"monitors": "a;b"}},
     ],
 )
-def test_options_that_are_no_plain_words_are_refused(backend: RbdBackend, changes: dict[str, object]) -> None:
+def test_options_that_are_not_plain_words_are_refused(
+    backend: RbdBackend, changes: dict[str, object]
+) -> None:
     with pytest.raises(InvalidConfig):
         backend.check(volume("rbd", **changes))
 

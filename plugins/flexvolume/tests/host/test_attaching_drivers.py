@@ -284,7 +284,7 @@ async def test_secrets_are_passed_to_mount_only(flex: FlexNode) -> None:
     assert [one[0] for one in flex.calls() if "aHVudGVyMg==" in " ".join(one)] == ["mount"]
 
 
-async def test_a_device_that_is_no_device_is_not_mounted(flex: FlexNode) -> None:
+async def test_a_device_that_is_not_a_device_is_not_mounted(flex: FlexNode) -> None:
     flex.install_attaching(mountdevice=says(NOT_SUPPORTED))
     volumes = await flex.open()
     flex.node.answer("blockdev", code=1, err="ioctl error")

@@ -217,7 +217,9 @@ async def test_a_driver_that_writes_its_log_beside_it_causes_few_looks(
 
 
 @pytest.mark.parametrize("kind", ["directory", "dangling link", "fifo", "not executable", "empty"])
-async def test_what_is_no_executable_file_is_no_driver_and_harms_no_other(flex: FlexNode, kind: str) -> None:
+async def test_what_is_not_an_executable_file_is_not_a_driver_and_harms_no_other(
+    flex: FlexNode, kind: str
+) -> None:
     path = flex.path_of("example.com/odd")
     path.parent.mkdir(parents=True)
     make: dict[str, Callable[[], object]] = {

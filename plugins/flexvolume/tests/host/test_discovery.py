@@ -173,7 +173,7 @@ async def test_a_failed_init_is_tried_again_without_a_file_event(flex: FlexNode)
     await volumes.prepare(flex.request())
 
 
-async def test_an_init_that_is_not_supported_is_no_driver(flex: FlexNode) -> None:
+async def test_an_init_that_is_not_supported_is_not_a_driver(flex: FlexNode) -> None:
     flex.install_plain(init=says(NOT_SUPPORTED))
     volumes = await flex.open()
     with pytest.raises(Unavailable, match="init answered: Not supported"):

@@ -57,7 +57,7 @@ def is_alive(pid: int) -> bool:
         (failure("no luck"), 1, "failed: 'no luck'"),
     ],
 )
-async def test_an_answer_that_is_no_success_is_never_one(
+async def test_an_answer_that_is_not_a_success_is_never_one(
     flex: FlexNode, output: str, exit_code: int, problem: str
 ) -> None:
     flex.install_plain(mount=says(output, exit_code))

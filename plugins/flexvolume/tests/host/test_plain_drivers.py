@@ -132,7 +132,7 @@ async def test_a_driver_that_only_writes_files_is_unmounted_until_it_succeeds(
     assert flex.journal() == []
 
 
-async def test_an_unmount_that_leaves_a_mount_is_no_success(flex: FlexNode) -> None:
+async def test_an_unmount_that_leaves_a_mount_is_not_a_success(flex: FlexNode) -> None:
     flex.install_plain(unmount=says(OK))
     volumes, request = await flex.open(), flex.request()
     await volumes.prepare(request)

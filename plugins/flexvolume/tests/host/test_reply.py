@@ -90,7 +90,7 @@ def test_null_leaves_a_field_as_it_is(field: str) -> None:
         b"\xff\xfe",
     ],
 )
-def test_output_that_is_no_reply_is_refused(output: bytes) -> None:
+def test_output_that_is_not_a_reply_is_refused(output: bytes) -> None:
     with pytest.raises(BadReply):
         reply(output)
 
@@ -146,7 +146,7 @@ def test_chatter_around_the_last_object_is_tolerated(stdout: bytes, stderr: byte
         (OK + b"\nError: it failed", b""),
     ],
 )
-def test_output_that_contradicts_itself_is_no_success(stdout: bytes, stderr: bytes) -> None:
+def test_output_that_contradicts_itself_is_not_a_success(stdout: bytes, stderr: bytes) -> None:
     with pytest.raises(BadReply):
         reply(stdout, stderr)
 

@@ -41,7 +41,7 @@ def test_labels_and_annotations_come_back_whatever_they_hold(words: dict[str, st
     assert read_metadata(metadata_element(identity)) == identity
 
 
-def test_what_is_not_ours_is_nobody() -> None:
+def test_what_is_not_ours_has_no_identity() -> None:
     assert read_metadata("<other/>") is None
     assert read_metadata("no xml") is None
 

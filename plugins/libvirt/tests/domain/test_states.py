@@ -59,12 +59,12 @@ def test_a_machine_that_is_half_made_does_not_run_yet() -> None:
         (libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, 255, "Unknown"),
     ],
 )
-def test_ends_are_told_apart(reason: int, code: int, word: str) -> None:
+def test_ends_are_distinguished(reason: int, code: int, word: str) -> None:
     end = end_of(reason)
     assert (end.exit_code, end.reason) == (code, word)
 
 
-def test_a_watchdog_is_told_apart_from_a_shutdown() -> None:
+def test_a_watchdog_is_distinguished_from_a_shutdown() -> None:
     assert end_of(libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, hint=WATCHDOG).reason == "Watchdog"
 
 
@@ -81,7 +81,7 @@ def test_an_emulator_that_was_half_made_when_libvirt_ended_never_ran(reason: int
     assert end_of(reason, cut_off=True).reason == names.START_CUT_OFF
 
 
-def test_a_guest_that_ended_itself_did_run_though_nobody_saw_its_start() -> None:
+def test_a_guest_that_ended_itself_did_run_though_no_one_saw_its_start() -> None:
     end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, cut_off=True)
     assert (end.exit_code, end.reason) == (0, "Completed")
 
@@ -97,7 +97,7 @@ def test_a_guest_that_ended_itself_did_run_though_nobody_saw_its_start() -> None
         (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, ""),
     ],
 )
-def test_a_dead_guest_whose_emulator_stands_still_is_told_from_one_that_was_paused(
+def test_a_dead_guest_whose_emulator_stands_still_is_distinguished_from_one_that_was_paused(
     state: int, reason: int, word: str
 ) -> None:
     assert fatal_hold(state, reason) == word
@@ -130,7 +130,7 @@ def test_a_machine_that_is_held_says_why() -> None:
     assert held_reason(libvirt.VIR_DOMAIN_PMSUSPENDED, 0) == "GuestAsleep"
 
 
-def test_a_full_disk_is_told_from_a_broken_one_with_what_to_do() -> None:
+def test_a_full_disk_is_distinguished_from_a_broken_one_with_what_to_do() -> None:
     full = disk_hold({"vdb": libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE, "vda": 1})
     assert full[0] == "DiskFull"
     assert "no space left for its disk vdb; make room there, then use 'kubeletx vm resume'" in full[1]

@@ -99,7 +99,7 @@ async def test_a_program_that_is_not_there_exits_like_in_a_shell(host: FakeHost)
     assert (result.exit_code, b"nope" in result.stderr) == (127, True)
 
 
-def test_signals_and_cut_output_are_told() -> None:
+def test_signals_and_cut_output_are_reported() -> None:
     assert result_of({"signal": 9}).exit_code == 137
     assert b"cut the output" in result_of({"exitcode": 0, "out-truncated": True}).stderr
 

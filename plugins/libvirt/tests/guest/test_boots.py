@@ -1,4 +1,4 @@
-"""Reboots that nobody heard of are found by the guest's own name for its boot."""
+"""Reboots that no one heard of are found by the guest's own name for its boot."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ async def test_a_single_file_needs_no_program_of_the_guest(guest: SystemAgent, t
         assert [member.size for member in archive] == [len(LARGE)]
 
 
-async def test_what_cannot_be_made_is_told_and_the_rest_is_made(
+async def test_what_cannot_be_made_is_reported_and_the_rest_is_made(
     guest: SystemAgent, tree: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "target"
@@ -182,7 +182,7 @@ async def test_what_cannot_be_made_is_told_and_the_rest_is_made(
 
 
 @pytest.mark.parametrize("missing", [(), ("find", "stat")])
-async def test_what_cannot_be_read_is_told(guest: SystemAgent, missing: tuple[str, ...]) -> None:
+async def test_what_cannot_be_read_is_reported(guest: SystemAgent, missing: tuple[str, ...]) -> None:
     guest.missing += missing
     _, words, code = await end_of(await start(guest, "tar", "cf", "-", "/no/such/file"))
     assert (code, b"/no/such/file" in words) == (2, True)
@@ -197,7 +197,7 @@ async def test_an_archive_that_breaks_off_is_an_error(
     assert (code, b"ended in its middle" in words) == (126, True)
 
 
-async def test_what_is_no_archive_is_an_error(guest: SystemAgent) -> None:
+async def test_what_is_not_an_archive_is_an_error(guest: SystemAgent) -> None:
     _, words, code = await end_of(await start(guest, "tar", "-xmf", "-", stdin=b"x" * 600))
     assert (code, b"not a tar archive" in words) == (126, True)
 

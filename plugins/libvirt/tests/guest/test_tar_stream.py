@@ -64,7 +64,7 @@ def test_tarfile_reads_what_is_written(files: list[tuple[str, bytes]]) -> None:
     assert found == files
 
 
-def test_contents_that_nobody_reads_are_passed_over() -> None:
+def test_contents_that_no_one_reads_are_passed_over() -> None:
     data = b""
     for name in ("one", "two"):
         info = tarfile.TarInfo(name)
@@ -89,14 +89,14 @@ def test_records_without_a_length_are_refused(records: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", ["-1", "many", "9" * 5000])
-async def test_a_member_of_no_possible_size_is_no_archive(size: str) -> None:
+async def test_a_member_of_no_possible_size_is_not_an_archive(size: str) -> None:
     info = tarfile.TarInfo("file")
     info.pax_headers = {"size": size}
     with pytest.raises(Conflict, match="the input is not a tar archive"):
         await read(header_of(info) + END, [512])
 
 
-async def test_a_header_with_a_negative_size_is_no_archive() -> None:
+async def test_a_header_with_a_negative_size_is_not_an_archive() -> None:
     block = bytearray(tarfile.TarInfo("file").tobuf(tarfile.GNU_FORMAT))
     block[124:136] = b"\xff" * 12  # -1, as GNU writes numbers that do not fit
     block[148:156] = b" " * 8

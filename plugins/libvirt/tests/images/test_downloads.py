@@ -95,7 +95,7 @@ async def test_one_pod_less_does_not_end_the_download_of_the_others(
     assert (await images.disk(await second)).format == "qcow2"
 
 
-async def test_progress_tells_bytes_and_total(images: LibvirtImages, server: FileServer) -> None:
+async def test_progress_reports_bytes_and_total(images: LibvirtImages, server: FileServer) -> None:
     server.files["/d.img"] = BIG
     heard: list[PullProgress] = []
     await images.pull_image(spec(f"{server.url}/d.img"), None, None, heard.append)
@@ -261,7 +261,7 @@ async def test_an_error_answer_says_what_may_be_done(
     assert partial(tmp_path) == []
 
 
-async def test_a_transfer_shorter_than_announced_is_no_image(
+async def test_a_transfer_shorter_than_announced_is_not_an_image(
     images: LibvirtImages, server: FileServer, tmp_path: Path
 ) -> None:
     server.files["/d.raw"] = raw()

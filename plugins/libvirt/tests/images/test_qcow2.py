@@ -35,7 +35,7 @@ def extension(kind: int, data: bytes = b"") -> bytes:
     return struct.pack(">II", kind, len(data)) + data.ljust(-(-len(data) // 8) * 8, b"\0")
 
 
-def test_a_sound_file_tells_its_virtual_size() -> None:
+def test_a_sound_file_reports_its_virtual_size() -> None:
     assert check(SOUND).virtual_size_bytes == 1 << 20
     assert check(qcow2(version=2, size=4096)).virtual_size_bytes == 4096
 
@@ -130,7 +130,7 @@ def test_what_qemu_makes_passes_and_half_of_it_does_not(tmp_path: Path, options:
         check(data[: len(data) // 2])
 
 
-def test_an_overlay_tells_its_backing_file(tmp_path: Path) -> None:
+def test_an_overlay_reports_its_backing_file(tmp_path: Path) -> None:
     base, overlay = tmp_path / "base", tmp_path / "overlay"
     base.write_bytes(SOUND)
     command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(base), str(overlay)]

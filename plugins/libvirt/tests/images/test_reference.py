@@ -71,7 +71,7 @@ def test_an_alias_comes_first_and_is_looked_up_once() -> None:
         ("quay.io/x@sha256:12", "registry reference"),
     ],
 )
-def test_what_is_no_reference_is_refused_in_words(written: str, word: str) -> None:
+def test_what_is_not_a_reference_is_refused_in_words(written: str, word: str) -> None:
     with pytest.raises(InvalidPod, match=word) as caught:
         parse(written, {})
     assert caught.value.reason == "InvalidImageName"

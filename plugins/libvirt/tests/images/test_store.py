@@ -248,7 +248,7 @@ async def test_a_backing_file_in_use_is_never_removed(
     assert blob.exists()
 
 
-async def test_nothing_is_removed_while_nobody_can_tell_what_is_in_use(
+async def test_nothing_is_removed_while_no_one_can_tell_what_is_in_use(
     make_images: MakeImages, local: Path
 ) -> None:
     images = await opened(make_images, local, used=Unavailable("libvirt does not answer"))

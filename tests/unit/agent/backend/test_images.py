@@ -86,7 +86,7 @@ async def test_an_image_in_use_is_not_removed_and_the_store_that_does_not_answer
         assert (await backend.images.list_images()).missing == ("two",)
 
 
-async def test_prune_removes_what_we_pulled_and_nobody_uses(agent: AgentModel) -> None:
+async def test_prune_removes_what_we_pulled_and_no_one_uses(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
         await agent.done(collect(backend.images.pull_image("unused", "one")))

@@ -213,7 +213,7 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
     assert pods["cpu"]["usageNanoCores"] > 0
 
 
-def test_an_agent_that_nobody_scrapes_has_not_imported_what_renders_metrics() -> None:
+def test_an_agent_that_no_one_scrapes_has_not_imported_what_renders_metrics() -> None:
     code = "import sys, kubeletx.agent.assembly; print('\\n'.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

@@ -74,7 +74,7 @@ async def test_events_of_a_pod_are_kept_over_a_restart(agent: AgentModel) -> Non
         assert {"RuntimeBound", "Created", "Started"} <= reasons
 
 
-async def test_the_agent_tells_its_version_plugins_and_configuration(agent: AgentModel) -> None:
+async def test_the_agent_reports_its_version_plugins_and_configuration(agent: AgentModel) -> None:
     async with agent.running() as backend:
         version = await backend.about.version()
         assert (version.node_name, version.root_dir) == ("node", str(agent.root / "root"))
@@ -116,7 +116,7 @@ async def test_metrics_tell_what_happened_and_what_there_is(agent: AgentModel) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_cgroup_v1_is_told_by_an_event(agent: AgentModel, version: int) -> None:
+async def test_cgroup_v1_is_reported_by_an_event(agent: AgentModel, version: int) -> None:
     class Trees:
         def __init__(self) -> None:
             self.version = version
@@ -130,7 +130,7 @@ async def test_cgroup_v1_is_told_by_an_event(agent: AgentModel, version: int) ->
         assert ("CgroupV1" in reasons) == (version == 1)
 
 
-async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
+async def test_a_pod_that_ran_too_long_is_reported(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await backend.pods.apply_pod(a_pod(active_deadline_seconds=5))
         await agent.until(lambda: agent.phase("web") == "Failed")
@@ -139,7 +139,7 @@ async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
         assert "Starting" in {e.reason for e in await backend.node.list_events()}
 
 
-async def test_a_pressure_that_begins_and_ends_is_told_in_the_kubelets_words(agent: AgentModel) -> None:
+async def test_a_pressure_that_begins_and_ends_is_reported_in_the_kubelets_words(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
         node = backend.node

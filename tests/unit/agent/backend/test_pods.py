@@ -209,7 +209,7 @@ async def test_pods_go_on_over_a_restart_and_are_the_same(agent: AgentModel) -> 
         assert list(agent.runtimes["one"].backend.units) == units
 
 
-async def test_a_pod_nobody_claims_after_the_loss_of_the_database_is_orphaned_until_deleted(
+async def test_a_pod_no_one_claims_after_the_loss_of_the_database_is_orphaned_until_deleted(
     agent: AgentModel,
 ) -> None:
     manifest = agent.root / "manifests" / "web.yaml"

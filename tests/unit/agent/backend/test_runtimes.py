@@ -187,7 +187,7 @@ async def test_describe_of_a_runtime_that_is_away_has_what_is_known(agent: Agent
         assert detail.conditions == ()
 
 
-async def test_a_watch_tells_the_whole_list_after_each_change(agent: AgentModel) -> None:
+async def test_a_watch_reports_the_whole_list_after_each_change(agent: AgentModel) -> None:
     async with agent.running() as backend:
         watch = backend.runtimes.watch_runtimes()
         assert [view.cordoned for view in await anext(watch)] == [False, False]

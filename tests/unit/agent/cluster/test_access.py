@@ -78,7 +78,7 @@ def test_a_kubeconfig_that_was_made_after_the_last_rotation_counts(tmp_path: Pat
     assert machine.start() == machine.own, "and stays until it is rotated"
 
 
-def test_a_kubeconfig_of_somebody_else_leaves_a_rotated_certificate(tmp_path: Path) -> None:
+def test_a_kubeconfig_of_someone_else_leaves_a_rotated_certificate(tmp_path: Path) -> None:
     machine = Machine(tmp_path, own_life=DAY, rotated_life=365 * DAY)
     other = machine.authority.client("admin", file_name="admin", since=timedelta(seconds=1))
     write_kubeconfig(machine.kubeconfig, "https://127.0.0.1:1", machine.authority.ca_file, other)

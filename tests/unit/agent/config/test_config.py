@@ -146,7 +146,7 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- 1\n", "just words"])
-def test_what_is_no_map_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_not_a_map_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfig):
         load_config(config_file=write(tmp_path / "config.yaml", text))
 
@@ -324,7 +324,7 @@ def test_go_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "20", "s", "1d", "-1s", "1m 30s", "+"])
-def test_what_is_no_go_duration(text: str) -> None:
+def test_what_is_not_a_go_duration(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|negative"):
         parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""Files in runtimes.d: a runtime joins without a restart, and each mistake is told once."""
+"""Files in runtimes.d: a runtime joins without a restart, and each mistake is reported once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_file_that_appears_is_a_runtime(agent: AgentModel) -> None:
         await agent.apply(a_pod(runtime="three"))
 
 
-async def test_a_mistake_is_told_once_and_its_correction_is_enough(agent: AgentModel) -> None:
+async def test_a_mistake_is_reported_once_and_its_correction_is_enough(agent: AgentModel) -> None:
     with structlog.testing.capture_logs() as said:
         async with agent.running():
             file = agent.config.runtimes_directory / "three.yaml"

@@ -19,7 +19,7 @@ OURS = OwnResources(
 )
 
 
-def test_nothing_shared_is_no_collision() -> None:
+def test_nothing_shared_is_not_a_collision() -> None:
     assert collisions(OURS, [Kubelet(pid=7)], lambda _a, _p: True) == []
 
 

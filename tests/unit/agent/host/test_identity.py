@@ -46,7 +46,7 @@ def test_the_id_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not an id\n", b"\xff\xfe\x00"])
-def test_a_file_that_is_no_id_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_id_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "agent-id").write_bytes(content)
     with pytest.raises(InvalidConfig, match="restore the file"):
         ensure_agent_id(tmp_path)

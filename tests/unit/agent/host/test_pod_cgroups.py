@@ -48,7 +48,7 @@ def made(config: AgentConfig, context: NodeContext, tree: Path) -> object | None
     return make_pod_cgroups(config, context, cast("Any", no_thread), CgroupTrees(tree), lambda: "cgroupfs")
 
 
-def test_whoever_may_make_cgroups_makes_them(tree: Path, context: NodeContext) -> None:
+def test_an_agent_that_may_make_cgroups_makes_them(tree: Path, context: NodeContext) -> None:
     assert made(AgentConfig(), context, tree) is not None
 
 
@@ -57,7 +57,7 @@ def test_none_are_made_when_they_are_off(tree: Path, context: NodeContext) -> No
 
 
 @pytest.mark.parametrize("root", ["", "/", "/mine/agent"])
-def test_without_the_right_pods_get_none_and_that_is_said_once(
+def test_without_the_right_pods_get_none_and_that_is_reported_once(
     tree: Path, context: NodeContext, monkeypatch: pytest.MonkeyPatch, root: str
 ) -> None:
     forbid(monkeypatch, tree)
@@ -92,7 +92,7 @@ def test_what_was_asked_for_and_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("version", "fails", "reasons"), [(2, True, []), (2, False, []), (1, False, ["CgroupV1"])]
 )
-def test_cgroup_v1_is_told(version: int, fails: bool, reasons: list[str]) -> None:
+def test_cgroup_v1_is_reported(version: int, fails: bool, reasons: list[str]) -> None:
     sink = FakeEventSink()
     check_cgroup_version(CgroupSettings(fail_cgroup_v1=fails), version, sink, NODE)
     assert sink.reasons() == reasons

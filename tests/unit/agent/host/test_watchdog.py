@@ -23,7 +23,7 @@ def kubeletx_blocking_code() -> None:
     time.sleep(0.15)
 
 
-async def test_a_stall_is_told_with_the_code_that_caused_it() -> None:
+async def test_a_stall_is_reported_with_the_code_that_caused_it() -> None:
     with structlog.testing.capture_logs() as said:
         watch = EventLoopWatchdog()
         watch.start()

@@ -1,4 +1,4 @@
-"""The agent under pressure: whom it ends, what it says, and what it refuses."""
+"""The agent under pressure: which pods it ends, what it reports, and what it refuses."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ async def test_a_denied_request_is_an_error_that_says_why(api: ApiServerDouble) 
         await task
 
 
-async def test_nobody_approves_and_the_error_says_how(
+async def test_no_one_approves_and_the_error_says_how(
     api: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.settings.auto_approve = False

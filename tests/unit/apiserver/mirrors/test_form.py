@@ -149,7 +149,7 @@ def test_a_mirror_that_differs_is_deleted_first() -> None:
     assert kinds(plan([static(spec_hash="s2")], [mirror()])) == ["its static pod has changed"]
 
 
-def test_a_mirror_that_somebody_deletes_goes_at_once_and_comes_back() -> None:
+def test_a_mirror_that_someone_deletes_goes_at_once_and_comes_back() -> None:
     assert kinds(plan([static()], [mirror(is_deleted=True)])) == ["it is being deleted"]
 
 

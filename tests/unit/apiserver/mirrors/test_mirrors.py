@@ -229,7 +229,7 @@ async def test_a_status_never_reaches_the_mirror_of_another_pod(around: Around) 
     assert len(sent) == 1
 
 
-async def test_a_refused_mirror_is_told_once_and_holds_up_nobody(around: Around) -> None:
+async def test_a_refused_mirror_is_reported_once_and_holds_up_no_one(around: Around) -> None:
     around.set("lost", "h1", namespace="nowhere")
     around.set("web", "h2")
     await around.shown("web", "h2")

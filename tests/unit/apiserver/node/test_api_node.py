@@ -199,7 +199,7 @@ async def test_a_deleted_node_is_registered_again_at_the_next_start(api: ApiServ
     await until(lambda: around.ready() == "True")
 
 
-async def test_what_the_api_server_does_not_store_is_no_foreign_write(
+async def test_what_the_api_server_does_not_store_is_not_a_foreign_write(
     api: ApiServerDouble, run: Begin
 ) -> None:
     """It drops empty texts, such as the message of a health check that passes, and images without a size."""
@@ -228,7 +228,7 @@ async def test_what_the_api_server_does_not_store_is_no_foreign_write(
     assert sent.count(("PATCH", f"/api/v1/nodes/{NAME}/status")) == 1
 
 
-async def test_a_list_older_than_the_last_answer_is_no_foreign_write_and_no_deletion(
+async def test_a_list_older_than_the_last_answer_is_not_a_foreign_write_and_no_deletion(
     api: ApiServerDouble, run: Begin
 ) -> None:
     around = Around(api)
@@ -264,7 +264,7 @@ async def test_versions_of_a_restored_api_server_count_although_they_are_older(
     await until(lambda: around.node.current == restored)
 
 
-async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_of_the_present_one(
+async def test_the_end_of_an_earlier_node_that_the_watch_reports_late_is_not_that_of_the_present_one(
     api: ApiServerDouble,
 ) -> None:
     around = Around(api, register_again=True)
@@ -289,7 +289,7 @@ async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_
     await until(lambda: not connections(api))
 
 
-async def test_a_node_that_may_not_register_waits_for_somebody_who_does(
+async def test_a_node_that_may_not_register_waits_for_someone_who_does(
     api: ApiServerDouble, run: Begin
 ) -> None:
     around = Around(api, register=False)

@@ -1,4 +1,4 @@
-"""Renewals that nobody answers, or not now: connections are made anew, and no wait is as long as the lease."""
+"""Renewals that no one answers, or not now: connections are made again, and no wait is as long as the lease."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Client:
         await asyncio.sleep(0)
 
 
-async def test_connections_are_made_anew_after_every_two_silences_in_a_row(
+async def test_connections_are_made_again_after_every_two_silences_in_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = Client()

@@ -98,7 +98,7 @@ def test_only_labels_of_ours_are_ever_removed() -> None:
     }
 
 
-def test_features_that_an_api_server_does_not_keep_are_no_reason_to_report() -> None:
+def test_features_that_an_api_server_does_not_keep_are_not_a_reason_to_report() -> None:
     before = NodeStatus(conditions=(READY,))
     after = NodeStatus(conditions=(READY,), declared_features=("ExtendWebSocketsToKubelet",))
     assert patch(before, after) is None

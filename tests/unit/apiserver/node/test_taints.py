@@ -111,7 +111,7 @@ async def test_what_another_changes_meanwhile_is_not_lost(api: ApiServerDouble, 
     assert [f"example.com/{number}" in keys(api) for number in range(5)] == [True] * 5
 
 
-async def test_a_taint_that_somebody_removes_comes_back(api: ApiServerDouble, due: Due) -> None:
+async def test_a_taint_that_someone_removes_comes_back(api: ApiServerDouble, due: Due) -> None:
     due.news.put_nowait((CONTAINER,))
     await until(lambda: CONTAINER.key in keys(api))
     api.admin.patch("nodes", NAME, {"spec": {"taints": None}})

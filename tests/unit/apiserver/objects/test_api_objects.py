@@ -194,7 +194,7 @@ async def test_while_the_api_server_is_away_the_content_stays_and_news_come_afte
         assert found.text == {"a": "2"}
 
 
-async def test_who_asked_in_vain_hears_of_the_first_answer(
+async def test_a_caller_without_an_answer_gets_the_first_one(
     api: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects_followed, "WAIT_SECONDS", 0.05)

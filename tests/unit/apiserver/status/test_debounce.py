@@ -68,5 +68,5 @@ def test_steps_of_an_undisturbed_start_may_wait() -> None:
         replace(WAY, init_container_statuses=(container(ENDED),)),
     ],
 )
-def test_whatever_runs_ends_fails_or_is_waited_for_is_told_at_once(news: PodStatus) -> None:
+def test_whatever_runs_ends_fails_or_is_waited_for_is_reported_at_once(news: PodStatus) -> None:
     assert not is_startup_only(news)

@@ -53,7 +53,7 @@ def test_a_condition_of_ours_that_no_longer_holds_is_deleted_by_name() -> None:
     }
 
 
-def test_a_disruption_is_told_only_if_nobody_did_before() -> None:
+def test_a_disruption_is_reported_only_if_no_one_did_before() -> None:
     disruption = PodCondition(type="DisruptionTarget", status="True", reason="Evicted")
     assert status_patch(PodStatus(), PodStatus(conditions=(disruption,))) is not None
     known = PodStatus(conditions=(PodCondition(type="DisruptionTarget", status="True", reason="Drain"),))

@@ -140,7 +140,7 @@ async def node(api: ApiServerDouble) -> AsyncIterator[Node]:
         await until(lambda: not connections(api))  # TLS says good-bye first
 
 
-async def test_the_newest_status_is_told_with_the_runtime_that_was_chosen(node: Node) -> None:
+async def test_the_newest_status_is_reported_with_the_runtime_that_was_chosen(node: Node) -> None:
     uid = await node.bind("a")
     for number in range(20):
         node.say(uid, PodStatus(phase="Pending", message=f"step {number}"))
@@ -152,7 +152,7 @@ async def test_the_newest_status_is_told_with_the_runtime_that_was_chosen(node: 
     assert len(node.writes()) <= 3, "what came between is not sent"
 
 
-async def test_a_status_that_somebody_wrote_over_is_written_again(node: Node) -> None:
+async def test_a_status_that_someone_wrote_over_is_written_again(node: Node) -> None:
     uid = await node.bind("a")
     node.say(uid, PodStatus(phase="Running", conditions=(RUNNING,)))
     await until(lambda: node.status("a").get("phase") == "Running")
@@ -174,7 +174,7 @@ async def test_what_the_api_server_does_not_keep_is_not_sent_for_ever(node: Node
     assert before <= 2
 
 
-async def test_a_pod_is_deleted_once_its_end_is_told_and_nothing_of_it_is_here(node: Node) -> None:
+async def test_a_pod_is_deleted_once_its_end_is_reported_and_nothing_of_it_is_here(node: Node) -> None:
     uid = await node.bind("a")
     node.say(uid, PodStatus(phase="Running"))
     node.api.admin.delete("pods", "a", namespace="default")
@@ -186,7 +186,7 @@ async def test_a_pod_is_deleted_once_its_end_is_told_and_nothing_of_it_is_here(n
     await until(lambda: node.status("a") == {})
 
 
-async def test_a_deleted_pod_that_nobody_knows_here_is_let_go(node: Node) -> None:
+async def test_a_deleted_pod_that_no_one_knows_here_is_let_go(node: Node) -> None:
     uid = await node.bind("a")
     del node.manager.pods[uid]  # the agent that ran it lost everything
     node.api.admin.delete("pods", "a", namespace="default")
@@ -276,7 +276,7 @@ async def test_a_server_that_was_set_back_is_told_again_what_it_has_lost(node: N
     await until(lambda: node.status("a").get("phase") == "Succeeded")
 
 
-async def test_steps_on_the_way_to_a_start_are_told_with_what_comes_next(node: Node) -> None:
+async def test_steps_on_the_way_to_a_start_are_reported_with_what_comes_next(node: Node) -> None:
     uid = await node.bind("a")
     for number in range(5):
         node.say(uid, on_its_way(f"10.0.0.{number}"))
@@ -295,7 +295,7 @@ async def test_the_first_step_waits_though_the_pod_has_just_come(node: Node) -> 
     assert node.writes() == []
 
 
-async def test_a_start_that_takes_long_is_told_after_a_quiet_second(node: Node) -> None:
+async def test_a_start_that_takes_long_is_reported_after_a_quiet_second(node: Node) -> None:
     uid = await node.bind("a")
     node.say(uid, on_its_way("10.0.0.1"))
     await node.clock.run_for(QUIET_SECONDS - 0.1)
@@ -333,7 +333,7 @@ async def test_news_of_other_pods_put_it_off_for_five_seconds_at_most(node: Node
     await until(lambda: node.status("slow").get("podIP") == "10.0.0.1")
 
 
-async def test_what_waits_is_told_before_its_pod_is_deleted(node: Node) -> None:
+async def test_what_waits_is_reported_before_its_pod_is_deleted(node: Node) -> None:
     uid = await node.bind("a")
     node.say(uid, on_its_way("10.0.0.1"))
     node.api.admin.delete("pods", "a", namespace="default")
@@ -369,7 +369,7 @@ def see(node: Node) -> Pod:
 
 
 async def bound(node: Node, **metadata: Any) -> Pod:
-    """Pod ``a``, which runs here, and whose deletion somebody has asked for."""
+    """Pod ``a``, which runs here, and whose deletion someone has asked for."""
     pod = {
         "metadata": {"name": "a", **metadata},
         "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},

@@ -61,7 +61,7 @@ def test_an_agent_that_is_not_running_is_one_line_with_socket_and_cure(kubeletx:
         assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_socket_of_somebody_else_is_one_line(
+def test_a_socket_of_someone_else_is_one_line(
     agent: Any, kubeletx: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: socket.socket, address: object) -> None:

@@ -166,7 +166,7 @@ def test_names_that_are_not_there_are_errors_with_a_suggestion(pods: Any, kubele
     assert "it is in namespace kube-system" in kubeletx("get", "pod", "other").stderr
 
 
-def test_nothing_found_is_said_on_standard_error(agent: Any, kubeletx: Run) -> None:
+def test_nothing_found_is_reported_on_standard_error(agent: Any, kubeletx: Run) -> None:
     result = kubeletx("get", "pods")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "No resources found in default namespace.\n"

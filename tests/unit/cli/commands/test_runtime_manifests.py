@@ -54,7 +54,7 @@ def test_overhead_is_the_plugins_figure() -> None:
     assert one.overhead.pod_fixed == {"cpu": "50m", "memory": "192Mi"}
 
 
-def test_a_handler_that_no_class_can_name_is_told_and_left_out() -> None:
+def test_a_handler_that_no_class_can_name_is_reported_and_left_out() -> None:
     found = runtime_classes([detail("a", handlers=("run_c", "runc"))])
     assert [one.handler for one in found.classes] == ["a", "a--runc"]
     assert "'a--run_c' cannot be the name of a class" in found.notes[0]
@@ -117,7 +117,7 @@ def test_the_services_of_a_node_are_listed_in_the_order_of_its_runtimes() -> Non
     assert yaml.safe_load(config_map.data["runtimes.yaml"]) == SERVICES
 
 
-def test_the_list_is_the_same_text_in_whatever_order_a_runtime_tells_its_features() -> None:
+def test_the_list_is_the_same_text_in_whatever_order_a_runtime_reports_its_features() -> None:
     turned = [
         msgspec.structs.replace(
             one, capabilities=dict(reversed(one.capabilities.items())), handlers=one.handlers[::-1]

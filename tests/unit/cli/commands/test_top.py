@@ -13,7 +13,7 @@ from kubeletx.server.views import (
 from tests.unit.cli.commands.objects import Run
 
 
-def test_usage_is_shown_and_partial_sums_are_said(agent: Any, kubeletx: Run) -> None:
+def test_usage_is_shown_and_partial_sums_are_reported(agent: Any, kubeletx: Run) -> None:
     agent.backend.usage_view = UsageView(
         node_name="node-1",
         node=MeasuredUsage(cpu_millicores=500, memory_bytes=512 << 20),

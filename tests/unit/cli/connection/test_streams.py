@@ -193,6 +193,6 @@ def test_ports(text: str, expected: Forward) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "80:", "80:0", "1:2:3", "70000", "-1:80"])
-def test_what_is_no_port(text: str) -> None:
+def test_what_is_not_a_port(text: str) -> None:
     with pytest.raises(click.UsageError):
         parse_forward(text)

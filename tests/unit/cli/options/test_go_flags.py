@@ -67,7 +67,7 @@ def test_forms_of_options(args: list[str], expected: str) -> None:
         (["--help=maybe"], "does not take a value"),
     ],
 )
-def test_what_is_not_understood_is_said(args: list[str], said: str) -> None:
+def test_what_is_not_understood_is_reported(args: list[str], said: str) -> None:
     result = CliRunner().invoke(sample, args)
     assert result.exit_code == 2
     assert said in result.stderr

@@ -20,7 +20,7 @@ def test_lines_are_the_same_bytes_cut_behind_each_line_feed(pieces: list[bytes])
     assert all(line.count(b"\n") == 1 and line.endswith(b"\n") for line in lines[:-1])
 
 
-def test_each_line_tells_where_it_comes_from() -> None:
+def test_each_line_reports_where_it_comes_from() -> None:
     assert list(with_prefix("[pod/web/a] ", iter([b"one\ntw", b"o\nend"]))) == [
         b"[pod/web/a] one\n",
         b"[pod/web/a] two\n",

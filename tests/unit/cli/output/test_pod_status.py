@@ -259,7 +259,7 @@ def test_selectors(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["a in b", "=x", "a=b=c", "a in (b", ",", "a b"])
-def test_what_is_no_selector(text: str) -> None:
+def test_what_is_not_a_selector(text: str) -> None:
     with pytest.raises(InvalidConfig, match="not understood"):
         parse_selector(text)
 

@@ -334,7 +334,7 @@ def test_profiles_in_the_older_form_are_understood(text: str, profile: SecurityP
     assert (detail.security.seccomp, detail.security.apparmor) == (profile, profile)
 
 
-def test_bytes_of_the_environment_that_are_no_text_survive() -> None:
+def test_bytes_of_the_environment_that_are_not_text_survive() -> None:
     config = pb.ContainerConfig(envs=[pb.KeyValue(key="A", value=b"\xff\xfe ok")])
     assert list(unit_to_cri(unit_from_cri(config)).envs) == list(config.envs)
 
@@ -430,7 +430,7 @@ def test_credentials_are_sent_whole_and_only_when_given() -> None:
         ('exec: "nothing": executable file not found in $PATH: unknown', False),
     ],
 )
-def test_a_start_that_was_broken_off_with_its_caller_is_no_run(message: str, is_cut_off: bool) -> None:
+def test_a_start_that_was_broken_off_with_its_caller_is_not_a_run(message: str, is_cut_off: bool) -> None:
     status = pb.ContainerStatus(
         id="c",
         metadata=pb.ContainerMetadata(name="main"),

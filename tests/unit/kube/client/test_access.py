@@ -123,7 +123,7 @@ def test_a_program_may_be_told_of_the_cluster_with_what_is_for_it_alone(tmp_path
     assert (access.exec.is_told_cluster, access.exec.cluster_config) == (True, {"audience": "a"})
 
 
-def test_the_end_of_a_tokens_line_is_no_part_of_it(tmp_path: Path) -> None:
+def test_the_end_of_a_tokens_line_is_not_part_of_it(tmp_path: Path) -> None:
     text = GOOD.replace("{tokenFile: /run/token, token: old}", '{token: "abc\\n"}')
     access = load_kubeconfig(write(tmp_path, text.replace("current-context: one", "current-context: two")))
     assert access.token == "abc"

@@ -120,7 +120,7 @@ async def test_a_refusal_alone_makes_no_new_connections(tmp_path: Path) -> None:
     assert reader.credentials.tls is not first
 
 
-async def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+async def test_a_key_with_a_passphrase_is_refused_and_no_one_is_asked(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     pair = authority.client("system:node:one", ["system:nodes"])
     encrypt_key(pair.key_file)
@@ -154,7 +154,7 @@ async def test_a_program_is_not_run_for_each_request_whatever_the_clock_says(
     assert log.read_text().count("run") == (3 if ahead else 2)
 
 
-async def test_a_program_that_fails_is_told_without_what_it_printed(tmp_path: Path) -> None:
+async def test_a_program_that_fails_is_reported_without_what_it_printed(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho s3cret\necho no luck >&2\nexit 3\n")
     program.chmod(0o700)

@@ -102,7 +102,7 @@ async def test_a_watch_that_is_cut_anywhere_loses_nothing(kept: int) -> None:
 
 @pytest.mark.parametrize("answer", [GONE, TOO_LARGE])
 @pytest.mark.parametrize("as_event", [True, False])
-async def test_a_version_that_the_server_does_not_have_is_listed_anew(answer: dict, as_event: bool) -> None:  # type: ignore[type-arg]
+async def test_a_version_that_the_server_does_not_have_is_listed_again(answer: dict, as_event: bool) -> None:  # type: ignore[type-arg]
     script = Script()
     script.lists = [pod_list(900, pod("a", 1)), pod_list(3, pod("b", 2))]
     script.watches = [lines(("ERROR", answer)) if as_event else (answer["code"], answer)]
@@ -122,7 +122,7 @@ async def test_a_server_that_is_away_costs_nothing_but_time() -> None:
     assert reflector.problem == ""
 
 
-async def test_a_server_that_came_back_older_is_listed_anew_without_another_wait() -> None:
+async def test_a_server_that_came_back_older_is_listed_again_without_another_wait() -> None:
     pauses: list[float] = []
 
     class Patient(KubeClient):
@@ -154,7 +154,7 @@ async def test_a_server_that_came_back_older_is_listed_anew_without_another_wait
     assert before[-3:] == [9, 9, 9], "the server was waited for, not the list"
 
 
-async def test_pages_are_one_set_and_an_expired_page_begins_anew() -> None:
+async def test_pages_are_one_set_and_an_expired_page_begins_again() -> None:
     script = Script()
     script.lists = [
         (410, GONE),
@@ -196,7 +196,7 @@ NO_LISTS = [
 
 
 @pytest.mark.parametrize("answer", NO_LISTS)
-async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(answer: dict[str, object]) -> None:
+async def test_an_answer_that_is_not_a_list_is_not_taken_for_an_empty_one(answer: dict[str, object]) -> None:
     script = Script()
     script.lists = [answer, pod_list(3, pod("a", 1))]
     found, _ = await follow(script)
@@ -205,7 +205,7 @@ async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(answer: d
 
 
 @pytest.mark.parametrize("answer", NO_LISTS)
-async def test_an_answer_that_is_no_list_removes_no_pod_later(answer: dict[str, object]) -> None:
+async def test_an_answer_that_is_not_a_list_removes_no_pod_later(answer: dict[str, object]) -> None:
     script = Script()
     script.lists = [pod_list(3, pod("a", 1)), answer, pod_list(8, pod("a", 1))]
     script.watches = [(500, {"message": "sad"})]
@@ -245,7 +245,7 @@ async def test_a_deletion_that_cannot_be_read_is_seen_by_a_whole_list() -> None:
     assert versions(script) == [("list", "0"), ("watch", "3"), ("list", ""), ("watch", "5")]
 
 
-async def test_a_watch_without_an_end_or_an_answer_is_no_reason_to_spin() -> None:
+async def test_a_watch_without_an_end_or_an_answer_is_not_a_reason_to_spin() -> None:
     script = Script()
     script.lists = [pod_list(3)] * 4
     script.watches = [b"", b"", b""]

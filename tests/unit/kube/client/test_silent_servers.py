@@ -205,7 +205,7 @@ async def test_who_asks_while_connections_are_closed_keeps_the_new_ones(
         assert second.closed
 
 
-async def test_connections_are_made_anew_when_somebody_says_so() -> None:
+async def test_connections_are_made_again_when_someone_says_so() -> None:
     script, found = Mute(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 1))]
     script.watches = [lines(("ADDED", pod("c", 4)))]
@@ -334,7 +334,7 @@ def test_no_delay_is_the_same_for_two_agents_and_none_is_longer_than_twice_the_c
     assert all(one.next(now * 30.0) <= 60.0 for now in range(500))
 
 
-def test_a_long_wait_is_no_quiet_time() -> None:
+def test_a_long_wait_is_not_a_quiet_time() -> None:
     slow, now = server_backoff(first=2.0, cap=300.0, draw=random.Random(1).random), 0.0
     for _ in range(20):
         now += (last := slow.next(now))

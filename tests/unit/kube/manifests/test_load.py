@@ -31,7 +31,7 @@ def test_json_and_yaml_give_the_same_pod() -> None:
     assert pod.spec.containers[0].name == "c"
 
 
-def test_a_byte_order_mark_is_no_content() -> None:
+def test_a_byte_order_mark_is_not_content() -> None:
     assert load_pods(b"\xef\xbb\xbf" + json.dumps(POD).encode(), "x")[0].name == "web"
 
 
@@ -142,7 +142,7 @@ def test_an_error_inside_a_list_names_the_item() -> None:
         (b"- a", "web.yaml: ['a'] is not a mapping; write a v1 Pod"),
     ],
 )
-def test_text_that_is_no_manifest_is_refused(data: bytes, message: str) -> None:
+def test_text_that_is_not_a_manifest_is_refused(data: bytes, message: str) -> None:
     assert str(refusal(data)) == message
 
 
@@ -175,6 +175,6 @@ def test_any_value_in_a_field_is_read_or_refused_with_that_field(field: str, val
 
 
 @pytest.mark.parametrize("kind", ["[Pod]", "{Pod: 1}", "3"])
-def test_a_kind_that_is_no_text_is_refused_like_any_other(kind: str) -> None:
+def test_a_kind_that_is_not_text_is_refused_like_any_other(kind: str) -> None:
     error = refusal(f"{{apiVersion: v1, kind: {kind}, metadata: {{name: web}}}}".encode())
     assert error.field == "kind"

@@ -37,6 +37,6 @@ def test_another_error_is_the_first_one() -> None:
         decode_object(text, msgspec.json.Decoder(Pod))
 
 
-def test_text_that_is_no_json_is_refused() -> None:
+def test_text_that_is_not_json_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_object(b"{", msgspec.json.Decoder(Pod))

@@ -79,7 +79,7 @@ def test_quantities_are_written_in_canonical_form(text: str, written: str) -> No
         "9" * 200,
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_what_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse(text)
 

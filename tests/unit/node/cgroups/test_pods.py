@@ -168,7 +168,7 @@ async def test_a_limit_that_running_pods_exceed_does_not_keep_the_agent_from_sta
 
 
 @pytest.mark.parametrize("uid", ["", "a/b", "..", "../x"])
-async def test_a_uid_that_is_no_file_name_makes_no_cgroup(uid: str) -> None:
+async def test_a_uid_that_is_not_a_file_name_makes_no_cgroup(uid: str) -> None:
     driver = RecordingDriver()
     with pytest.raises(Internal):
         await manager(driver).create(make_pod(uid))

@@ -145,7 +145,7 @@ def test_this_machine_can_be_read(tmp_path: Path) -> None:
     assert 0 < after.memory_working_set_bytes < after.memory_capacity_bytes
 
 
-def test_a_disks_words_that_are_no_numbers_are_left_out() -> None:
+def test_a_disks_words_that_are_not_numbers_are_left_out() -> None:
     text = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 cost.vrate=99.80 depth=max avg_lat=7\n8:16 depth=max\n"
     assert parse_io_stat(text) == (
         BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),

@@ -1,4 +1,4 @@
-"""Whom a critical pod ends to have room: few, small, of the lowest class, and nobody in vain (A7)."""
+"""Pods that a critical pod ends to have room: few, small, of the lowest class, and none without need (A7)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_one_that_is_enough_is_better_than_two_and_the_smallest_of_these_is_best
     assert names({"cpu": 300, "memory": 10}, small, taken("both", cpu=300, memory=10), large) == ["both"]
 
 
-def test_nobody_goes_when_all_that_may_go_would_not_be_enough() -> None:
+def test_no_one_goes_when_all_that_may_go_would_not_be_enough() -> None:
     equal = taken("equal", critical=True, priority=CRITICAL_PRIORITY, cpu=900)
     assert names({"cpu": 500}, equal, taken("lower", cpu=400)) is None
     assert names({"cpu": 300}, equal, taken("lower", cpu=400)) == ["lower"]
@@ -71,7 +71,7 @@ def test_a_static_pod_without_a_priority_neither_ends_critical_pods_nor_ends_for
     assert not may_preempt(user, taken("unset"))
 
 
-def test_it_is_said_what_would_be_missing_even_without_all_of_them() -> None:
+def test_it_is_reported_what_would_be_missing_even_without_all_of_them() -> None:
     equal = taken("equal", critical=True, priority=CRITICAL_PRIORITY, cpu=900, memory=900)
     others = [equal, taken("lower", cpu=400, memory=50)]
     first = Rejection(reason="OutOfcpu", message="Node didn't have enough resource: cpu")

@@ -1,4 +1,4 @@
-"""Whom an eviction takes first, who is spared, and what it says."""
+"""Pods that an eviction takes first, pods that it spares, and what it reports."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ uses = st.builds(
 
 
 @given(st.lists(uses, max_size=8), st.sampled_from([met(), met("imagefs.available", "disk 8:1"), met(PIDS)]))
-def test_the_order_is_total_and_spares_whom_it_must(pods: list[PodUse], what: MetThreshold) -> None:
+def test_the_order_is_total_and_spares_the_pods_that_it_must(pods: list[PodUse], what: MetThreshold) -> None:
     ranked = rank(pods, what)
     assert ranked == rank(list(reversed(pods)), what)
     assert not any(one.is_critical for one in ranked)

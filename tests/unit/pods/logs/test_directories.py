@@ -88,7 +88,7 @@ def test_logs_of_one_pod_are_removed_and_others_stay(directories, tmp_path):
     assert sorted(one.name for one in (tmp_path / "logs").iterdir()) == ["not-ours_u1", "shop_web_u2"]
 
 
-def test_logs_go_at_once_though_somebody_still_writes_them_by_name(directories, tmp_path, monkeypatch):
+def test_logs_go_at_once_though_someone_still_writes_them_by_name(directories, tmp_path, monkeypatch):
     logs = container_logs(tmp_path)
     unlink = os.unlink
 

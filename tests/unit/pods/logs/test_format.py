@@ -52,7 +52,7 @@ def test_a_record_survives_a_round_trip(text, partial):
 
 
 @pytest.mark.parametrize("line", [b"", b"text", b"t stdin F x", b"t stdout X x", b"t stdout"])
-def test_what_is_no_record_is_known(line):
+def test_what_is_not_a_record_is_known(line):
     assert parse_line(line) is None
 
 
@@ -63,7 +63,7 @@ def test_further_tags_are_ignored():
 
 
 def joined(log: bytes) -> bytes:
-    """What the stream was, as far as its log tells."""
+    """What the stream was, as far as its log reports."""
     text = b""
     for line in log.split(b"\n")[:-1]:
         record = parse_line(line)

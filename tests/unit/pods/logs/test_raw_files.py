@@ -114,7 +114,7 @@ async def test_no_line_is_lost_or_doubled_whenever_the_agent_dies(tmp_path, step
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.binary(max_size=40).map(lambda data: data.replace(b"\r", b"")), max_size=8))
-def test_any_raw_file_is_told_whole_over_any_number_of_restarts(tmp_path_factory, pieces):
+def test_any_raw_file_is_reported_whole_over_any_number_of_restarts(tmp_path_factory, pieces):
     log = tmp_path_factory.mktemp("log") / "0.log"
 
     async def run() -> None:
@@ -150,7 +150,7 @@ def rotate_raw(log: Path, *, keep: int = 3) -> None:
     raw.rename(raw.with_name(f"{raw.name}.0"))
 
 
-async def test_a_raw_file_that_somebody_else_rotates_is_followed_over_all_its_names(tmp_path):
+async def test_a_raw_file_that_someone_else_rotates_is_followed_over_all_its_names(tmp_path):
     log = tmp_path / "0.log"
     append(raw_path(log), b"one\ntw")
     task = asyncio.create_task(follower(log).run(lambda: True), name="raw-log")
@@ -194,7 +194,7 @@ async def test_rotations_while_the_agent_was_away_lose_only_what_was_removed(tmp
     assert shown(log) == expected + "six\nseven\neight\nnine\n"
 
 
-async def test_all_names_of_a_raw_file_that_was_never_read_are_told_oldest_first(tmp_path):
+async def test_all_names_of_a_raw_file_that_was_never_read_are_reported_oldest_first(tmp_path):
     log = tmp_path / "0.log"
     for word in (b"one\n", b"two\n", b"three\n"):
         append(raw_path(log), word)
@@ -236,7 +236,7 @@ async def test_space_of_the_raw_file_is_given_back(tmp_path):
     assert after.st_blocks < before.st_blocks / 2
 
 
-async def test_a_damaged_note_begins_anew(tmp_path):
+async def test_a_damaged_note_begins_again(tmp_path):
     log = tmp_path / "0.log"
     raw_path(log).write_bytes(b"one\n")
     (tmp_path / "0.raw.offset").write_text("{")

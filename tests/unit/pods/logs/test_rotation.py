@@ -65,7 +65,7 @@ def test_a_packed_file_holds_the_same_text(tmp_path):
 
 
 class FakeRuntimeLog:
-    """A runtime that opens the path anew when it is asked to, unless it is `down`."""
+    """A runtime that opens the path again when it is asked to, unless it is `down`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.down, self.reopened = path, False, 0

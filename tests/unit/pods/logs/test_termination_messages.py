@@ -20,7 +20,7 @@ def test_the_end_of_the_file_is_the_message(tmp_path):
     assert read_message(file, policy="File", failed=True, log_file=None) == "b" * 4096
 
 
-def test_a_missing_file_is_no_message(tmp_path):
+def test_a_missing_file_is_not_a_message(tmp_path):
     assert read_message(tmp_path / "none", policy=None, failed=True, log_file=None) == ""
 
 

@@ -50,5 +50,5 @@ def test_it_waits_for_the_image_too() -> None:
 
 
 @pytest.mark.parametrize("known", [UnitFacts(image_failure=LATER), UnitFacts(image=IMAGE, failure=LATER)])
-def test_a_container_that_cannot_start_holds_nobody_back(known: UnitFacts) -> None:
+def test_a_container_that_cannot_start_holds_no_one_back(known: UnitFacts) -> None:
     assert started(unit("before"), proxy=known) == ["after"]

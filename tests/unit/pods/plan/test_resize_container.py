@@ -78,7 +78,7 @@ async def test_a_container_grows_and_shrinks_without_a_restart(node: Node) -> No
         assert node.sink.reasons().count("ResizeCompleted") == 2
 
 
-async def test_the_pod_tells_what_its_containers_were_given_together(node: Node) -> None:
+async def test_the_pod_reports_what_its_containers_were_given_together(node: Node) -> None:
     async with node.running() as manager:
         await node.start(sized("100m", "64Mi"), "api")
         given = lambda: node.services.board.statuses[UID].allocated_resources  # noqa: E731
@@ -87,7 +87,7 @@ async def test_the_pod_tells_what_its_containers_were_given_together(node: Node)
         await node.until(lambda: given() == {"cpu": "200m", "memory": "64Mi"})
 
 
-async def test_the_same_amount_in_other_words_is_no_resize(node: Node) -> None:
+async def test_the_same_amount_in_other_words_is_not_a_resize(node: Node) -> None:
     async with node.running() as manager:
         await node.start(sized("100m", "64Mi"), "api")
         manager.update("api", sized("0.1", "67108864"))

@@ -162,7 +162,7 @@ async def test_a_containers_own_change_does_not_bring_a_limit_of_the_pod_that_wa
         await node.until(lambda: memory_of(node) == [48 * MI, 48 * MI])
 
 
-async def test_a_refusal_is_told_and_tried_again(node: Node) -> None:
+async def test_a_refusal_is_reported_and_tried_again(node: Node) -> None:
     async with node.running() as manager:
         await node.start(sized("64Mi"), "api")
         node.runtimes["one"].script("update_resources", error=Unavailable("device or resource busy"), times=2)

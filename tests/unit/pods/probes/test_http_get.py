@@ -85,7 +85,7 @@ async def test_certificates_are_not_verified(tmp_path: Path) -> None:
     assert got.status == 200
 
 
-async def test_a_server_that_speaks_plain_http_is_told_apart() -> None:
+async def test_a_server_that_speaks_plain_http_is_distinguished() -> None:
     listener = await asyncio.start_server(_reject, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     with pytest.raises(GetFailed) as caught:

@@ -46,7 +46,7 @@ async def test_a_command_that_exits_with_0_is_success() -> None:
     assert finder.commands[0][:2] == (UnitId("u"), ("bye",))
 
 
-async def test_a_command_that_fails_tells_code_and_output() -> None:
+async def test_a_command_that_fails_reports_code_and_output() -> None:
     got = await run(EXEC, FakeExecFinder(result(4, b"no such file\n")))
     assert got == "command exited with code 4: no such file"
 

@@ -27,11 +27,11 @@ def test_living_units_with_probes_are_targets_with_the_pods_address() -> None:
     assert found[0].started_at is not None
 
 
-def test_ended_units_are_no_targets() -> None:
+def test_ended_units_are_not_targets() -> None:
     assert targets_of(pod(WEB), facts(exited("web")), is_stopping=False) == ()
 
 
-def test_a_unit_is_no_target_before_its_post_start_hook_is_done() -> None:
+def test_a_unit_is_not_a_target_before_its_post_start_hook_is_done() -> None:
     for state, number in ((HookState.RUNNING, 0), (HookState.DONE, 1)):
         known = facts(unit("web"), units={"web": UnitFacts(hook=state, hook_unit=UnitId("web-0"))})
         assert len(targets_of(pod(WEB), known, is_stopping=False)) == number

@@ -157,7 +157,7 @@ async def test_a_failed_liveness_probe_rests_until_another_unit(bench: Bench) ->
     assert bench.last == ProbeFacts(unit_id=UnitId("u-1"), liveness=True)
 
 
-async def test_failures_warnings_and_errors_are_told_as_the_kubelet_does(bench: Bench) -> None:
+async def test_failures_warnings_and_errors_are_reported_as_the_kubelet_does(bench: Bench) -> None:
     bench.gives["ready"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(READY)])
     await bench.clock.run_for(1)

@@ -109,7 +109,7 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     assert condition(ready, "PodScheduled").last_transition_time == START + timedelta(seconds=10)
 
 
-def test_an_outage_is_told_since_when_and_everything_else_stays() -> None:
+def test_an_outage_is_reported_since_when_and_everything_else_stays() -> None:
     desired = pod("a")
     before = status_of(desired, facts(unit("a")))
     during = status_of(desired, facts(unit("a"), outage=OUTAGE, previous_status=before))
@@ -142,7 +142,7 @@ def test_an_outage_says_that_a_condemned_container_waits_for_its_restart() -> No
         assert found.message == f"no answer{waits}"
 
 
-def test_held_and_parked_units_are_told_in_a_condition_of_their_own() -> None:
+def test_held_and_parked_units_are_reported_in_a_condition_of_their_own() -> None:
     known = facts(unit("a", UnitState.PAUSED), unit("b", UnitState.SUSPENDED), unit("c"))
     status = status_of(pod("a", "b", "c"), known)
     found = condition(status, "kubeletx.io/UnitsRunning")
@@ -152,7 +152,7 @@ def test_held_and_parked_units_are_told_in_a_condition_of_their_own() -> None:
     assert ready.message == "containers with unready status: [a b]; a is paused, b is suspended"
 
 
-def test_an_invalid_manifest_of_a_running_pod_is_told() -> None:
+def test_an_invalid_manifest_of_a_running_pod_is_reported() -> None:
     status = status_of(replace(pod("a"), problem="web.yaml: no containers"), facts(unit("a")))
     found = condition(status, "kubeletx.io/ManifestValid")
     assert (found.status, found.reason, found.message) == (

@@ -221,7 +221,7 @@ def test_unknown_state_without_history_waits() -> None:
     assert container(status_of(pod("web"), known), "web").state.waiting is not None
 
 
-def test_an_end_of_which_only_the_list_tells_leaves_what_was_shown() -> None:
+def test_an_end_of_which_only_the_list_reports_leaves_what_was_shown() -> None:
     desired = pod("web", policy="Never")
     before = status_of(desired, facts(unit("web")))
     known = facts(exited("web"), previous_status=before)
@@ -246,7 +246,7 @@ def test_a_hook_that_is_done_or_will_never_be_told_of_does_not_hold_the_containe
     assert container(status_of(pod("web"), known), "web").ready
 
 
-def test_a_failed_post_start_hook_is_told() -> None:
+def test_a_failed_post_start_hook_is_reported() -> None:
     entry = UnitFacts(
         hook=HookState.FAILED,
         hook_unit=UnitId("web-0"),
@@ -350,7 +350,7 @@ def test_waiting_containers_tell_which_runtime_the_pod_waits_for() -> None:
     assert (waiting.reason, waiting.message) == ("RuntimeNotReady", "runtime gpu is not ready")
 
 
-def test_a_sandbox_that_cannot_be_made_is_told_in_the_waiting_message() -> None:
+def test_a_sandbox_that_cannot_be_made_is_reported_in_the_waiting_message() -> None:
     failure = ActionFailure(reason="FailedCreatePodSandBox", message="no CNI", retry_at=101)
     waiting = container(status_of(pod("a"), facts(sandbox=None, sandbox_failure=failure)), "a").state.waiting
     assert waiting is not None

@@ -125,7 +125,7 @@ async def test_the_same_call_again_returns_the_first_result_even_after_a_restart
     assert lab.calls() == []
 
 
-async def test_a_new_namespace_is_attached_anew_after_the_old_one_is_given_back(lab: Lab) -> None:
+async def test_a_new_namespace_is_attached_again_after_the_old_one_is_given_back(lab: Lab) -> None:
     network = lab.network()
     await lab.add(network)
     lab.calls()

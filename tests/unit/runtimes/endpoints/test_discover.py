@@ -11,7 +11,7 @@ from kubeletx.api import InvalidConfig
 from kubeletx.runtimes.endpoints.discover import describe, discover
 
 
-def test_sockets_are_found_in_order_and_it_is_said_who_listens(tmp_path: Path) -> None:
+def test_sockets_are_found_in_order_and_it_is_reported_who_listens(tmp_path: Path) -> None:
     listening, dead = tmp_path / "a.sock", tmp_path / "b.sock"
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as left_over:
         server.bind(str(listening))

@@ -122,7 +122,7 @@ async def test_an_error_of_any_class_reaches_the_caller_and_not_the_event_loop(e
         await CallGate("one", Limits()).call("fail", CallClass.CHANGING, 60, fail)
 
 
-async def test_a_closed_channel_is_no_cancellation() -> None:
+async def test_a_closed_channel_is_not_a_cancellation() -> None:
     async def closed() -> None:
         raise asyncio.CancelledError
 

@@ -63,7 +63,7 @@ def test_an_event_of_a_stop_that_was_overtaken_is_told_when_both_fail(
     assert reported == [STOPPED]
 
 
-def test_an_event_of_a_stop_that_succeeded_is_no_news(
+def test_an_event_of_a_stop_that_succeeded_is_not_news(
     events: EventFilter, reported: list[RuntimeEvent]
 ) -> None:
     with events.acting([UNIT], EventKind.STOPPED):
@@ -71,7 +71,7 @@ def test_an_event_of_a_stop_that_succeeded_is_no_news(
     assert reported == []
 
 
-def test_the_echo_of_a_change_is_no_news_during_the_call_or_soon_after_it(
+def test_the_echo_of_a_change_is_not_news_during_the_call_or_soon_after_it(
     events: EventFilter, reported: list[RuntimeEvent]
 ) -> None:
     with events.acting([UNIT], EventKind.CHANGED):

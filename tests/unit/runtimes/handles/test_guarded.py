@@ -161,7 +161,7 @@ def test_long_texts_for_users_are_cut() -> None:
         assert found == f"{text[:LONGEST_TEXT]}… (1808 characters left out)"
 
 
-async def test_a_missing_file_is_an_error_and_a_lost_connection_is_no_answer(clock: FakeClock) -> None:
+async def test_a_missing_file_is_an_error_and_a_lost_connection_is_not_an_answer(clock: FakeClock) -> None:
     async with bad(LeakingRuntime, clock) as bench:
         with (
             capture_logs() as lines,
@@ -188,7 +188,7 @@ async def test_the_same_exception_is_logged_once_in_ten_minutes() -> None:
     assert len([line for line in lines if line["event"] == "Plugin raised an unexpected exception"]) == 2
 
 
-async def test_items_that_are_no_events_are_left_out_and_the_stream_goes_on(clock: FakeClock) -> None:
+async def test_items_that_are_not_events_are_left_out_and_the_stream_goes_on(clock: FakeClock) -> None:
     with capture_logs() as lines:
         async with bad(BadEventsRuntime, clock) as bench:
             await bench.clock.run_for(3)
@@ -203,7 +203,7 @@ async def test_items_that_are_no_events_are_left_out_and_the_stream_goes_on(cloc
     assert "events yielded None; must be RuntimeEvent" in notes[0]
 
 
-async def test_a_method_that_is_no_coroutine_function_is_named() -> None:
+async def test_a_method_that_is_not_a_coroutine_function_is_named() -> None:
     plain: Any = lambda: None  # noqa: E731 - as a plugin that forgot async
     with pytest.raises(
         Internal, match="start_unit returned None and not a coroutine; define it with async def"

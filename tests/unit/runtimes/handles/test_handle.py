@@ -119,7 +119,7 @@ async def test_subscribers_get_foreign_events_and_echoes_of_our_own_calls(bench:
     assert bench.listener.pods == []
 
 
-async def test_our_own_actions_are_no_news(bench: Bench) -> None:
+async def test_our_own_actions_are_not_news(bench: Bench) -> None:
     await bench.start_pod("a", note=True)
     await bench.start_pod("b", note=True)
     await bench.clock.run_for(1)
@@ -135,7 +135,7 @@ async def test_a_failed_call_does_not_hide_what_happened_meanwhile(bench: Bench)
     assert [event.kind for _, _, event in bench.listener.pods if event] == [EventKind.STOPPED]
 
 
-async def test_the_end_of_a_pod_is_no_news_either(bench: Bench) -> None:
+async def test_the_end_of_a_pod_is_not_news_either(bench: Bench) -> None:
     sandbox_id, unit_id = await bench.start_pod(note=True)
     await bench.handle.stop_unit(unit_id, 0)
     bench.handle.note_unit(await bench.handle.unit_status(unit_id))
@@ -552,7 +552,7 @@ async def test_a_cordon_is_shown_and_told(bench: Bench) -> None:
     assert bench.listener.runtimes == ["one"]
 
 
-async def test_events_for_no_object_are_told_for_known_pods_only(bench: Bench) -> None:
+async def test_events_for_no_object_are_reported_for_known_pods_only(bench: Bench) -> None:
     await bench.start_pod(note=True)
     bench.runtime.backend.emit(EventKind.CHANGED, A)
     bench.runtime.backend.emit(EventKind.CHANGED, PodUid("other"))

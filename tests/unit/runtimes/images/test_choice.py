@@ -83,7 +83,7 @@ def test_an_image_is_used_by_any_unit_and_by_what_pods_want() -> None:
     assert used_images(images, units, ["docker.io/library/c"]) == {"sha256:a", "sha256:b", "sha256:c"}
 
 
-def test_an_image_that_a_pod_wants_by_tag_and_digest_is_used() -> None:
+def test_an_image_that_a_pod_needs_by_tag_and_digest_is_used() -> None:
     digest = "sha256:" + "0" * 64
     by_digest = image("a", tags=(), digests=(f"r.io/a@{digest}",))
     assert used_images([by_digest], [], [f"r.io/a:1@{digest}"]) == {"sha256:a"}

@@ -44,7 +44,7 @@ async def test_the_first_file_that_can_be_read_counts(tmp_path: Path) -> None:
     assert [(a.username, a.password, a.server_address) for a in found] == [("user", "pass:word", "")]
 
 
-async def test_a_bad_file_is_told_once_and_does_not_undo_what_helpers_said(
+async def test_a_bad_file_is_reported_once_and_does_not_undo_what_helpers_said(
     tmp_path: Path, programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "a.json"

@@ -185,7 +185,7 @@ def test_each_mistake_names_file_provider_field_and_cure(
         assert f'provider "{change.get("name", "cloud")}"' in message
 
 
-def test_all_mistakes_of_all_providers_are_told_at_once(tmp_path: Path, bin_dir: Path) -> None:
+def test_all_mistakes_of_all_providers_are_reported_at_once(tmp_path: Path, bin_dir: Path) -> None:
     message = problems(
         tmp_path / "c.yaml",
         bin_dir,
@@ -218,7 +218,7 @@ def test_token_attributes_need_the_files_newest_version(tmp_path: Path, bin_dir:
     assert f"set the file's apiVersion to {V1}" in reported
 
 
-def test_a_variable_that_is_no_string_is_not_shown(tmp_path: Path, bin_dir: Path) -> None:
+def test_a_variable_that_is_not_a_string_is_not_shown(tmp_path: Path, bin_dir: Path) -> None:
     provider = {**PROVIDER, "env": [{"name": "PIN", "value": 471147}]}
     reported = problems(tmp_path / "c.yaml", bin_dir, provider)
     assert "env[0].value: is not a string" in reported

@@ -128,7 +128,7 @@ def names(found: Sequence[Credential]) -> list[str]:
     return [one.username for one in auths(found)]
 
 
-async def test_the_program_is_told_the_image_and_gives_its_credentials(shop: Shop) -> None:
+async def test_the_program_gets_the_image_and_gives_its_credentials(shop: Shop) -> None:
     script = 'test "$1 $PROFILE" = "get this" || exit 1\n' + answer({"r.example": ("u", "hunter2")})
     env = (EnvironmentVariable(name="PROFILE", value="this"),)
     shop.add(script, args=("get",), env=env)
@@ -218,7 +218,7 @@ async def test_how_long_it_is_remembered(
     assert len(shop.asked()) == (2 if seconds else 3)
 
 
-async def test_what_is_over_is_forgotten_even_if_nobody_asks_for_it(shop: Shop) -> None:
+async def test_what_is_over_is_forgotten_even_if_no_one_asks_for_it(shop: Shop) -> None:
     shop.add(answer({"*.example": ("u", "p")}))
     providers = shop.open()
     for number in range(5):
@@ -255,7 +255,7 @@ async def test_many_who_ask_at_once_share_one_program(shop: Shop) -> None:
         ),
     ],
 )
-async def test_a_provider_that_fails_is_told_and_gives_nothing(
+async def test_a_provider_that_fails_is_reported_and_gives_nothing(
     script: str, reported: str, shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.add(script)
@@ -335,7 +335,7 @@ async def test_where_no_account_is_required_those_without_one_are_served_too(sho
     ]
 
 
-async def test_without_a_token_or_an_account_nothing_is_asked_and_it_is_told(
+async def test_without_a_token_or_an_account_nothing_is_asked_and_it_is_reported(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.add(answer({"r.example": ("u", "p")}), token=BY_ACCOUNT)

@@ -168,7 +168,7 @@ async def test_ten_pods_make_one_pull(shop: Shop) -> None:
     assert seen[-1].message == "done"
 
 
-async def test_a_pull_is_cancelled_only_when_nobody_waits_for_it(shop: Shop) -> None:
+async def test_a_pull_is_cancelled_only_when_no_one_waits_for_it(shop: Shop) -> None:
     stuck = shop.fake("one").script("pull_image", hang=True)
     first, second = (asyncio.create_task(shop.pull("app:1")) for _ in range(2))
     await shop.world.clock.settle()
@@ -220,7 +220,7 @@ async def test_failed_pulls_back_off_ten_seconds_doubling(shop: Shop) -> None:
     assert round(caught.value.retry_at - clock.monotonic()) == 10
 
 
-async def test_a_pod_that_is_made_anew_does_not_inherit_the_back_off(shop: Shop) -> None:
+async def test_a_pod_that_is_made_again_does_not_inherit_the_back_off(shop: Shop) -> None:
     shop.fake("one").script("pull_image", error=PermissionDenied("no such repository"))
     with pytest.raises(PullFailed):
         await shop.pull("app:1", puller=Puller(uid=PodUid("old")))
@@ -255,7 +255,7 @@ async def test_pods_share_a_pull_unless_credentials_depend_on_the_pod(shop: Shop
         assert shop.fake("one").counts["pull_image"] - before == pulls
 
 
-async def test_who_waits_for_credentials_keeps_nobody_from_pulling(shop: Shop) -> None:
+async def test_who_waits_for_credentials_keeps_no_one_from_pulling(shop: Shop) -> None:
     slow = asyncio.Event()
     real = shop.credentials.lookup
 
@@ -350,7 +350,7 @@ async def test_over_the_threshold_the_longest_unused_of_ours_goes(shop: Shop) ->
     assert shop.sink.reasons() == []
 
 
-async def test_what_others_pulled_stays_and_too_little_is_said(shop: Shop) -> None:
+async def test_what_others_pulled_stays_and_too_little_is_reported(shop: Shop) -> None:
     shop.world.clock.advance(1000)
     shop.disk = FilesystemUsage(capacity_bytes=1000, available_bytes=0)
     await shop.collector.collect_all()

@@ -45,7 +45,7 @@ def secret(
 
 
 def close_registry(shop: Shop) -> None:
-    """The registry wants `GOOD`."""
+    """The registry needs `GOOD`."""
     fake = shop.fake("one")
     pull = fake.pull_image
 
@@ -120,7 +120,7 @@ async def test_the_token_of_a_service_account_opens_it_for_pods_of_that_account(
     assert not await may_use(shop)
 
 
-async def test_the_right_to_one_name_is_no_right_to_another_of_the_same_image(shop: Shop) -> None:
+async def test_the_right_to_one_name_is_not_a_right_to_another_of_the_same_image(shop: Shop) -> None:
     await shop.pull(IMAGE, credentials=[secret()], puller=POD)
     store = await shop.store()
     present = await store.find(ImageSpec(requested=IMAGE))

@@ -90,7 +90,7 @@ async def test_the_plugin_runs_in_another_process_that_ends_with_close(tmp_path:
     await runtime.close()
 
 
-async def test_a_crash_costs_the_calls_under_way_and_the_next_opening_starts_anew(
+async def test_a_crash_costs_the_calls_under_way_and_the_next_opening_starts_again(
     runtime: IsolatedRuntime,
 ) -> None:
     pid = runtime.pid

@@ -63,7 +63,7 @@ async def test_a_certificate_of_another_authority_ends_the_handshake(tmp_path: P
         assert (await api.get("/pods"))[0] == 200
 
 
-async def test_a_servers_certificate_is_no_clients(tmp_path: Path) -> None:
+async def test_a_servers_certificate_is_not_a_clients(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
             await api.ask("GET", "/pods", certificate=api.authority.server("admin"))
@@ -166,7 +166,7 @@ async def test_a_token_is_reviewed_once_in_its_time_and_is_never_logged(tmp_path
     assert "0ther" not in kept
 
 
-async def test_nobody_waits_behind_many_strangers_for_longer_than_a_review_may_take(
+async def test_no_one_waits_behind_many_strangers_for_longer_than_a_review_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for room in (authentication, authorization):

@@ -48,7 +48,7 @@ def test_a_directory_that_cannot_be_written_names_the_flag(tmp_path: Path) -> No
         ensure_pair(tmp_path / "file", "node-1", (), NOW)
 
 
-def test_files_that_are_no_certificates_name_their_flags(tmp_path: Path) -> None:
+def test_files_that_are_not_certificates_name_their_flags(tmp_path: Path) -> None:
     pair = ensure_pair(tmp_path, "node-1", (), NOW)
     with pytest.raises(InvalidConfig, match="--tls-cert-file"):
         make_context(TlsPlan(), Pair(tmp_path / "nothing", pair.key))
@@ -56,7 +56,7 @@ def test_files_that_are_no_certificates_name_their_flags(tmp_path: Path) -> None
         make_context(TlsPlan(client_ca=tmp_path / "nothing"), pair)
 
 
-def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_is_refused_and_no_one_is_asked(tmp_path: Path) -> None:
     pair = ensure_pair(tmp_path, "node-1", (), NOW)
     encrypt_key(pair.key)
     with pytest.raises(InvalidConfig, match=r"--tls-cert-file: .*the key is encrypted; give one without"):
@@ -143,7 +143,7 @@ async def test_new_files_count_for_new_connections_and_half_of_them_for_none(tmp
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_an_authority_that_was_replaced_lets_nobody_in_any_more(
+async def test_an_authority_that_was_replaced_lets_no_one_in_any_more(
     tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     clock = FakeClock()

@@ -47,7 +47,7 @@ async def test_files_are_served_whole(tmp_path: Path) -> None:
         assert await get(api, "/logs/empty") == (200, "")
 
 
-async def test_what_is_no_text_says_so(tmp_path: Path) -> None:
+async def test_what_is_not_text_says_so(tmp_path: Path) -> None:
     async with logs_of(tmp_path) as (api, root), api.client(api.admin) as session:
         (root / "text").write_text("x")
         (root / "bytes").write_bytes(b"\0x")

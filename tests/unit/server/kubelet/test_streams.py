@@ -248,7 +248,7 @@ async def test_clients_that_offer_too_new_protocols_get_the_best_that_is_spoken(
         ),
     ],
 )
-async def test_an_upgrade_that_nobody_understands_runs_no_command(
+async def test_an_upgrade_that_no_one_understands_runs_no_command(
     tmp_path: Path, headers: dict[str, str], code: int
 ) -> None:
     async with serving(tmp_path) as api:
@@ -257,7 +257,7 @@ async def test_an_upgrade_that_nobody_understands_runs_no_command(
         assert api.backend.calls == []
 
 
-async def test_websocket_subprotocols_that_nobody_speaks_are_refused(tmp_path: Path) -> None:
+async def test_websocket_subprotocols_that_no_one_speaks_are_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await client.ws_connect(CAT_PATH, protocols=("v9.channel.k8s.io",))
@@ -345,7 +345,7 @@ async def test_only_what_api_servers_once_translated_is_counted(tmp_path: Path) 
         assert api.websockets == {"exec": 1, "attach": 1, "portforward": 1}
 
 
-async def test_one_tunnel_carries_many_connections_and_tells_why_one_failed(
+async def test_one_tunnel_carries_many_connections_and_reports_why_one_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
@@ -425,7 +425,7 @@ async def test_a_port_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
         await running
 
 
-async def test_a_runtime_that_opens_no_connection_in_time_is_told_to_the_client(
+async def test_a_runtime_that_opens_no_connection_in_time_is_reported_to_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_serving, "OPEN_TIMEOUT_SECONDS", 0.05)
@@ -550,7 +550,7 @@ async def test_a_port_of_the_older_form_that_fails_leaves_the_others_alone(
 
 
 @pytest.mark.parametrize("query", ["", "?port=", "?port=0", "?port=x", "?port=80,65536"])
-async def test_the_older_form_wants_ports(tmp_path: Path, query: str) -> None:
+async def test_the_older_form_needs_ports(tmp_path: Path, query: str) -> None:
     async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await client.ws_connect(f"/portForward/default/web{query}")

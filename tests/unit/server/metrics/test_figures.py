@@ -205,7 +205,7 @@ def test_cadvisors_series_carry_its_labels_and_the_runtime() -> None:
     assert found["machine_memory_bytes", ()][0] == 1 << 30
 
 
-def test_what_was_not_measured_is_no_sample() -> None:
+def test_what_was_not_measured_is_not_a_sample() -> None:
     bare = UnitFigures(name="vm", id="x", image="i", started_at=1.0,
                        stats=UnitStats(id=UnitId("x"), uid=PodUid("u1"), name="vm", at_ns=AT_NS))  # fmt: skip
     text = cadvisor_metrics(figures(replace(pod(bare), interfaces=())), str).decode()
@@ -294,7 +294,7 @@ async def test_each_is_served_at_its_path(tmp_path: Path) -> None:
         assert await api.get("/stats/summary") == (503, "nobody measures here")
 
 
-def test_volumes_are_told_and_those_on_the_nodes_disk_count_as_ephemeral_storage() -> None:
+def test_volumes_are_reported_and_those_on_the_nodes_disk_count_as_ephemeral_storage() -> None:
     fs = FsUsage(capacity_bytes=100, available_bytes=40, used_bytes=60, inodes=10, inodes_free=4)
     volumes = {
         "data": VolumeFigures(at=AT_NS / 1e9, fs=fs, claim="disk"),
@@ -466,7 +466,7 @@ def test_swap_comes_from_the_cgroup_where_the_runtime_does_not_measure_it() -> N
     assert reported["swap"]["swapUsageBytes"] == 7
 
 
-def test_the_summary_tells_pressure_and_what_belongs_to_no_pod() -> None:
+def test_the_summary_reports_pressure_and_what_belongs_to_no_pod() -> None:
     found = summary(whole_figures())
     psi = {
         "full": {"total": 1000, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0},

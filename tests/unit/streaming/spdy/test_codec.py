@@ -83,7 +83,7 @@ def test_the_dictionary_is_the_one_of_the_protocol() -> None:
     assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2
 
 
-def test_a_stream_opens_with_the_bytes_the_protocol_wants() -> None:
+def test_a_stream_opens_with_the_bytes_the_protocol_needs() -> None:
     data = Encoder().encode(SynStream(stream_id=1, headers=(("streamtype", "error"),)))
     assert data[:4] == b"\x80\x03\x00\x01"
     assert data[4] == 0

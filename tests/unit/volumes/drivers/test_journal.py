@@ -64,7 +64,7 @@ async def test_a_damaged_journal_is_set_aside_and_other_pods_are_not_affected(
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
-async def test_a_journal_that_is_no_file_is_set_aside(tmp_path: Path, kind: str) -> None:
+async def test_a_journal_that_is_not_a_file_is_set_aside(tmp_path: Path, kind: str) -> None:
     driver = fake(tmp_path)
     await node(tmp_path, driver).prepare(pod(DISK))
     path = path_of(tmp_path)
@@ -82,7 +82,7 @@ async def test_a_journal_that_is_no_file_is_set_aside(tmp_path: Path, kind: str)
 async def test_a_journal_that_cannot_be_read_now_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too many open files are no reason to lose the options of a volume."""
+    """Too many open files are not a reason to lose the options of a volume."""
     driver = fake(tmp_path)
     await node(tmp_path, driver).prepare(pod(DISK))
     after = node(tmp_path, driver)

@@ -193,7 +193,7 @@ async def test_a_reboot_that_is_to_come_ends_with_its_pod(agent: AgentModel) -> 
         assert not [one for one in asyncio.all_tasks() if one.get_name().startswith("reboot-")]
 
 
-async def test_reboots_of_a_machine_still_count_when_it_is_made_anew(agent: AgentModel) -> None:
+async def test_reboots_of_a_machine_still_count_when_it_is_made_again(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_machine())
         await agent.done(backend.machines.reboot_machine(VM, 0))

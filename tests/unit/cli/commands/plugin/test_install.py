@@ -83,7 +83,7 @@ def test_a_plugin_is_installed_for_the_running_agent_and_removed_again(
     assert read_environment(str(environment / "bin" / "python")).plugins == ()
 
 
-def test_a_distribution_that_is_no_plugin_gets_a_warning(
+def test_a_distribution_that_is_not_a_plugin_gets_a_warning(
     agent: Any, kubeletx: Run, environment: Path, tmp_path: Path
 ) -> None:
     serve_from(agent, environment)

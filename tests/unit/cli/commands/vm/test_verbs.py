@@ -1,4 +1,4 @@
-"""``kubeletx vm``: what is sent and what is said."""
+"""``kubeletx vm``: what is sent and what is reported."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_a_machine_that_is_to_be_off_is_not_started_before_its_power_is_wa
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
-async def test_switching_off_is_no_end_whatever_the_restart_policy(node: Node, policy: str) -> None:
+async def test_switching_off_is_not_an_end_whatever_the_restart_policy(node: Node, policy: str) -> None:
     async with node.running() as manager:
         worker = await node.start(a_machine(restart_policy=policy))
         await wish(node, worker, "off")
@@ -202,7 +202,7 @@ async def test_a_runtime_without_power_refuses_with_one_event_and_the_machine_go
         assert state(node) is UnitState.RUNNING
 
 
-async def test_a_step_that_fails_is_told_and_tried_again_with_back_off(node: Node) -> None:
+async def test_a_step_that_fails_is_reported_and_tried_again_with_back_off(node: Node) -> None:
     async with node.running() as manager:
         await node.start(a_machine())
         node.runtimes["one"].script("pause", error=Conflict("the guest is busy"), times=2)
