@@ -21,7 +21,7 @@ _SOURCE: Final = "volume source "
 
 
 class InstalledPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process needs to import a plugin.
+    """Values that a process needs to import a plugin.
 
     `source`: its entry point, as ``module`` or ``module:object``; empty if it cannot be read. `made_for`: versions of
     kubeletx that its distribution requires, such as ``>=0.1,<0.2``; empty: it requires none.

@@ -41,7 +41,7 @@ class Hook(enum.Enum):
 
 
 class HookKind(msgspec.Struct, frozen=True):
-    """What all registrations of one hook have in common.
+    """Properties that all registrations of one hook share.
 
     `function`: name of the hook. `protocol`: methods of what is registered. `options`: keyword arguments of `register`,
     each of which is a field of `Registration`.

@@ -17,7 +17,7 @@ from .plan import Step, StepKind
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step has found or made. Steps that are not named leave the defaults.
+    """Results of a step. Steps that are not named leave the defaults.
 
     `holder`: the stored entry (TAKE). `source`: the attached volume (ATTACH). `is_ready`: the device has a file system
     (LOOK). `is_writable`: of the new mount (MOUNT).
