@@ -142,13 +142,8 @@ class PodNetwork(Protocol):
         ...
 
 
-class Host(Protocol):
-    """Services that the agent offers to one runtime; each runtime gets its own object."""
-
-    @property
-    def agent_id(self) -> str:
-        """Identity of this agent, the value of label ``kubeletx.io/agent-id``."""
-        ...
+class HostServices(Protocol):
+    """Services of the agent for one registered object of a plugin, such as one runtime or one health check."""
 
     @property
     def node_name(self) -> str:
@@ -157,30 +152,39 @@ class Host(Protocol):
 
     @property
     def state_directory(self) -> Path:
-        """Directory that only this runtime uses, with mode 0700. Its files survive restarts of the agent."""
+        """Directory that only this object uses, with mode 0700. Its files survive restarts of the agent."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """Clock that the runtime must use to wait and to read the time."""
+        """Clock that the plugin must use to wait and to read the time."""
         ...
 
     @property
     def events(self) -> EventSink:
-        """Sink through which the runtime records events for users."""
+        """Sink through which the plugin records events for users."""
+        ...
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` on one of this object's few daemon threads, and return its result.
+
+        Raises Unavailable immediately when all these threads are busy with earlier calls. A call that hangs
+        occupies its thread until it returns.
+        """
+        ...
+
+
+class Host(HostServices, Protocol):
+    """Services that the agent offers to one runtime; each runtime gets its own object."""
+
+    @property
+    def agent_id(self) -> str:
+        """Identity of this agent, the value of label ``kubeletx.io/agent-id``."""
         ...
 
     @property
     def pod_network(self) -> PodNetwork | None:
         """The node's CNI network; None if the agent has no CNI configuration directory."""
-        ...
-
-    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` on one of this runtime's few daemon threads, and return its result.
-
-        Raises Unavailable immediately when all these threads are busy with earlier calls. A call that hangs
-        occupies its thread until it returns.
-        """
         ...
 
 

@@ -7,12 +7,14 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import chain
 from types import FunctionType
 from typing import Final
 
 import msgspec
 
 from kubeletx import api
+from kubeletx.api.host import HostServices
 
 HEAD: Final = """\
 # Reference of kubeletx.api
@@ -70,6 +72,10 @@ SECTIONS: Final = {
 }
 
 
+PARTS: Final = (HostServices,)
+"""Protocols that only others of `SECTIONS` inherit from: their members are described there."""
+
+
 def page() -> str:
     """Return the whole page as Markdown."""
     parts = [HEAD]
@@ -96,7 +102,8 @@ def _described(name: str) -> Iterator[str]:
         yield _text(found)
         return
     yield _text(found)
-    for member, value in vars(found).items():
+    shared = [base for base in found.__bases__ if base in PARTS]
+    for member, value in chain.from_iterable(vars(one).items() for one in (found, *shared)):
         if member.startswith("_") and member not in ("__init__", "__call__"):
             continue
         function = _function(value)

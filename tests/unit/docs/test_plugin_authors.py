@@ -36,6 +36,7 @@ from kubeletx.api import (
     subprocesses,
 )
 from kubeletx.api.errors import TABLE
+from kubeletx.api.host import HostServices
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.plugins import volume_drivers
 from kubeletx.plugins.loading import LOAD_SECONDS
@@ -104,7 +105,7 @@ def test_every_hook_beside_runtimes_is_in_the_table() -> None:
 
 
 def test_every_member_of_the_plugin_host_is_in_the_table() -> None:
-    members = [name for name in vars(PluginHost) if not name.startswith("_")]
+    members = [name for name in {**vars(HostServices), **vars(PluginHost)} if not name.startswith("_")]
     assert sorted(first_words(section(REFERENCE, "Plugin host"))) == sorted(members)
 
 
@@ -175,7 +176,7 @@ def test_the_tables_name_the_whole_contract() -> None:
     assert sorted(first_words(section(RUNTIMES, "The contract in short"))) == sorted(methods)
     assert first_words(section(RUNTIMES, "Capabilities")) == [one.__name__ for one in CAPABILITIES]
     assert first_words(section(RUNTIMES, "Traits")) == list(Traits.__struct_fields__)
-    members = [name for name in vars(Host) if not name.startswith("_")]
+    members = [name for name in {**vars(HostServices), **vars(Host)} if not name.startswith("_")]
     assert sorted(first_words(section(RUNTIMES, "Host"))) == sorted(members)
     assert sorted(first_words(section(REFERENCE, "Errors"))) == sorted(cls.__name__ for cls in TABLE)
 
