@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ..image_policy import pull_policy
+from kubeletx.kube.manifests.volume_defaults import pull_policy
+
 from ..requests import container_requests
 from ..types.core import (
     Container,

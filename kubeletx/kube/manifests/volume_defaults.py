@@ -1,4 +1,4 @@
-"""Defaults of volumes, such as file modes. A volume without a source becomes an emptyDir.
+"""Defaults of volumes, such as file modes, and of imagePullPolicy. A volume without a source becomes an emptyDir.
 
 Source: kubernetes, pkg/apis/core/v1/defaults.go.
 """
@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..image_policy import pull_policy
+from kubeletx.api import find_image_reference
+
 from ..types.core import (
     DownwardAPIProjection,
     DownwardAPIVolumeFile,
@@ -90,3 +91,13 @@ def _iscsi(iscsi: ISCSIVolumeSource) -> ISCSIVolumeSource:
     if iscsi.iscsi_interface:
         return iscsi
     return msgspec.structs.replace(iscsi, iscsi_interface="default")
+
+
+def pull_policy(image: str) -> str:
+    """Return the default imagePullPolicy: Always for the tag ``latest``, written or implied, else IfNotPresent.
+
+    The result is Always, too, if `image` is not an image reference, such as the URL of a virtual machine's
+    disk. A prefix ``oci:`` is ignored.
+    """
+    found = find_image_reference(image.removeprefix("oci:"))
+    return "Always" if found is None or found.tag == "latest" else "IfNotPresent"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubeletx.kube.image_policy import pull_policy
 from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.volume_defaults import pull_policy
 from kubeletx.kube.types.core import (
     Container,
     ObjectMeta,
