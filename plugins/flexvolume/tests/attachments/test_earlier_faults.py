@@ -17,6 +17,7 @@ from kubeletx_flexvolume.values import HolderStatus
 from kubeletx.api import Conflict, InvalidPod, Unavailable
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import until
+from plugins.flexvolume.tests.agent.test_background import AgentModel
 from plugins.flexvolume.tests.agent.test_options import parse
 from plugins.flexvolume.tests.agent.test_paths import GOOD, ROOTS
 from plugins.flexvolume.tests.attachments.attachment_model import (
@@ -29,7 +30,6 @@ from plugins.flexvolume.tests.attachments.attachment_model import (
     volume,
 )
 from plugins.flexvolume.tests.attachments.cluster_model import add_node, set_up
-from plugins.flexvolume.tests.attachments.test_tasks import AgentModel
 from plugins.flexvolume.tests.cleanup.test_cleaner import OF_MAIN, CleanerModel, cluster
 
 

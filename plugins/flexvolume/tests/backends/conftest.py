@@ -12,12 +12,6 @@ from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
-    """Fake programs instead of all that the agent runs."""
-    return FakePrograms(tmp_path / "programs", monkeypatch)
-
-
-@pytest.fixture
 def commands(programs: FakePrograms, tmp_path: Path) -> Commands:
     """Runs the fake programs; a program over its deadline is interrupted, and killed 0.2 s later."""
     (tmp_path / "locks").mkdir()
