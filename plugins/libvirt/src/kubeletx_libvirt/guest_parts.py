@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from kubeletx.api import (
-    Host,
     KubeletxError,
     Machine,
     ObjectRef,
@@ -23,16 +22,15 @@ from kubeletx.api import (
     UnitId,
     UnitSpec,
 )
-from kubeletx_libvirt.addresses import Addresses, Holder
+from kubeletx_libvirt.addresses import Holder
 from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, write_seed
-from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.xml import Disk
+from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.mount_visibility import check_visibility
 from kubeletx_libvirt.network.interface_xml import interface_xml
 from kubeletx_libvirt.network.links import GuestLink
 from kubeletx_libvirt.network.nics import resolve_nics
-from kubeletx_libvirt.network.pod_links import PodLinks
-from kubeletx_libvirt.records import Records, UnitRecord
+from kubeletx_libvirt.records import UnitRecord
 from kubeletx_libvirt.shares import (
     Share,
     ShareKind,
@@ -74,25 +72,11 @@ class Libvirtd(NamedTuple):
     pid: Callable[[], Awaitable[int | None]]
 
 
-class Guests:
+class Guests(Part):
     """Creates, renews and removes the interfaces, shared directories and cloud-init seeds of one runtime's machines."""
 
-    def __init__(
-        self,
-        *,
-        host: Host,
-        settings: Settings,
-        records: Records,
-        links: PodLinks,
-        addresses: Addresses,
-        libvirtd: Libvirtd,
-    ) -> None:
-        """Create the object; does no I/O."""
-        self._host = host
-        self._settings = settings
-        self._records = records
-        self._links = links
-        self._addresses = addresses
+    def __init__(self, machinery: Machinery, libvirtd: Libvirtd) -> None:
+        super().__init__(machinery)
         self._libvirtd = libvirtd
 
     async def prepare(

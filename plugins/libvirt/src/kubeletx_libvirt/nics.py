@@ -18,18 +18,16 @@ import msgspec
 
 from kubeletx.api import InvalidPod, Machine, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
-from kubeletx_libvirt.addresses import Addresses, Holder
-from kubeletx_libvirt.client import Connection, DomainEvent
-from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.addresses import Holder
+from kubeletx_libvirt.client import DomainEvent
 from kubeletx_libvirt.domain.devices import interface_aliases
-from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops
+from kubeletx_libvirt.domain_reader import Found, Stops
 from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.network.interface_xml import interface_alias, interface_xml
 from kubeletx_libvirt.network.links import GuestLink, LinkKind
 from kubeletx_libvirt.network.nics import resolve_nics
-from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.power import read_definition
-from kubeletx_libvirt.records import Records
 from kubeletx_libvirt.units import Units
 
 DETACH_SECONDS = 12.0
@@ -41,27 +39,12 @@ QEMU refuses a second request within 5 s, and a booting guest ignores the first.
 _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
-class Nics:
+class Nics(Part):
     """Attaches, detaches and lists network interfaces of one runtime's machines (`SupportsNics`)."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        connection: Connection,
-        records: Records,
-        domains: DomainReader,
-        units: Units,
-        links: PodLinks,
-        addresses: Addresses,
-    ) -> None:
-        self._settings = settings
-        self._connection = connection
-        self._records = records
-        self._domains = domains
+    def __init__(self, machinery: Machinery, units: Units) -> None:
+        super().__init__(machinery)
         self._units = units
-        self._links = links
-        self._addresses = addresses
         self._removals = Stops()
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:

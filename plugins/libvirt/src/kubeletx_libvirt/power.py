@@ -23,11 +23,10 @@ import libvirt
 import msgspec
 import structlog
 
-from kubeletx.api import Conflict, Host, KubeletxError, UnitId, UnitState, Unsupported
-from kubeletx_libvirt.client import Connection
+from kubeletx.api import Conflict, KubeletxError, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
-from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
-from kubeletx_libvirt.records import Records
+from kubeletx_libvirt.domain_reader import Found, Stops, now_ns
+from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
 
 log = structlog.get_logger(__name__)
@@ -38,19 +37,14 @@ RESET_SECONDS = 10.0
 _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 
 
-class Power:
+class Power(Part):
     """Pauses, resumes, suspends, reboots and powers off the machines of one runtime.
 
     Implements `SupportsMachine` and `SupportsStandby`, whose calls change a machine in the same way.
     """
 
-    def __init__(
-        self, *, host: Host, connection: Connection, records: Records, domains: DomainReader, units: Units
-    ) -> None:
-        self._host = host
-        self._connection = connection
-        self._records = records
-        self._domains = domains
+    def __init__(self, machinery: Machinery, units: Units) -> None:
+        super().__init__(machinery)
         self._units = units
         self._delayed: dict[UnitId, asyncio.Task[None]] = {}
         self.reboots = Stops()

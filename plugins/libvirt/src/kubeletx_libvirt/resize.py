@@ -23,13 +23,12 @@ import msgspec
 import structlog
 
 from kubeletx.api import InvalidPod, Machine, Resources, UnitId, UnitState, Unsupported
-from kubeletx_libvirt.client import Connection, DomainEvent
-from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.client import DomainEvent
 from kubeletx_libvirt.domain.sizing import MIB, Size, size_of
-from kubeletx_libvirt.domain_reader import DomainReader
 from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.power import read_definition
-from kubeletx_libvirt.records import Records, UnitRecord
+from kubeletx_libvirt.records import UnitRecord
 from kubeletx_libvirt.units import Units
 
 log = structlog.get_logger(__name__)
@@ -38,22 +37,11 @@ MIN_MEMORY_BYTES = 16 * MIB
 """Least memory of a running guest that does not report how much it uses: firmware and a small kernel."""
 
 
-class Resizes:
+class Resizes(Part):
     """Changes and measures vCPUs and memory of one runtime's machines (`SupportsResize`)."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        connection: Connection,
-        records: Records,
-        domains: DomainReader,
-        units: Units,
-    ) -> None:
-        self._settings = settings
-        self._connection = connection
-        self._records = records
-        self._domains = domains
+    def __init__(self, machinery: Machinery, units: Units) -> None:
+        super().__init__(machinery)
         self._units = units
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:

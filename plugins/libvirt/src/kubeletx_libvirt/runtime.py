@@ -49,6 +49,7 @@ from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
 from kubeletx_libvirt.guest_parts import Guests, Libvirtd
 from kubeletx_libvirt.images.service import LibvirtImages
+from kubeletx_libvirt.machinery import Machinery
 from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.nics import Nics
 from kubeletx_libvirt.power import Power
@@ -114,60 +115,26 @@ class LibvirtRuntime:
             images=self.images,
             runtime=endpoint.name,
         )
-        self.addresses = Addresses(settings, self.records, self.domains)
-        self.guests = Guests(
-            host=host,
-            settings=settings,
-            records=self.records,
-            links=self.links,
-            addresses=self.addresses,
-            libvirtd=Libvirtd(emulator_gid=self.emulation.gid, pid=self.connection.find_daemon),
-        )
-        self.units = Units(
+        machinery = Machinery(
+            name=endpoint.name,
             host=host,
             settings=settings,
             connection=self.connection,
             records=self.records,
             domains=self.domains,
             stops=self.stops,
-            runtime=endpoint.name,
-            guests=self.guests,
-            hold_base=self._hold_base,
-            accelerator=self.emulation.accelerator,
-            emulator_gid=self.emulation.gid,
-        )
-        self.crashed_guests = CrashedGuests(self.units)
-        self.power = Power(
-            host=host,
-            connection=self.connection,
-            records=self.records,
-            domains=self.domains,
-            units=self.units,
-        )
-        self.resizes = Resizes(
-            settings=settings,
-            connection=self.connection,
-            records=self.records,
-            domains=self.domains,
-            units=self.units,
-        )
-        self.snapshots = Snapshots(
-            host=host,
-            connection=self.connection,
-            records=self.records,
-            domains=self.domains,
-            units=self.units,
-            measure=self.resizes.measure,
-        )
-        self.nics = Nics(
-            settings=settings,
-            connection=self.connection,
-            records=self.records,
-            domains=self.domains,
-            units=self.units,
             links=self.links,
-            addresses=self.addresses,
+            addresses=Addresses(settings, self.records, self.domains),
         )
+        self.guests = Guests(
+            machinery, Libvirtd(emulator_gid=self.emulation.gid, pid=self.connection.find_daemon)
+        )
+        self.units = Units(machinery, guests=self.guests, hold_base=self._hold_base, emulation=self.emulation)
+        self.crashed_guests = CrashedGuests(self.units)
+        self.power = Power(machinery, self.units)
+        self.resizes = Resizes(machinery, self.units)
+        self.snapshots = Snapshots(machinery, self.units, self.resizes.measure)
+        self.nics = Nics(machinery, self.units)
         agent = GuestAgent(self.connection, self.domains, host)
         self._boots = Boots(agent, self.records, self._on_late_boot)
         self._consoles = Consoles(self.connection, self.domains, host)

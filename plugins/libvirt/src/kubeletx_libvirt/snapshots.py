@@ -21,45 +21,34 @@ import msgspec
 from kubeletx.api import (
     AlreadyExists,
     Conflict,
-    Host,
     NotFound,
     SnapshotStatus,
     UnitId,
     UnitState,
     Unsupported,
 )
-from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.domain.devices import DiskSeen, disks_seen, forbids_saved_memory
 from kubeletx_libvirt.domain.snapshot_sizes import read_snapshot_sizes
-from kubeletx_libvirt.domain_reader import DomainReader, now_ns
+from kubeletx_libvirt.domain_reader import now_ns
 from kubeletx_libvirt.errors import code_of
+from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.power import read_definition
-from kubeletx_libvirt.records import Records, Run
+from kubeletx_libvirt.records import Run
 from kubeletx_libvirt.units import Units, destroy_domain
 
 _DISKS_ONLY = "disks only"
 
 
-class Snapshots:
+class Snapshots(Part):
     """Creates, lists, restores and deletes snapshots of one runtime's machines (`SupportsSnapshots`)."""
 
     def __init__(
-        self,
-        *,
-        host: Host,
-        connection: Connection,
-        records: Records,
-        domains: DomainReader,
-        units: Units,
-        measure: Callable[[UnitId], Awaitable[None]],
+        self, machinery: Machinery, units: Units, measure: Callable[[UnitId], Awaitable[None]]
     ) -> None:
         """`measure`: reads the machine's size and stores it. A restored snapshot may change the size."""
-        self._measure = measure
-        self._host = host
-        self._connection = connection
-        self._records = records
-        self._domains = domains
+        super().__init__(machinery)
         self._units = units
+        self._measure = measure
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
         """Make a snapshot; the guest does not run meanwhile.

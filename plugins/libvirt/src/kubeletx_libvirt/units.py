@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -17,7 +17,6 @@ import libvirt
 
 from kubeletx.api import (
     Conflict,
-    Host,
     Internal,
     InvalidPod,
     KubeletxError,
@@ -31,18 +30,19 @@ from kubeletx.api import (
     UnitState,
     names,
 )
-from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.config import GIB, Settings
+from kubeletx_libvirt.config import GIB
 from kubeletx_libvirt.disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from kubeletx_libvirt.domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
 from kubeletx_libvirt.domain.sizing import Size, check_maximums, size_of
 from kubeletx_libvirt.domain.states import fatal_hold, is_half_made
 from kubeletx_libvirt.domain.xml import Disk, Plan, domain_xml
-from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
+from kubeletx_libvirt.domain_reader import Found, now_ns
+from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.problems import free_bytes
-from kubeletx_libvirt.records import Records, Run, UnitRecord
+from kubeletx_libvirt.machinery import Machinery, Part
+from kubeletx_libvirt.records import Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
 """Seconds between presses of the power button; the last value is repeated. A booting guest ignores presses."""
@@ -59,7 +59,7 @@ block ends.
 """
 
 
-class Units:
+class Units(Part):
     """Defines, starts, stops and removes the machines of one runtime.
 
     `runtime`: name of the runtime. `hold_base`: see `HoldBase`. `accelerator`: returns kvm, qemu, or test for
@@ -67,32 +67,13 @@ class Units:
     they need none.
     """
 
-    def __init__(  # noqa: PLR0913 - all by keyword
-        self,
-        *,
-        host: Host,
-        settings: Settings,
-        connection: Connection,
-        records: Records,
-        domains: DomainReader,
-        stops: Stops,
-        runtime: str,
-        guests: Guests,
-        hold_base: HoldBase,
-        accelerator: Callable[[], Awaitable[str]],
-        emulator_gid: Callable[[], Awaitable[int | None]],
+    def __init__(
+        self, machinery: Machinery, *, guests: Guests, hold_base: HoldBase, emulation: Emulation
     ) -> None:
-        self._host = host
-        self._settings = settings
-        self._connection = connection
-        self._records = records
-        self._domains = domains
-        self._stops = stops
-        self._runtime = runtime
+        super().__init__(machinery)
         self._guests = guests
         self._hold_base = hold_base
-        self._accelerator = accelerator
-        self._emulator_gid = emulator_gid
+        self._emulation = emulation
         self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -148,7 +129,7 @@ class Units:
                 name=domain_name(unit_id),
                 title=f"{sandbox.namespace}/{sandbox.name}",
                 metadata=metadata_element(identity),
-                accelerator=await self._accelerator(),
+                accelerator=await self._emulation.accelerator(),
                 size=size,
                 disks=(*disks, parts.seed),
                 devices=parts.devices,
@@ -330,7 +311,7 @@ class Units:
             return tuple(sorted(volumes, key=lambda disk: not disk.boot))
         self._check_root_size(machine)
         path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)
-        gid = await self._emulator_gid()
+        gid = await self._emulation.gid()
         async with self._hold_base(spec, sandbox) as base:
             await self._host.blocking(make_overlay, path, base, machine.root_size_bytes, gid)
             await self._warn_of_room(path.parent, machine, sandbox)
