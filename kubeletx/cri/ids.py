@@ -30,7 +30,9 @@ class Owner(NamedTuple):
 class KnownIds:
     """Cache from the ids of one runtime's sandboxes and containers to their `Owner`."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LIMIT) -> None:
+        """`limit`: number of ids at which the table is emptied."""
+        self._limit = limit
         self._owners: dict[str, Owner] = {}
         self._units: dict[SandboxId, set[UnitId]] = {}
 
@@ -89,5 +91,5 @@ class KnownIds:
         self._units.clear()
 
     def _make_room(self) -> None:
-        if len(self._owners) >= LIMIT:
+        if len(self._owners) >= self._limit:
             self.clear()

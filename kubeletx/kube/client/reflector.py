@@ -48,16 +48,24 @@ T_contra = TypeVar("T_contra", contravariant=True)
 PAGE = 500
 DECODE_BATCH = 50
 """Number of objects decoded before other tasks run."""
-WATCH_SECONDS = (300, 600)
-"""Range of the watch timeout, drawn at random, so that nodes do not reconnect all at once."""
 SHORT_SECONDS = 1.0
-LATE_SECONDS = 30.0
-"""Seconds after the watch timeout at which the connection counts as dead."""
-SILENT_SECONDS = 200.0
-"""Seconds of silence after which a watch counts as dead if the server sends bookmarks.
 
-Servers send one a minute. Source: apiserver, storage/cacher.
-"""
+
+class WatchTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Time limits of watches, in seconds."""
+
+    watch: tuple[int, int] = (300, 600)
+    """Range of the watch timeout, drawn at random, so that nodes do not reconnect all at once."""
+    late: float = 30.0
+    """Time after the watch timeout at which the connection counts as dead."""
+    silent: float = 200.0
+    """Silence after which a watch counts as dead if the server sends bookmarks.
+
+    Servers send one a minute. Source: apiserver, storage/cacher.
+    """
+
+
+_TIMES = WatchTimes()
 LIST_SECONDS = 300.0
 """Deadline of one LIST request."""
 MAX_LINE_BYTES = 32 << 20
@@ -126,6 +134,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         turns: asyncio.Semaphore | None = None,
         draw: random.Random | None = None,
+        times: WatchTimes = _TIMES,
     ) -> None:
         """`type_`: Struct class of the decoded objects. `namespace` empty: all namespaces.
 
@@ -137,6 +146,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._path = resource.path(namespace)
         self._what = resource.plural
+        self._times = times
         self._type = type_
         self._decoder = msgspec.json.Decoder(type_)
         self._sink = sink
@@ -237,7 +247,7 @@ class Reflector(Generic[T]):
 
         Raises an error if the watch fails, or ends at once without an event.
         """
-        seconds = self._random.randint(*WATCH_SECONDS)
+        seconds = self._random.randint(*self._times.watch)
         params = {
             **self._query,
             "watch": "true",
@@ -247,7 +257,7 @@ class Reflector(Generic[T]):
         }
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(seconds + LATE_SECONDS) as deadline:
+            async with asyncio.timeout(seconds + self._times.late) as deadline:
                 seen = await self._follow(params, deadline)
         except TimeoutError as error:
             self._is_bookmarked = False  # the next server may send no bookmarks
@@ -261,19 +271,19 @@ class Reflector(Generic[T]):
         """Read the events of one watch until it ends; returns how many there were.
 
         `deadline`: the caller's timeout of this watch. Once the server has sent a bookmark, the timeout also
-        expires after `SILENT_SECONDS` without an event.
+        expires after `WatchTimes.silent` without an event.
         """
         loop, end, seen = asyncio.get_running_loop(), deadline.when() or 0.0, 0
         async with self._client.stream(self._path, params=params) as content:
             if self._is_bookmarked:
-                deadline.reschedule(min(end, loop.time() + SILENT_SECONDS))
+                deadline.reschedule(min(end, loop.time() + self._times.silent))
             async for line in _lines(content.iter_any()):
                 event = decode(line, _Event, self._what)
                 self._take(event)
                 seen += 1
                 self._is_bookmarked |= event.type == "BOOKMARK"
                 if self._is_bookmarked:
-                    deadline.reschedule(min(end, loop.time() + SILENT_SECONDS))
+                    deadline.reschedule(min(end, loop.time() + self._times.silent))
         return seen
 
     def _take(self, event: _Event) -> None:

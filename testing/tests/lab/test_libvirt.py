@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx_testing.lab import containerd, libvirt, sweep
+from kubeletx_testing.lab import libvirt, sweep
 
 
 def test_a_root_with_a_long_path_is_reached_by_a_short_one_until_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (libvirt, containerd):
-        monkeypatch.setattr(module, "SHORT_DIRECTORY", tmp_path / "s")
+    monkeypatch.setattr(sweep, "SHORT_DIRECTORY", tmp_path / "s")
     base = tmp_path / ("long" * 20)
     url = libvirt.embedded_url(base / "v", cache_dir=tmp_path / "cache" / "images")
     link = Path(url.partition("root=")[2])

@@ -225,6 +225,7 @@ def test_ids_are_forgotten_with_their_sandbox(known: KnownIds) -> None:
 
 def test_what_others_removed_is_forgotten_when_its_end_is_reported() -> None:
     known = KnownIds()
+    before = KnownIds()
     for number in range(100):
         known.add_unit(
             UnitId(f"c{number}"), SandboxId(f"s{number}"), PodUid("")
@@ -233,12 +234,11 @@ def test_what_others_removed_is_forgotten_when_its_end_is_reported() -> None:
             event = read_event(envelope("/containers/delete", ev.ContainerDelete(id=some_id)), known)
             assert event is not None
             assert event.kind is EventKind.DELETED
-    assert not any(vars(known).values())
+    assert vars(known) == vars(before)
 
 
-def test_ids_whose_end_no_one_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx.cri.ids.LIMIT", 10)
-    known = KnownIds()
+def test_ids_whose_end_no_one_reports_are_bounded() -> None:
+    known = KnownIds(limit=10)
     for number in range(25):
         known.add_unit(UnitId(f"c{number}"), SandboxId("s"), PodUid("u"))
     assert known.find("c24") is not None

@@ -18,6 +18,7 @@ from kubeletx.api import SystemClock, TimedOut, Unavailable
 from kubeletx.kube.client import ClusterAccess, KubeClient, Reflector, errors, reflector, requests
 from kubeletx.kube.client.backoff import server_backoff
 from kubeletx.kube.client.errors import TooManyRequests
+from kubeletx.kube.client.reflector import WatchTimes
 from kubeletx.kube.client.resources import PODS
 from kubeletx.kube.types.core import Pod
 from kubeletx.testing.clock import FakeClock
@@ -39,14 +40,13 @@ async def running(followed: Reflector[Pod]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_watch_that_outlives_its_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "WATCH_SECONDS", (0, 0))
-    monkeypatch.setattr(reflector, "LATE_SECONDS", 0.05)
+async def test_a_watch_that_outlives_its_time_is_given_up() -> None:
+    times = WatchTimes(watch=(0, 0), late=0.05)
     script, found = Script(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 8))]
     async with serve(script) as access:
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
-        followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
+        followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True), times=times)
         async with running(followed):
             await until(lambda: found.names == {"b"})
         await client.close()
@@ -68,16 +68,14 @@ class Mute(Script):
         return response
 
 
-async def test_a_watch_without_its_bookmarks_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reflector, "SILENT_SECONDS", 0.05)
+async def test_a_watch_without_its_bookmarks_is_given_up() -> None:
+    times = WatchTimes(silent=0.05)
     script, found = Mute(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 8))]
     script.watches = [lines(("ADDED", pod("c", 4)), bookmark(5)), lines(("ADDED", pod("d", 10)))]
     async with serve(script) as access:
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
-        followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
+        followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True), times=times)
         async with running(followed):
             await until(lambda: found.names == {"b", "d"})
         assert [one.get("resourceVersion") for one in script.asked[:4]] == ["0", "3", "5", "9"]
@@ -162,14 +160,14 @@ async def test_a_list_that_stops_in_the_middle_is_an_error() -> None:
         await server.wait_closed()
 
 
-async def test_a_new_watch_that_says_nothing_at_all_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "SILENT_SECONDS", 0.05)
+async def test_a_new_watch_that_says_nothing_at_all_is_given_up_too() -> None:
+    times = WatchTimes(silent=0.05)
     script, found = Mute(), NamesSink()
     script.lists = [pod_list(3, pod("a", 1)), pod_list(9, pod("b", 8))]
     script.watches = [b""]
     async with serve(script) as access:
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
-        followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
+        followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True), times=times)
         followed._is_bookmarked = True
         async with asyncio.timeout(GUARD_SECONDS), running(followed):
             await until(lambda: "b" in found.names)
