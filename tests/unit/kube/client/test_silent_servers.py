@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections import Counter
@@ -140,9 +141,11 @@ async def test_a_list_that_stops_in_the_middle_is_an_error() -> None:
     ended = asyncio.Event()
 
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
-        await reader.read()  # until the client has had enough
+        # On a busy machine the client's time ends before it has sent the request.
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+            await reader.read()  # until the client disconnects
         writer.close()
         await writer.wait_closed()
         ended.set()
