@@ -23,7 +23,7 @@ BLKID_NOTHING: Final = 2
 BLKID_AMBIVALENT: Final = 8
 
 
-class Signature(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceContent(msgspec.Struct, frozen=True, kw_only=True):
     """Content that blkid has found.
 
     `fs_type`: type of a file system or other content. `partitions`: type of a partition table.
@@ -38,13 +38,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         return self.fs_type or "content of an unknown type"
 
 
-def parse_signature(output: str) -> Signature:
+def parse_signature(output: str) -> DeviceContent:
     """Return the content that ``blkid -o export`` prints."""
     found = dict(line.partition("=")[::2] for line in output.split("\n") if "=" in line)
-    return Signature(fs_type=found.get("TYPE", ""), partitions=found.get("PTTYPE", ""))
+    return DeviceContent(fs_type=found.get("TYPE", ""), partitions=found.get("PTTYPE", ""))
 
 
-def problem_with_signature(signature: Signature, wanted: str) -> str:
+def problem_with_signature(signature: DeviceContent, wanted: str) -> str:
     """Return why a device with this content cannot be mounted as file system `wanted`; empty: it can.
 
     `wanted` empty: every file system will do.

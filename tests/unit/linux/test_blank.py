@@ -11,7 +11,7 @@ import pytest
 
 from kubeletx.linux import blank_probe
 from kubeletx.linux.blank import (
-    Signature,
+    DeviceContent,
     parse_signature,
     problem_with_signature,
     problem_with_wipefs,
@@ -27,18 +27,20 @@ def test_a_signature_of_wipefs_or_its_failure_is_enough_to_refuse() -> None:
 
 
 def test_content_is_compared_with_the_file_system_that_is_asked_for() -> None:
-    assert problem_with_signature(Signature(fs_type="ext4"), "ext4") == ""
-    assert "it contains xfs, and fsType is ext4" in problem_with_signature(Signature(fs_type="xfs"), "ext4")
-    assert "a partition table (gpt)" in problem_with_signature(Signature(partitions="gpt"), "ext4")
-    both = Signature(fs_type="ext4", partitions="dos")
+    assert problem_with_signature(DeviceContent(fs_type="ext4"), "ext4") == ""
+    assert "it contains xfs, and fsType is ext4" in problem_with_signature(
+        DeviceContent(fs_type="xfs"), "ext4"
+    )
+    assert "a partition table (gpt)" in problem_with_signature(DeviceContent(partitions="gpt"), "ext4")
+    both = DeviceContent(fs_type="ext4", partitions="dos")
     assert "a partition table (dos)" in problem_with_signature(both, "ext4")
-    assert "unknown type" in problem_with_signature(Signature(), "ext4")
+    assert "unknown type" in problem_with_signature(DeviceContent(), "ext4")
 
 
 def test_the_output_of_blkid_is_read() -> None:
     output = "DEVNAME=/dev/loop0\nTYPE=ext4\nPTTYPE=dos\n\n"
-    assert parse_signature(output) == Signature(fs_type="ext4", partitions="dos")
-    assert parse_signature("") == Signature()
+    assert parse_signature(output) == DeviceContent(fs_type="ext4", partitions="dos")
+    assert parse_signature("") == DeviceContent()
 
 
 def image(tmp_path: Path, size: int, *, data_at: int | None = None) -> Path:
