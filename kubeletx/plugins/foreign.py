@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
@@ -26,18 +26,30 @@ async def load_agent_plugins(
     `origin`: as for `load_plugins`.
     """
     found = installed_plugins()
-    disabled = settings.disabled
-    others = [one for one in found if is_foreign(one) and not is_disabled(one, disabled)]
-    reported: list[Candidate] = []
-    if others:
-        from .isolated.registering import registered_by  # here: most agents have no such plugins
-
-        reported = await registered_by(others, settings, sections, origin)
     return load_plugins(
-        found, reported=reported, disabled=disabled, markers=markers, sections=sections, origin=origin
+        found,
+        reported=await imported_elsewhere(found, settings, sections, origin),
+        disabled=settings.disabled,
+        markers=markers,
+        sections=sections,
+        origin=origin,
     )
 
 
-def is_foreign(plugin: LoadedPlugin) -> bool:
-    """Return True if only child processes import the plugin: it belongs to another project, and can be imported."""
-    return not plugin.identity.is_own and not plugin.reason
+async def imported_elsewhere(
+    plugins: Iterable[LoadedPlugin],
+    settings: PluginLimits,
+    sections: Mapping[str, Any] | None,
+    origin: str = "",
+) -> list[Candidate]:
+    """Import the plugins of other projects, without those that are disabled or damaged, in child processes."""
+    foreign = [
+        plugin
+        for plugin in plugins
+        if not plugin.identity.is_own and not plugin.reason and not is_disabled(plugin, settings.disabled)
+    ]
+    if not foreign:
+        return []
+    from .isolated.registering import registered_by  # here: most agents have no such plugins
+
+    return await registered_by(foreign, settings, sections, origin)

@@ -25,11 +25,11 @@ import structlog
 from kubeletx.api import BoundedThreadPool, KubeletxError, Unavailable
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
-from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
+from kubeletx.runtimes.plugins.identity import normal_name
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
-from .foreign import is_foreign
+from .foreign import imported_elsewhere
 from .installed import installed_plugins
 from .loading import (
     LOAD_SECONDS,
@@ -113,13 +113,8 @@ class RunningPlugins:
 
     async def _load(self, plugins: Sequence[LoadedPlugin]) -> list[Candidate]:
         """Import the plugins and return them in their order. Child processes import those of other projects."""
-        foreign = [one for one in plugins if is_foreign(one) and not is_disabled(one, self._disabled)]
-        reported: dict[PluginIdentity, Candidate] = {}
-        if foreign:
-            from .isolated.registering import registered_by  # here: most agents have no such plugins
-
-            found = await registered_by(foreign, self._settings, self._sections)
-            reported = {one.about.identity: one for one in found}
+        found = await imported_elsewhere(plugins, self._settings, self._sections)
+        reported = {candidate.about.identity: candidate for candidate in found}
         return [reported.get(one.identity) or await self._load_here(one) for one in plugins]
 
     async def _load_here(self, plugin: LoadedPlugin) -> Candidate:

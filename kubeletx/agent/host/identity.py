@@ -1,4 +1,7 @@
-"""Identity of this agent: the agent id, stored before the first sandbox is created, and the root directory's lock."""
+"""Identity of this agent: the agent id, stored before the first sandbox is created, and the root directory's lock.
+
+`make_directory` makes the root directory and others that the configuration names.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from kubeletx.api import InvalidConfig
 from kubeletx.linux.files import replace_file
 from kubeletx.linux.locks import LockHeld, take_lock
 from kubeletx.volumes.layout import pods_dir
-
-from .files import make_directory
 
 ID_FILE = "agent-id"
 LOCK_FILE = "lock"
@@ -34,22 +35,17 @@ def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
         _refuse_pods_of_another(root_dir)
         return _new_agent_id(path), False
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(
-            obj=str(path),
-            field="agent-id",
-            problem=f"cannot be read: {getattr(error, 'strerror', None) or error}",
-            fix="restore the file: without it this node's running pods are not recognised as ours",
-        ) from error
+        raise _damaged(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
         uuid.UUID(text)
     except ValueError:
-        raise InvalidConfig(
-            obj=str(path),
-            field="agent-id",
-            problem=f"{text[:40]!r} is not a UUID",
-            fix="restore the file: without it this node's running pods are not recognised as ours",
-        ) from None
+        raise _damaged(path, f"{text[:40]!r} is not a UUID") from None
     return text, True
+
+
+def _damaged(path: Path, problem: str) -> InvalidConfig:
+    fix = "restore the file: without it this node's running pods are not recognised as ours"
+    return InvalidConfig(obj=str(path), field="agent-id", problem=problem, fix=fix)
 
 
 def _refuse_pods_of_another(root_dir: Path) -> None:
@@ -84,6 +80,26 @@ def _new_agent_id(path: Path) -> str:
             fix="free space there or make it writable: without its id this agent cannot mark its pods",
         ) from error
     return text
+
+
+def make_directory(path: Path, field: str, mode: int = 0o755) -> Path:
+    """Make the directory and its missing parents, and return its path.
+
+    Raises InvalidConfig, naming the setting `field`, if the directory cannot be made or this user may not write to it.
+    """
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+        why = "Permission denied"
+    except OSError as error:
+        usable, why = False, error.strerror or str(error)
+    if not usable:
+        raise InvalidConfig(
+            field=field,
+            problem=f"cannot use {path}: {why}",
+            fix="choose a directory this user may write, or run as root",
+        )
+    return path
 
 
 def lock_root(root_dir: Path) -> int:

@@ -11,8 +11,7 @@ from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 
 from ..config.tree import AgentConfig
-from ..host.files import make_directory
-from ..host.identity import ensure_agent_id, lock_root
+from ..host.identity import ensure_agent_id, lock_root, make_directory
 from ..host.readings import HostReadings, read_host
 from ..host.stall_limit import StallLimit
 from ..host.watchdog import EventLoopWatchdog

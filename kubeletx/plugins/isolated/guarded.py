@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -55,8 +56,8 @@ class Guarded:
         if len(self._left) >= _MOST_LEFT.get(self._registration.hook, 1):
             problem = "an earlier call has not ended since its deadline"
             raise Unavailable(problem_text(self._registration, method, problem))
-        calling = self._call(method, args)
-        task = asyncio.create_task(outcome_of(lambda: calling), name=f"{self._registration.label} {method}")
+        calling = outcome_of(partial(self._call, method, args))
+        task = asyncio.create_task(calling, name=f"{self._registration.label} {method}")
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:

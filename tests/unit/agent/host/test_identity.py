@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.agent.host.files import make_directory
-from kubeletx.agent.host.identity import ensure_agent_id, lock_root
+from kubeletx.agent.host.identity import ensure_agent_id, lock_root, make_directory
 from kubeletx.api import InvalidConfig
 
 
