@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("kubeletx", "plugins/*/src", "testing/src", "script")
+FOLDERS = ("kubeletx", "testing/src", "script")
 STARTS = {
     "subprocess": {"run", "Popen", "call", "check_call", "check_output"},
     "asyncio": {"create_subprocess_exec", "create_subprocess_shell"},
@@ -45,3 +45,8 @@ def test_a_program_gets_its_own_standard_input_and_session(folder: str) -> None:
         if not (has_input and has_session):
             wrong.append(f"{path.relative_to(ROOT)}:{call.lineno}: stdin={has_input} session={has_session}")
     assert wrong == [], "give stdin=DEVNULL and start_new_session=True"
+
+
+def test_plugins_start_programs_through_the_room_linux() -> None:
+    paths = [path for found in ROOT.glob("plugins/*/src") for path in found.rglob("*.py")]
+    assert [str(path) for path in paths if any(starts(path))] == [], "use kubeletx.linux.programs"

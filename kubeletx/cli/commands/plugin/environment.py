@@ -37,7 +37,7 @@ print(json.dumps({
 """
 
 
-class InstalledPlugin(msgspec.Struct, frozen=True, order=True):
+class PluginOfEnvironment(msgspec.Struct, frozen=True, order=True):
     """One entry point in group ``kubeletx``, with its distribution."""
 
     name: str
@@ -55,7 +55,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
     prefix: str
     has_pip: bool
     is_managed: bool
-    plugins: tuple[InstalledPlugin, ...] = ()
+    plugins: tuple[PluginOfEnvironment, ...] = ()
 
 
 def interpreter_of(agent: AgentClient) -> tuple[str, bool]:
