@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .executor import PodExecutor as PodExecutor
     from .logs.directories import PodDirectories as PodDirectories
     from .logs.file_watch import FileWatcher as FileWatcher
+    from .logs.format import log_path as log_path
     from .logs.keeper import LogKeeper as LogKeeper
     from .logs.output import LogSelection as LogSelection
-    from .logs.paths import log_path as log_path
     from .logs.pod_files import PodFiles as PodFiles
     from .logs.reader import LogReader as LogReader
     from .logs.rotation import RotationLimits as RotationLimits
@@ -78,7 +78,7 @@ _NAMES = {
     "logs.file_watch": "FileWatcher",
     "logs.keeper": "LogKeeper",
     "logs.output": "LogSelection",
-    "logs.paths": "log_path",
+    "logs.format": "log_path",
     "logs.pod_files": "PodFiles",
     "logs.reader": "LogReader",
     "logs.rotation": "RotationLimits",

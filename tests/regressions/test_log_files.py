@@ -17,11 +17,10 @@ from kubeletx.api import Unavailable
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.file_watch import FileWatcher
-from kubeletx.pods.logs.format import format_record
+from kubeletx.pods.logs.format import format_record, raw_path
 from kubeletx.pods.logs.output import LogSelection
-from kubeletx.pods.logs.paths import raw_path
 from kubeletx.pods.logs.raw_files import RawLogFollower
-from kubeletx.pods.logs.reader import LogReader, read_all
+from kubeletx.pods.logs.reader import LogReader
 from kubeletx.pods.logs.rotation import LogRotator, OpenLog, RotationLimits
 from kubeletx.pods.logs.termination_messages import read_message
 from kubeletx.pods.model.node_context import NodeContext
@@ -29,6 +28,7 @@ from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes.disk_usage import measure
 from kubeletx.volumes.files.ownership import set_group
 from kubeletx.volumes.files.safe_paths import remove_tree
+from tests.unit.pods.logs.reading import read_all
 
 T = TypeVar("T")
 LIMITS = RotationLimits(max_size_bytes=100, max_files=4)

@@ -17,7 +17,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
 
 
 async def rows(model: AgentModel) -> set[str]:
-    records = model.parts.manager._services.records
+    records = model.parts.pods.services.records
     records.flush()
     return {str(uid) for uid in await model.done(records.load())}
 
@@ -27,7 +27,7 @@ async def test_rows_that_an_earlier_life_left_are_removed_once_all_sources_have_
 ) -> None:
     async with model.running():
         kept = await model.apply(a_pod())
-        records = model.parts.manager._services.records
+        records = model.parts.pods.services.records
         left = Pod(metadata=ObjectMeta(name="left", namespace="default", uid=PodUid("left")))
         records.note_pod(PodUid("left"), "applied", left)  # its binding is deleted, its row is not: a SIGKILL
         records.note_status(PodUid("left"), PodStatus(phase="Running"))

@@ -14,13 +14,14 @@ A pod that runs already is never checked again: after a restart of the agent onl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_own
 
 from ..model.facts import Rejection
-from .host_ports import check_host_ports
-from .node import AdmissionNode, Occupancy, Taken
+from .node import AdmissionNode, HostPort, Occupancy, Taken, ports_conflict
 from .placement import check_placement, check_system
 from .resources import check_resources
 from .security import check_apparmor, check_features, check_groups
@@ -49,3 +50,19 @@ def check_own(pod: Pod) -> Rejection | None:
     """Reject a pod with invalid kubeletx annotations or too large an environment; no API server checks these."""
     problems = validate_own(pod, pod.ref)
     return Rejection(reason=Event.FAILED_VALIDATION, message=str(problems[0])) if problems else None
+
+
+def check_host_ports(wanted: Sequence[HostPort], used: Sequence[tuple[HostPort, str]]) -> Rejection | None:
+    """Reject the pod if another pod uses one of its ports; None if all are free.
+
+    `used`: ports in use, each with the namespace/name of its pod.
+    """
+    for port in wanted:
+        for other, owner in used:
+            if ports_conflict(port, other):
+                return Rejection(
+                    reason="NodePorts",
+                    message="Predicate NodePorts failed: node(s) didn't have free ports for the requested "
+                    f"pod ports: {port.protocol} {port.port} is used by pod {owner}",
+                )
+    return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kubeletx.api import PodUid, Traits
 from kubeletx.kube.qos import BEST_EFFORT, qos_class
 from kubeletx.kube.requests import effective_requests
@@ -10,10 +12,42 @@ from kubeletx.kube.types.node import Taint
 
 from ..model.facts import Fact
 from ..model.priority import is_critical
+from ..model.roles import sidecars
 from ..model.sources import SourceTraits
-from .host_ports import HostPort, host_ports_of
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
+
+
+ANY_ADDRESSES = ("", "0.0.0.0", "::")
+
+
+class HostPort(NamedTuple):
+    """A port that a pod publishes on the node. `address`: IP address of the node; empty for all its addresses."""
+
+    protocol: str
+    address: str
+    port: int
+
+
+def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
+    """Return the host ports of regular containers and sidecars; with hostNetwork, every container port is one."""
+    found = []
+    for container in (*pod.spec.containers, *sidecars(pod)):
+        for port in container.ports:
+            number = port.host_port or (port.container_port if pod.spec.host_network else 0)
+            if number:
+                address = port.host_ip or ""
+                found.append(
+                    HostPort(port.protocol or "TCP", "" if address in ANY_ADDRESSES else address, number)
+                )
+    return tuple(found)
+
+
+def ports_conflict(a: HostPort, b: HostPort) -> bool:
+    """Return True if two pods cannot publish these ports on one node."""
+    if (a.protocol, a.port) != (b.protocol, b.port):
+        return False
+    return a.address == b.address or not a.address or not b.address
 
 
 class AdmissionNode(Fact, frozen=True, kw_only=True):

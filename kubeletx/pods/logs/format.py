@@ -1,4 +1,4 @@
-"""Format of the lines of container logs, as CRI runtimes write them. Pure.
+"""Paths of container logs, and format of their lines, as CRI runtimes write them. Pure.
 
     2026-11-20T12:00:00.123456789Z stdout F text of a whole line
     2026-11-20T12:00:00.123456789Z stderr P first part of a longer line
@@ -12,12 +12,31 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from kubeletx.api import LogMode
 
 MAX_LINE_BYTES: Final = 16 * 1024
 """Longer lines are written in parts, as containerd does by default."""
 
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+RAW_SUFFIX: Final = ".raw"
+
+
+def log_path(container: str, attempt: int, log_mode: LogMode = LogMode.FILE) -> str:
+    """Return the path of the log of one run of a container, relative to the sandbox's log directory.
+
+    It is ``<container>/<attempt>.log``. In log mode raw-file, it is the path of the raw file,
+    ``<container>/<attempt>.raw``, from which the agent writes the log (see `raw_files`). `attempt`: restart count.
+    """
+    suffix = RAW_SUFFIX if log_mode is LogMode.RAW_FILE else ".log"
+    return f"{container}/{attempt}{suffix}"
+
+
+def raw_path(log_file: Path) -> Path:
+    """Return the path of the raw file from which the agent writes `log_file`: ``0.raw`` for ``0.log``."""
+    return log_file.with_suffix(RAW_SUFFIX)
 
 
 class LogRecord(NamedTuple):

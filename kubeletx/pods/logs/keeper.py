@@ -39,7 +39,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from ..model.node_context import NodeContext
 from ..workloads.power import RESTING
 from .file_watch import FileWatcher
-from .paths import log_path
+from .format import log_path
 from .raw_files import RawLogFollower, keep_stream
 from .rotation import LogRotator, OpenLog, RotationLimits
 

@@ -16,7 +16,7 @@ from kubeletx.volumes.preparer import VolumePreparer
 
 from ..model.node_context import NodeContext
 from .directories import PodDirectories
-from .paths import log_path
+from .format import log_path
 from .termination_messages import read_message
 
 log = structlog.get_logger(__name__)

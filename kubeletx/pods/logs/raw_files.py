@@ -32,8 +32,7 @@ from kubeletx.volumes.files.held import HeldDirectory, hold_directory
 from kubeletx.volumes.files.safe_paths import make_private
 
 from .file_watch import FileWatcher
-from .format import LineSplitter
-from .paths import raw_path
+from .format import LineSplitter, raw_path
 from .rotation import RotationLimits, rotated_name, tidy
 
 _HELD: Final = ".held."

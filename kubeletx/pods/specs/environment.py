@@ -8,11 +8,11 @@ unless it is optional. No I/O except through `EnvFileReader`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from kubeletx import api
-from kubeletx.api import ObjectData
+from kubeletx.api import ClusterService, ObjectData
 from kubeletx.kube.types.core import (
     ConfigMapEnvSource,
     ConfigMapKeySelector,
@@ -38,6 +38,9 @@ None: the file does not exist. Raises ValueError or OSError.
 """
 
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: write the value, or mark it optional"
+
+MASTER_NAMESPACE = "default"
+MASTER_SERVICES = frozenset({"kubernetes"})
 
 
 def build_environment(
@@ -233,3 +236,47 @@ def _from_source(
             problem=f"couldn't find key {reference.key} in {shown} {pod.namespace}/{reference.name}",
         )
     return text
+
+
+def service_variables(services: Iterable[ClusterService], namespace: str, *, links: bool) -> dict[str, str]:
+    """Return the variables that describe services to a pod in `namespace` (docs/kubelet-parity.md, row E2).
+
+        web, port 80/TCP at 10.0.0.7 ─► WEB_SERVICE_HOST, WEB_SERVICE_PORT, WEB_SERVICE_PORT_<NAME>,
+                                        WEB_PORT, WEB_PORT_80_TCP, ..._PROTO, ..._PORT, ..._ADDR
+
+    They always include service default/kubernetes. `links`: include all services in `namespace` (`enableServiceLinks`);
+    one with the name ``kubernetes`` then replaces default/kubernetes. Source: kubelet, pkg/kubelet/envvars/envvars.go.
+    """
+    chosen: dict[str, ClusterService] = {}
+    for service in sorted(services, key=lambda one: one.name):
+        is_masters = service.namespace == MASTER_NAMESPACE and service.name in MASTER_SERVICES
+        if links and service.namespace == namespace:
+            chosen[service.name] = service
+        elif is_masters:
+            chosen.setdefault(service.name, service)
+    return {name: value for service in chosen.values() for name, value in _service_variables(service)}
+
+
+def _service_variables(service: ClusterService) -> Iterator[tuple[str, str]]:
+    if not service.ports:
+        return
+    prefix, address = _variable_name(service.name), service.address
+    yield f"{prefix}_SERVICE_HOST", address
+    yield f"{prefix}_SERVICE_PORT", str(service.ports[0][1])
+    for name, number, _ in service.ports:
+        if name:
+            yield f"{prefix}_SERVICE_PORT_{_variable_name(name)}", str(number)
+    host = f"[{address}]" if ":" in address else address
+    for index, (_, number, protocol) in enumerate(service.ports):
+        url = f"{protocol.lower()}://{host}:{number}"
+        if index == 0:
+            yield f"{prefix}_PORT", url
+        port = f"{prefix}_PORT_{number}_{protocol.upper()}"
+        yield port, url
+        yield f"{port}_PROTO", protocol.lower()
+        yield f"{port}_PORT", str(number)
+        yield f"{port}_ADDR", address
+
+
+def _variable_name(text: str) -> str:
+    return text.replace("-", "_").upper()

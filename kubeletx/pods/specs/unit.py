@@ -26,7 +26,7 @@ from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.container_mounts import ContainerMounts
 from kubeletx.volumes.env_file import EnvFiles
 
-from ..logs.paths import log_path
+from ..logs.format import log_path
 from ..model.node_context import NodeContext
 from ..model.spec_errors import path_of
 from ..workloads.machine.spec import build_machine

@@ -39,12 +39,11 @@ from ..model.sizes import INFEASIBLE, resources_text
 from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR
 from ..plan.resize_container import DEFERRED, largest_pod, with_granted
 from ..plan.resize_pod import with_pod_granted
-from ..specs.environment import skipped_names
+from ..specs.environment import MASTER_NAMESPACE, service_variables, skipped_names
 from ..specs.extras import gather_extras
 from ..specs.inputs import SandboxInputs, UnitInputs
 from ..specs.resources import unit_resources
 from ..specs.sandbox import build_sandbox_spec
-from ..specs.service_variables import MASTER_NAMESPACE, service_variables
 from ..specs.unit import compose_unit
 from ..workloads.table import workload_of
 

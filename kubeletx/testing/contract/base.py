@@ -29,7 +29,7 @@ from kubeletx.api import (
     UnitState,
     UnitStatus,
 )
-from kubeletx.pods.logs.paths import log_path as agent_log_path
+from kubeletx.pods.logs.format import log_path as agent_log_path
 
 from ..specs import sandbox_spec as make_sandbox_spec
 from ..specs import unit_spec as make_unit_spec

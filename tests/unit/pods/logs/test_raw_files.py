@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeletx.pods.logs.file_watch import FileWatcher
-from kubeletx.pods.logs.format import parse_line
-from kubeletx.pods.logs.paths import raw_path
+from kubeletx.pods.logs.format import parse_line, raw_path
 from kubeletx.pods.logs.raw_files import RawLogFollower, keep_stream
 from kubeletx.pods.logs.rotation import RotationLimits
 from kubeletx.testing.clock import FakeClock

@@ -14,12 +14,9 @@ from kubeletx.pods.logs.output import LogOutput, LogSelection
 from kubeletx.pods.logs.reader import LogReader, _Follower
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.pods.environment_model import append, inline
+from tests.unit.pods.logs.reading import read_all
 
 START = 1_800_000_000 * 10**9
-
-
-async def read_all(reader: LogReader, path: Path, options: LogSelection) -> bytes:
-    return b"".join([piece async for piece in reader.read(path, options)])
 
 
 def lines(*texts: str, stream: bytes = b"stdout", first: int = 0) -> bytes:

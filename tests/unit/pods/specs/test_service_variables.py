@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeletx.api import ClusterService
-from kubeletx.pods.specs.service_variables import service_variables
+from kubeletx.pods.specs.environment import service_variables
 
 KUBERNETES = ClusterService(
     name="kubernetes", namespace="default", address="10.0.0.1", ports=(("https", 443, "TCP"),)
