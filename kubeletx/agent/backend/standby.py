@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kubeletx.api import Conflict, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
-from kubeletx.kube.manifests.machine_form import power_of
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.pods import FINAL, ActionFailure, PodExecutor, PodWorker
 from kubeletx.pods.workloads.machine.facts import machine_of_facts
-from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import find_standby, memory_of, standby_of
 from kubeletx.pods.workloads.standby.results import StandbyAsked
 from kubeletx.pods.workloads.table import workload_of
 from kubeletx.server.views import PodTarget, StandbyView
 
-from .waiting import require_request, require_seen, wait_for_worker
+from .waiting import PowerRequest, require_seen, wait_for_worker
 
 _WANTED = {"standby": Power.STANDBY, "hibernate": Power.HIBERNATED, "activate": Power.RUNNING}
 
@@ -45,13 +43,11 @@ class StandbyBackend:
         workload, desired = workload_of(worker.facts), worker.desired
         if workload.is_wanted_off(desired, worker.facts):
             raise Conflict(f"cannot {verb} machine {target.ref}: it is off; use 'kubeletx vm start' first")
-        initial = workload.initial_power(desired).value
-        request = await self._services.overrides.amend(
-            worker, lambda overrides: with_power(overrides, wanted.value, initial, power_of(desired.pod))
-        )
-        # Not before `amend`: the worker would repeat a call of the old request, whose failure would end this one.
+        request = PowerRequest(self._services, worker, wanted, f"{verb} pod {target.ref}", what="pod")
+        await request.store(workload.initial_power(desired))
+        # Not before `store`: the worker would repeat a call of the old request, whose failure would end this one.
         worker.apply(StandbyAsked())
-        await self._wait(worker, verb, wanted, request.power, timeout_seconds, ends)
+        await self._wait(worker, request, timeout_seconds, ends)
         return self._view(worker)
 
     async def _wait_bound(self, worker: PodWorker, seconds: float) -> None:
@@ -106,28 +102,23 @@ class StandbyBackend:
             memory_after_bytes=after,
         )
 
-    async def _wait(
-        self, worker: PodWorker, verb: str, wanted: Power, request: str, seconds: float, ends: float
-    ) -> None:
-        """Wait until the pod has the state `wanted`; raise as `set_standby` does.
+    async def _wait(self, worker: PodWorker, request: PowerRequest, seconds: float, ends: float) -> None:
+        """Wait until the pod has the requested state; raise as `set_standby` does.
 
-        `request`: the stored request of this command, see `PodOverrides.power`. `seconds`: the command's timeout, for
-        messages. `ends`: its monotonic end.
+        `seconds`: the command's timeout, for messages. `ends`: its monotonic end.
         """
-        ref, before = worker.desired.ref, _failures(worker, wanted)
+        wanted = request.wanted
+        refuse_failure = request.refusing(
+            lambda: _failures(worker, wanted),
+            lambda failed: "; it is tried again" if failed.retry_at is not None else "",
+        )
 
         def is_there() -> bool:
             self._check_alive(worker)
-            require_request(worker, request, f"{verb} pod {ref}")
-            failed = next(
-                (one for name, one in _failures(worker, wanted).items() if before.get(name) != one), None
-            )
-            if failed is not None:
-                again = "; it is tried again" if failed.retry_at is not None else ""
-                raise Conflict(f"cannot {verb} pod {ref}: {failed.message}{again}", reason=failed.reason)
+            refuse_failure()
             workload = workload_of(worker.facts)
             if obstacle := workload.standby_obstacle(worker.desired, worker.facts):
-                raise Conflict(f"cannot {verb} pod {ref}: {obstacle}")
+                raise Conflict(f"cannot {request.doing}: {obstacle}")
             if wanted is not Power.RUNNING and not _states(worker):
                 return False
             if worker.facts.is_in_doubt:
@@ -135,7 +126,7 @@ class StandbyBackend:
             return not (worker.is_unit_changing or workload.next_units(worker.desired, worker.facts, wanted))
 
         left = max(ends - self._services.clock.monotonic(), 0.0)
-        if not await wait_for_worker(self._services, worker, is_there, left, what="pod"):
+        if not await request.wait(is_there, left):
             raise TimedOut(self._late_text(worker, wanted, seconds))
 
     def _late_text(self, worker: PodWorker, wanted: Power, seconds: float) -> str:

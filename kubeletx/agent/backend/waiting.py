@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kubeletx.api import Conflict, Unavailable
 from kubeletx.api.names import RUNTIME_NOT_READY
-from kubeletx.pods import PodExecutor, PodWorker
-from kubeletx.pods.workloads.overrides import overrides_of
+from kubeletx.kube.manifests.machine_form import power_of
+from kubeletx.pods import ActionFailure, PodExecutor, PodWorker
+from kubeletx.pods.workloads.overrides import overrides_of, with_power
+from kubeletx.pods.workloads.power import Power
 
 LOOK_SECONDS = 0.1
 """Interval at which the condition is checked, in addition to a check after each new pod status."""
@@ -42,19 +44,58 @@ async def wait_for_worker(
     return True
 
 
-def require_request(worker: PodWorker, request: str, doing: str) -> None:
-    """Raise Conflict if the power state that a command requested is not the pod's stored request any more.
+class PowerRequest:
+    """Request of a command for a power state of a pod: stored in the pod's overrides, then waited for.
 
-    `request`: the command's `PodOverrides.power`. `doing`: the command in words, such as ``standby pod default/web``.
+    `doing`: the command in words, such as ``standby pod default/web``. `what`: pod or machine, for messages.
     """
-    present = overrides_of(worker.facts)
-    if present is not None and present.power != request:
-        by = (
-            f"a later command, which requests {present.power}"
-            if present.power
-            else "a later command or an edit"
+
+    def __init__(
+        self, services: PodExecutor, worker: PodWorker, wanted: Power, doing: str, *, what: str
+    ) -> None:
+        self.wanted, self.doing = wanted, doing
+        self._services, self._worker, self._what = services, worker, what
+        self._stored = ""
+
+    async def store(self, initial: Power) -> None:
+        """Store the request. `initial`: the state that the pod's spec requests."""
+        pod = self._worker.desired.pod
+        overrides = await self._services.overrides.amend(
+            self._worker, lambda old: with_power(old, self.wanted.value, initial.value, power_of(pod))
         )
-        raise Conflict(f"cannot {doing}: the request was replaced by {by}")
+        self._stored = overrides.power
+
+    def refusing(
+        self, failures: Callable[[], Mapping[str, ActionFailure]], again: Callable[[ActionFailure], str]
+    ) -> Callable[[], None]:
+        """Return a function that raises Conflict for a failed call that is not among the present `failures`.
+
+        `again`: returns the end of the message, such as "; the agent retries".
+        """
+        before = dict(failures())
+
+        def refuse() -> None:
+            failed = next((one for name, one in failures().items() if before.get(name) != one), None)
+            if failed is not None:
+                text = f"cannot {self.doing}: {failed.message}{again(failed)}"
+                raise Conflict(text, reason=failed.reason)
+
+        return refuse
+
+    async def wait(self, is_reached: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `is_reached()` returns True, then return True; return False after `seconds`.
+
+        Raises Conflict when the pod is deleted or has ended, and when a later command replaces the request.
+        """
+
+        def is_done() -> bool:
+            present = overrides_of(self._worker.facts)
+            if present is None or present.power == self._stored:
+                return is_reached()
+            by = f", which requests {present.power}" if present.power else " or an edit"
+            raise Conflict(f"cannot {self.doing}: the request was replaced by a later command{by}")
+
+        return await wait_for_worker(self._services, self._worker, is_done, seconds, what=self._what)
 
 
 def require_seen(services: PodExecutor, worker: PodWorker) -> None:

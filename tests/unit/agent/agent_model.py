@@ -160,6 +160,21 @@ class AgentModel:
         await self.until(lambda: self.phase(pod.name) == "Running")
         return made
 
+    def counted(self) -> tuple[int, int]:
+        """The CPU in millicores and the memory in MiB that admission counts for all pods."""
+        amounts = self.parts.pods.services.admission.occupancy.amounts
+        return amounts["cpu"], amounts["memory"] >> 20
+
+    async def metric(self, name: str) -> dict[str, Any]:
+        """The present values of one metric, by its label values joined by commas."""
+        metrics = await self.parts.backend.about.metrics()
+        found = next(one for one in metrics if one.name == name)
+        return {",".join(map(str, labels)): value for labels, value in found.samples()}
+
+    async def durations(self, name: str) -> dict[str, int]:
+        """How many durations one histogram has, as `metric`."""
+        return {labels: sum(found.counts) for labels, found in (await self.metric(name)).items()}
+
     def phase(self, name: str) -> str | None:
         """The phase last published of the living pod of this name."""
         worker = self.parts.manager.find("default", name)
@@ -174,12 +189,6 @@ class AgentModel:
             for unit in backend.units.values()
             if unit.summary.state.is_alive
         )
-
-
-async def samples(backend: AdminBackend, name: str) -> dict[tuple[Any, ...], Any]:
-    """The present values of a metric, by the values of its labels."""
-    (metric,) = [one for one in await backend.about.metrics() if one.name == name]
-    return dict(metric.samples())
 
 
 def a_pod(name: str = "web", *, runtime: str = "", image: str = "busybox", **spec: Any) -> Pod:

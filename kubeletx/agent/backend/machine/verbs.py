@@ -49,7 +49,7 @@ from kubeletx.pods.workloads.machine.power import (
     wanted_power,
     was_switched_off,
 )
-from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ended, overrides_of, with_power
+from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ended, overrides_of
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
 from kubeletx.runtimes.handles.handle import RuntimeHandle
@@ -61,7 +61,7 @@ from kubeletx.server.views import (
     SnapshotView,
 )
 
-from ..waiting import require_request
+from ..waiting import PowerRequest
 from .access import MachineAccess
 from .nics import SETTLE_SECONDS, MachineNics
 from .reboots import DelayedReboots, RebootCancelled
@@ -116,15 +116,10 @@ class MachineBackend:
         wanted = _WANTED[verb]
         if wanted is Power.OFF:
             self._reboots.cancel(worker.uid, "the machine was stopped")
-        desired = worker.desired
-        request = await self._services.overrides.amend(
-            worker,
-            lambda overrides: with_power(
-                overrides, wanted.value, initial_power(desired).value, power_of(desired.pod)
-            ),
-        )
+        request = PowerRequest(self._services, worker, wanted, f"{verb} machine {target.ref}", what="machine")
+        await request.store(initial_power(worker.desired))
         await self._wake(worker, machine, wanted)
-        await self._wait_power(worker, verb, wanted, request.power, timeout_seconds)
+        await self._wait_power(worker, request, timeout_seconds)
         return self._view(worker)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
@@ -179,16 +174,8 @@ class MachineBackend:
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.alive(worker) if memory else self._access.unit(worker)
-        made = await self._held(
-            worker,
-            unit,
-            "snapshot create",
-            name,
-            lambda: handle.change(
-                "create_snapshot",
-                lambda: snapshots.create_snapshot(unit.id, name, memory),
-                more_seconds=SNAPSHOT_SECONDS,
-            ),
+        made = await self._on_snapshot(
+            worker, unit, handle, "create", name, lambda: snapshots.create_snapshot(unit.id, name, memory)
         )
         return _snapshot_view(made)
 
@@ -202,16 +189,8 @@ class MachineBackend:
                 f"machine {target.ref} is to be off, and snapshot {name!r} would bring it back running: "
                 "use 'kubeletx vm start' first"
             )
-        await self._held(
-            worker,
-            unit,
-            "snapshot restore",
-            name,
-            lambda: handle.change(
-                "restore_snapshot",
-                lambda: snapshots.restore_snapshot(unit.id, name),
-                more_seconds=SNAPSHOT_SECONDS,
-            ),
+        await self._on_snapshot(
+            worker, unit, handle, "restore", name, lambda: snapshots.restore_snapshot(unit.id, name)
         )
         return self._view(worker)
 
@@ -220,16 +199,8 @@ class MachineBackend:
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
         await self._known_snapshot(handle, snapshots, unit, target, name)
-        await self._held(
-            worker,
-            unit,
-            "snapshot delete",
-            name,
-            lambda: handle.change(
-                "delete_snapshot",
-                lambda: snapshots.delete_snapshot(unit.id, name),
-                more_seconds=SNAPSHOT_SECONDS,
-            ),
+        await self._on_snapshot(
+            worker, unit, handle, "delete", name, lambda: snapshots.delete_snapshot(unit.id, name)
         )
         return self._view(worker)
 
@@ -331,47 +302,49 @@ class MachineBackend:
         with worker.holding(f"unit/{unit.name}", unit.name):
             await handle.change("resume", lambda: machine.resume(unit.id))
 
-    async def _wait_power(
-        self, worker: PodWorker, verb: str, wanted: Power, request: str, seconds: float
-    ) -> None:
-        """Wait until the machine has power state `wanted`.
+    async def _wait_power(self, worker: PodWorker, request: PowerRequest, seconds: float) -> None:
+        """Wait until the machine has the requested power state.
 
         Raises Conflict when the worker's attempt fails, and TimedOut after `seconds`; in both cases the request is
-        kept. Raises Conflict if a later command replaces the request, whose stored form is `request`.
+        kept.
         """
-        name, ref = self._access.name(worker), worker.desired.ref
-        before = _power_failure(worker, name)
+        name, wanted = self._access.name(worker), request.wanted
+        refuse_failure = request.refusing(
+            lambda: _power_failures(worker, name), lambda _: "; the agent retries"
+        )
 
         def is_there() -> bool:
-            require_request(worker, request, f"{verb} machine {ref}")
             unit = worker.facts.newest(name)
             if not worker.facts.is_in_doubt:
                 if unit is None:
                     return wanted is Power.OFF
                 if unit.state is _REACHED[wanted]:
                     return True
-            failure = _power_failure(worker, name)
-            if failure is not None and failure != before:
-                raise Conflict(
-                    f"cannot {verb} machine {ref}: {failure.message}; the agent retries",
-                    reason=failure.reason,
-                )
+            refuse_failure()
             return False
 
-        if not await self._access.wait(worker, is_there, seconds):
-            raise TimedOut(f"machine {ref} is not {wanted.value} after {seconds:g}s; the agent keeps trying")
+        if not await request.wait(is_there, seconds):
+            raise TimedOut(
+                f"machine {worker.desired.ref} is not {wanted.value} after {seconds:g}s; the agent keeps trying"
+            )
 
-    async def _held(
+    async def _on_snapshot(
         self,
         worker: PodWorker,
         unit: UnitSummary,
+        handle: RuntimeHandle,
         verb: str,
-        detail: str,
+        name: str,
         call: Callable[[], Awaitable[T]],
     ) -> T:
-        """Do the same as `_once`, and keep the pod's worker from changing the unit meanwhile."""
+        """Create, restore or delete a snapshot, as `_once`; the pod's worker does not change the unit meanwhile."""
         with worker.holding(f"unit/{unit.name}", unit.name):
-            return await self._once(worker, verb, detail, call)
+            return await self._once(
+                worker,
+                f"snapshot {verb}",
+                name,
+                lambda: handle.change(f"{verb}_snapshot", call, more_seconds=SNAPSHOT_SECONDS),
+            )
 
     async def _once(self, worker: PodWorker, verb: str, detail: str, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call that must not be repeated, and return its result.
@@ -452,9 +425,10 @@ class MachineBackend:
         )
 
 
-def _power_failure(worker: PodWorker, name: str) -> ActionFailure | None:
+def _power_failures(worker: PodWorker, name: str) -> dict[str, ActionFailure]:
     """Return the failure of the last power change of the machine or, if that succeeded, of its thaw from standby."""
-    return machine_unit(worker.facts, name).power_failure or standby_of(worker.facts).thaw_failures.get(name)
+    found = machine_unit(worker.facts, name).power_failure or standby_of(worker.facts).thaw_failures.get(name)
+    return {name: found} if found is not None else {}
 
 
 def _snapshot_view(one: SnapshotStatus) -> SnapshotView:

@@ -30,7 +30,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.views import PodTarget
 from kubeletx.testing import FakeRuntime
-from tests.unit.agent.agent_model import AgentModel, a_pod, samples
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 VM = PodTarget(namespace="default", name="vm")
 PROBE = Probe(exec=ExecAction(command=("true",)), period_seconds=1)
@@ -121,8 +121,7 @@ async def test_a_machine_rests_and_is_activated_with_condition_events_and_metric
         assert (view.power, view.containers) == (wanted, {"guest": state_after.value})
         assert state(agent) is state_after
         await agent.until(lambda: reason(agent) == shown)
-        pods = await samples(backend, "kubeletx_standby_pods")
-        assert pods == {("standby",): 0, ("hibernated",): 0, (wanted,): 1}
+        assert await agent.metric("kubeletx_standby_pods") == {"standby": 0, "hibernated": 0, wanted: 1}
         assert await standby(agent, backend, "activate") == "running"
         assert state(agent) is UnitState.RUNNING
         await agent.until(lambda: reason(agent) == "NotFrozen")
@@ -131,8 +130,7 @@ async def test_a_machine_rests_and_is_activated_with_condition_events_and_metric
         said = await events(backend)
         assert said["Activated"].startswith("Thawed machine guest in ")
         assert "machine guest in 0." in said[shown]
-        durations = await samples(backend, "kubeletx_standby_duration_seconds")
-        assert {labels[0]: sum(one.counts) for labels, one in durations.items()} == {call: 1, "thaw": 1}
+        assert await agent.durations("kubeletx_standby_duration_seconds") == {call: 1, "thaw": 1}
 
 
 async def test_a_hibernated_machine_has_given_back_the_memory_of_its_emulator(
@@ -154,8 +152,8 @@ async def test_a_hibernated_machine_has_given_back_the_memory_of_its_emulator(
         assert found is not None
         mebibytes = unit.behaviour.memory_bytes / (1 << 20)
         assert found.message == f"hibernated in 0.000s; memory: {mebibytes:.1f} MiB before, 0.0 MiB after"
-        freed = await samples(backend, "kubeletx_standby_freed_bytes_total")
-        assert freed == {(): unit.behaviour.memory_bytes}
+        freed = await agent.metric("kubeletx_standby_freed_bytes_total")
+        assert freed == {"": unit.behaviour.memory_bytes}
 
 
 @pytest.mark.parametrize(
@@ -383,27 +381,22 @@ async def test_a_guest_that_paused_itself_is_not_resumed_by_anything_but_vm_resu
 
 async def test_a_share_of_the_requests_of_a_machine_at_rest_counts(agent: AgentModel) -> None:
     agent.configure("pods", standby_requests_percent=10)
-
-    def counted() -> tuple[int, int]:
-        amounts = agent.parts.pods.services.admission.occupancy.amounts
-        return amounts["cpu"], amounts["memory"] >> 20
-
     async with agent.running() as backend:
         await agent.apply(a_machine())
-        whole = counted()
+        whole = agent.counted()
         assert whole[0] == 100
         await standby(agent, backend)
-        await agent.until(lambda: counted() == (10, whole[1]))
+        await agent.until(lambda: agent.counted() == (10, whole[1]))
         await standby(agent, backend, "hibernate")
-        await agent.until(lambda: counted() == (10, whole[1] // 10))
+        await agent.until(lambda: agent.counted() == (10, whole[1] // 10))
         stuck = kvm(agent).script("thaw", hang=True)
         with pytest.raises(TimedOut):
             await agent.done(backend.standby.set_standby(VM, "activate", 2))
-        assert counted() == whole, "before the machine is thawed"
+        assert agent.counted() == whole, "before the machine is thawed"
         stuck.release()
         await agent.until(lambda: state(agent) is UnitState.RUNNING)
         await power(agent, backend, "pause")
-        assert counted() == whole, "vm pause is not standby"
+        assert agent.counted() == whole, "vm pause is not standby"
 
 
 async def test_a_runtime_of_machines_without_standby_is_named(agent: AgentModel) -> None:

@@ -33,7 +33,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.model.facts import PodFacts
 from kubeletx.server.views import DeleteOptions, PodTarget
-from tests.unit.agent.agent_model import AgentModel, a_pod, samples
+from tests.unit.agent.agent_model import AgentModel, a_pod
 
 WEB = PodTarget(namespace="default", name="web")
 
@@ -417,11 +417,10 @@ async def test_the_condition_says_since_when_a_pod_rests_and_what_memory_it_gave
         assert said["Standby"] == "Froze container main in 0.000s"
         assert said["Hibernated"].startswith("Hibernated container main in ")
         assert said["Activated"].startswith("Thawed container main in ")
-        freed = await samples(backend, "kubeletx_standby_freed_bytes_total")
-        assert freed == {(): unit.behaviour.memory_bytes}
-        durations = await samples(backend, "kubeletx_standby_duration_seconds")
-        counts = {labels[0]: sum(one.counts) for labels, one in durations.items()}
-        assert counts == {"freeze": 1, "hibernate": 1, "thaw": 1}
+        freed = await agent.metric("kubeletx_standby_freed_bytes_total")
+        assert freed == {"": unit.behaviour.memory_bytes}
+        durations = await agent.durations("kubeletx_standby_duration_seconds")
+        assert durations == {"freeze": 1, "hibernate": 1, "thaw": 1}
 
 
 async def test_the_duration_of_a_change_is_that_of_the_whole_pod(agent: AgentModel) -> None:
@@ -445,9 +444,9 @@ async def test_the_duration_of_a_change_is_that_of_the_whole_pod(agent: AgentMod
         assert awake is not None
         assert awake.message == "thawed in 0.250s", "first the sidecar, then two containers at once"
         assert (view.took_seconds, view.since) == (0.25, awake.last_transition_time)
-        durations = await samples(backend, "kubeletx_standby_pod_duration_seconds")
-        shown = {labels[0]: (sum(one.counts), one.sum_seconds) for labels, one in durations.items()}
-        assert shown == {"freeze": (1, 0.5), "hibernate": (1, 1.0), "thaw": (1, 0.25)}
+        found = await agent.metric("kubeletx_standby_pod_duration_seconds")
+        measured = {labels: (sum(one.counts), one.sum_seconds) for labels, one in found.items()}
+        assert measured == {"freeze": (1, 0.5), "hibernate": (1, 1.0), "thaw": (1, 0.25)}
 
 
 async def test_the_condition_outlives_the_agent_with_its_message(agent: AgentModel) -> None:
@@ -487,7 +486,7 @@ async def test_a_pod_that_is_half_frozen_and_cannot_be_thawed_says_both(agent: A
 
 
 async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> None:
-    async with agent.running() as backend:
+    async with agent.running():
         agent.runtimes["one"].script("freeze", error=Conflict("thread 7 is busy"))
         await agent.apply(noted(a_pod("web"), "standby"))
         await agent.until(lambda: (found := condition(agent)) and found.reason == "FreezeFailed")
@@ -496,8 +495,7 @@ async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> 
         assert found.message == "container main: thread 7 is busy"
         agent.runtimes["one"].scripts.clear()
         await agent.until(lambda: (found := condition(agent)) and found.status == "True")
-        pods = await samples(backend, "kubeletx_standby_pods")
-        assert pods == {("standby",): 1, ("hibernated",): 0}
+        assert await agent.metric("kubeletx_standby_pods") == {"standby": 1, "hibernated": 0}
 
 
 REQUESTING = Container(
@@ -505,28 +503,22 @@ REQUESTING = Container(
 )
 
 
-def counted(agent: AgentModel) -> tuple[int, int]:
-    """The CPU in millicores and the memory in MiB that are counted for all pods."""
-    amounts = agent.parts.pods.services.admission.occupancy.amounts
-    return amounts["cpu"], amounts["memory"] >> 20
-
-
 async def test_a_pod_counts_in_full_before_its_first_container_is_thawed(agent: AgentModel) -> None:
     agent.configure("pods", standby_requests_percent=10)
     async with agent.running() as backend:
         await agent.apply(a_pod("web", containers=(REQUESTING,)))
-        assert counted(agent) == (100, 10)
+        assert agent.counted() == (100, 10)
         await agent.done(backend.standby.set_standby(WEB, "standby", 60))
-        assert counted(agent) == (10, 10)
+        assert agent.counted() == (10, 10)
         await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
-        assert counted(agent) == (10, 1)
+        assert agent.counted() == (10, 1)
         stuck = agent.runtimes["one"].script("thaw", hang=True)
         waking = asyncio.create_task(backend.standby.set_standby(WEB, "activate", 60))
         await agent.until(lambda: agent.runtimes["one"].counts["thaw"] == 1)
-        assert counted(agent) == (100, 10)
+        assert agent.counted() == (100, 10)
         stuck.release()
         await agent.done(waking)
-        assert counted(agent) == (100, 10)
+        assert agent.counted() == (100, 10)
 
 
 async def test_a_frozen_pod_whose_runtime_does_not_answer_after_a_restart_is_shown_and_counted_as_before(
@@ -537,18 +529,18 @@ async def test_a_frozen_pod_whose_runtime_does_not_answer_after_a_restart_is_sho
         await agent.apply(a_pod("web", containers=(REQUESTING,)))
         await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
         before = condition(agent)
-        assert counted(agent) == (10, 1)
+        assert agent.counted() == (10, 1)
     agent.runtimes["one"].backend.kill()
     async with agent.running() as backend:
         await agent.clock.run_for(30)
         assert condition(agent) == before
-        assert counted(agent) == (10, 1)
+        assert agent.counted() == (10, 1)
         agent.runtimes["one"].backend.revive()
         await agent.clock.run_for(30)
         assert condition(agent) == before
-        assert counted(agent) == (10, 1)
+        assert agent.counted() == (10, 1)
         await agent.done(backend.standby.set_standby(WEB, "activate", 60))
-        assert counted(agent) == (100, 10)
+        assert agent.counted() == (100, 10)
 
 
 async def test_every_count_of_a_frozen_pod_after_a_restart_is_its_share(agent: AgentModel) -> None:
