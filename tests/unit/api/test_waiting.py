@@ -48,17 +48,18 @@ def test_those_that_ended_first_are_returned_and_the_others_have_ended(
 
 
 async def test_cancellation_ends_the_waits_and_not_the_callers_own_task() -> None:
-    own = asyncio.create_task(asyncio.sleep(1000), name="own")
+    own = asyncio.create_task(asyncio.Event().wait(), name="own")
     ended = asyncio.Event()
 
     async def wait() -> None:
         try:
-            await asyncio.sleep(1000)
+            await asyncio.Event().wait()
         finally:
             ended.set()
 
     waiting = asyncio.create_task(first_of("several", own, wait()), name="waiting")
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
