@@ -21,7 +21,7 @@ def test_every_command_of_the_guide_exists() -> None:
     context = click.Context(cli)
     said = re.findall(r"`kubeletx ([^`]*)`", GUIDE) + re.findall(r"^\$ kubeletx (.*)$", GUIDE, re.MULTILINE)
     for line in (re.sub(r"^(?:--\S+ [A-Z]+ )+", "", text) for text in said):
-        words = re.findall(r"[a-z][a-z-]*", line.partition(" -")[0])
+        words = re.findall(r"[a-z][a-z-]*", f" {line}".partition(" -")[0])
         command: click.Command | None = cli
         while words and isinstance(command, click.Group):
             command = command.get_command(context, words.pop(0))
@@ -39,6 +39,7 @@ def test_every_flag_of_the_guide_exists() -> None:
         "dry-run",
         "validate",
         "history",
+        "help",
     }
     known = {"root-dir", "config", "config-dir", "unix-socket"} | commands | set(BY_FLAG)
     ours = re.sub(r"`(?:kubectl|py-spy) [^`]*`", "", GUIDE)
