@@ -28,7 +28,8 @@ TEXT = """\
 64 27 0:5 /loop7 /pods/u1/block rw - devtmpfs udev rw
 """
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=6)
-PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
+COMPONENTS = NAMES.filter(lambda name: name not in (".", ".."))  # the kernel writes none of these
+PATHS = st.lists(COMPONENTS, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
 
 
 def line(mount: MountPoint) -> bytes:
