@@ -277,7 +277,11 @@ class LeakCheck:
         if self._is_grpc_open or "grpc.aio" not in sys.modules:
             return False
         before = held_now()
-        sys.modules["grpc.aio"].init_grpc_aio()
+        # gRPC registers its poller with the current event loop, and a thread has none after its first `asyncio.run`.
+        with asyncio.Runner() as runner:
+            asyncio.set_event_loop(runner.get_loop())
+            sys.modules["grpc.aio"].init_grpc_aio()
+        asyncio.set_event_loop(None)
         self._known |= held_now() - before
         self._is_grpc_open = True
         return True
