@@ -28,7 +28,7 @@ from .stock_kubelet import StockKubelet
 BARE, FULL, AGENT, KUBELET = "bare calls", "bare calls with everything", "agent", "kubelet"
 CALLERS: Final = 8
 """Concurrent calls of the bare clients; the agent has as many changing calls at once."""
-SHARE_OF_BARE: Final = 0.93
+SHARE_OF_BARE: Final = 0.8
 SHARE_OF_KUBELET: Final = 1.15
 LIST_SECONDS: Final = 120.0
 LAST_SHARE: Final = 0.9

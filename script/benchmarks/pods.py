@@ -15,6 +15,7 @@ import msgspec
 from kubeletx_testing.lab import CriCalls, PrivateAgent
 
 from .floor import CALLERS, measure
+from .idle import cpu_seconds
 from .lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
 from .model import Figure, Result, Sizes, figure, median, now, over_floor
 
@@ -22,18 +23,21 @@ AGENT = 0
 """Key of the agent's runs; those of the floor have the number of callers."""
 SHARE_OF_FLOOR = 0.93
 ONE_POD_MILLISECONDS = 15.0
+FIRST_POD_MILLISECONDS = 200.0
+AGENT_CPU_MILLISECONDS = 10.0
 HANG_SHARE = 1.2
 
 
 class Run(msgspec.Struct, frozen=True):
     """Times of one start of many pods, in seconds.
 
-    `starts`: each container's start, sorted, after the beginning.
+    `starts`: each container's start, sorted, after the beginning. `agent_cpu_seconds`: of the agent alone; 0 for the floor.
     """
 
     seconds: float
     cpu_seconds: float
     starts: list[float]
+    agent_cpu_seconds: float = 0.0
 
 
 def pods(bench: BenchLab, sizes: Sizes) -> Result:
@@ -49,6 +53,9 @@ def pods(bench: BenchLab, sizes: Sizes) -> Result:
         for side, key in ((best, "floor"), (AGENT, "agent")):
             series[f"{key} starts {count}"] = sorted(runs[side], key=lambda run: run.seconds)[0].starts
         figures += start_figures("static pods", "pods", count, runs[AGENT], runs[best], SHARE_OF_FLOOR)
+        own = [run.agent_cpu_seconds / count * 1000 for run in runs[AGENT]]
+        label = f"CPU of the agent, for each of {count} pods"
+        figures.append(figure(label, "ms", own, at_most=AGENT_CPU_MILLISECONDS))
     return Result(name="pods", figures=tuple(figures), series=series, measured_at=now())
 
 
@@ -104,8 +111,12 @@ def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[Run]]:
 
 
 def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
-    """Measure one pod on an idle agent, against the floor."""
-    floors, ours = [], []
+    """Measure one pod on an idle agent, against the floor, and the first pod of agents that have just started."""
+    floors, ours, firsts = [], [], []
+    for number in range(sizes.runs):
+        with bench.agent() as agent, bench.containerd.cri() as cri:
+            wait_ready(agent)
+            firsts.append(start_and_remove(bench, agent, cri, f"first-{number}"))
     with bench.agent() as agent, bench.containerd.cri() as cri:
         wait_ready(agent)
         assert agent.daemon is not None
@@ -120,7 +131,10 @@ def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
                 ours.append(mine)
     return Result(
         name="one-pod",
-        figures=over_floor("one pod", ours, floors, ONE_POD_MILLISECONDS),
+        figures=(
+            *over_floor("one pod", ours, floors, ONE_POD_MILLISECONDS),
+            figure("the first pod after a start", "ms", firsts, at_most=FIRST_POD_MILLISECONDS),
+        ),
         series={"floor": floors, "agent": ours},
         measured_at=now(),
     )
@@ -181,13 +195,13 @@ def _agent_start(bench: BenchLab, count: int, run: int) -> Run:
     names = [f"many-{run}-{number}" for number in range(count)]
     with bench.agent() as agent, bench.containerd.cri() as cri:
         wait_ready(agent)
-        cpu = bench.cpu_seconds()
+        cpu, own = bench.cpu_seconds(), cpu_seconds(agent.pid)
         began_ns = bench.put_pods(names)
         started = wait_running(cri, names, pause_seconds=0.5)
-        cpu = bench.cpu_seconds() - cpu
+        cpu, own = bench.cpu_seconds() - cpu, cpu_seconds(agent.pid) - own
         seconds = sorted((at - began_ns) / 1e9 for at in started.values())
         bench.remove_pods(agent)
-    return Run(seconds[-1], cpu, seconds)
+    return Run(seconds[-1], cpu, seconds, own)
 
 
 def start_and_remove(
