@@ -25,11 +25,12 @@ die() {
 # Run a program that cannot ask: its standard input is empty, and its session has no terminal. Ctrl-C interrupts the
 # program and ends the script when that has ended; apt-get first completes what dpkg has begun.
 unattended() {
-    local pid status=0
+    local pid= status=0
+    interrupted=
+    trap 'interrupted=true; [ -z "$pid" ] || kill -INT "$pid" 2>/dev/null || true' INT TERM
     setsid env --default-signal=INT "$@" </dev/null &
     pid=$!
-    interrupted=
-    trap 'interrupted=true; kill -INT "$pid" 2>/dev/null || true' INT TERM
+    [ -z "$interrupted" ] || kill -INT "$pid" 2>/dev/null || true # the interrupt came before the ID was known
     while kill -0 "$pid" 2>/dev/null; do
         status=0
         wait "$pid" || status=$?

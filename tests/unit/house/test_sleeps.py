@@ -28,11 +28,6 @@ ALLOWED = {
         3,
         "the watchdog's thread measures how long the loop really stands",
     ),
-    "tests/unit/api/test_waiting.py": (
-        3,
-        "tasks that wait until they are cancelled, and a moment for them to begin",
-    ),
-    "tests/unit/linux/test_programs.py": (3, "real programs need a moment, which no event announces"),
     "tests/unit/plugins/test_health.py": (1, "a check that really holds the event loop"),
     "tests/unit/runtimes/isolation/isolated_fake.py": (2, "calls that hang until their process is killed"),
     "tests/unit/server/api_client.py": (1, "buffers of the kernel fill while nothing is read"),

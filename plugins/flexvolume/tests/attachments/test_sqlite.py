@@ -82,7 +82,7 @@ async def test_a_directory_that_others_can_write_is_refused(store: SqliteStore, 
 async def test_a_link_is_not_a_file(store: SqliteStore, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir(mode=0o700)
     (tmp_path / "new" / "records.db").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InvalidConfig, match="no regular file"):
+    with pytest.raises(InvalidConfig, match="not a regular file"):
         await store.of("nodes").get("one")
 
 
