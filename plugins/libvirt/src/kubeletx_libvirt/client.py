@@ -212,7 +212,6 @@ class Connection:
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
-        """Stop adding events to the queue."""
         self._subscribers.discard(queue)
 
     def _end_subscriptions(self) -> None:

@@ -43,10 +43,6 @@ class Consoles:
         self._locks: dict[UnitId, asyncio.Lock] = {}
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> ConsoleSession:
-        """Open a session on the machine's console; the previous session ends.
-
-        Raises Conflict if the machine is off.
-        """
         found = await self._domains.get(unit_id)
         state = self._domains.state(unit_id, found)
         if state not in (UnitState.RUNNING, UnitState.PAUSED):
@@ -66,7 +62,6 @@ class Consoles:
         return session
 
     async def close(self) -> None:
-        """End all sessions."""
         sessions, self._open = list(self._open.values()), {}
         for session in sessions:
             await session.close()
@@ -90,15 +85,12 @@ class ConsoleSession:
 
     @property
     def is_ended(self) -> bool:
-        """True once the session has ended."""
         return self._exit.done()
 
     async def open(self, unit_id: UnitId) -> None:
-        """Connect to the serial console of the machine."""
         self._stream = await self._connection.use(_open, unit_id, self._on_event)
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield the console's output from the start of the session."""
         while (data := await self._parts.get()) is not None:
             self._waiting_bytes -= len(data)
             if self._is_paused and self._waiting_bytes < _PAUSE_AT // 2:
@@ -138,7 +130,6 @@ class ConsoleSession:
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """End the session and disconnect from the console."""
         self._finish(_ABANDONED_EXIT_CODE)
         await self._release()
 

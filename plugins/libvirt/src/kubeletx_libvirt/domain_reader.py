@@ -54,11 +54,9 @@ class DomainReader:
         """Units that this process is starting now."""
 
     def learn(self, unit_id: UnitId, identity: Identity) -> None:
-        """Cache the identity of a domain that has just been defined."""
         self._known[unit_id] = identity
 
     def forget(self, unit_id: str) -> None:
-        """Remove the identity of a domain that has been undefined from the cache."""
         self._known.pop(unit_id, None)
 
     def reset(self) -> None:
@@ -66,7 +64,6 @@ class DomainReader:
         self._known.clear()
 
     def is_ours(self, identity: Identity | None) -> bool:
-        """Return True if a domain with this identity belongs to this agent and this runtime."""
         return (
             identity is not None
             and identity.agent_id == self._host.agent_id
@@ -106,7 +103,6 @@ class DomainReader:
         return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
 
     async def get(self, unit_id: UnitId) -> Found:
-        """Return one domain. Raises NotFound if it does not exist, or belongs to another agent or runtime."""
         found = await self.find(unit_id)
         if found is None:
             raise NotFound(f"machine {unit_id} does not exist")

@@ -66,7 +66,6 @@ class TcpSession:
         self._end: asyncio.Future[KubeletxError | None] = asyncio.get_running_loop().create_future()
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield the bytes that the guest sends until it closes the connection."""
         try:
             while data := await self._reader.read(_CHUNK):
                 yield Channel.STDOUT, data
@@ -86,7 +85,6 @@ class TcpSession:
             raise Unavailable(f"the machine accepts no more data: {_words(error)}") from error
 
     async def close_stdin(self) -> None:
-        """Half-close the connection: the guest reads the end of the input and may still answer."""
         with contextlib.suppress(OSError):
             if not self._writer.is_closing() and self._writer.can_write_eof():
                 self._writer.write_eof()

@@ -90,17 +90,12 @@ class Nics(Part):
                     self._addresses.release(unit_id, nic)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """Return all interfaces with their states, in the order of the definition.
-
-        Interfaces that only the running domain still has come last.
-        """
         found = await self._domains.get(unit_id)
         live, kept = await self._aliases(unit_id)
         said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
         return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
 
     def note(self, event: DomainEvent) -> None:
-        """Wake the calls that wait for an unplug, if the event is that the guest released a device."""
         if event.kind == "device-removed":
             self._removals.wake(event.uuid)
 

@@ -64,10 +64,6 @@ class Power(Part):
         await asyncio.gather(*delayed.values(), return_exceptions=True)
 
     async def pause(self, unit_id: UnitId) -> None:
-        """Pause the guest's vCPUs; succeeds if they are paused already.
-
-        Raises Conflict for a machine that is off or suspended.
-        """
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
             if state is UnitState.PAUSED:
@@ -78,10 +74,6 @@ class Power(Part):
             await self._since_now(unit_id)
 
     async def resume(self, unit_id: UnitId) -> None:
-        """Continue a paused machine, or restore a suspended one from its saved memory.
-
-        Succeeds if the machine is running. Raises Conflict in other states.
-        """
         state, found = await self._look(unit_id)
         if state is UnitState.SUSPENDED:
             await self._units.start(unit_id)
@@ -109,17 +101,7 @@ class Power(Part):
             await self._connection.use(_save, unit_id)
             await self._since_now(unit_id)
 
-    async def freeze(self, unit_id: UnitId) -> None:
-        """Pause the guest's vCPUs; the same as `pause`."""
-        await self.pause(unit_id)
-
-    async def thaw(self, unit_id: UnitId) -> None:
-        """Continue a paused machine, or restore a suspended one; the same as `resume`."""
-        await self.resume(unit_id)
-
-    async def hibernate(self, unit_id: UnitId) -> None:
-        """Save the machine's memory and end the emulator; the same as `suspend`."""
-        await self.suspend(unit_id)
+    freeze, thaw, hibernate = pause, resume, suspend
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Request a shutdown, wait at most `grace_seconds`, then switch the machine off.

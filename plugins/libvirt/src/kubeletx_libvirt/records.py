@@ -106,7 +106,6 @@ class Records:
             self._is_loaded = True
 
     def sandbox_directory(self, sandbox_id: SandboxId) -> Path:
-        """Return the directory of one sandbox's files."""
         return self.directory / "sandboxes" / sandbox_id
 
     def unit_directory(self, unit_id: UnitId) -> Path:

@@ -66,7 +66,6 @@ class Resizes(Part):
             await self.measure(unit_id)
 
     async def note(self, event: DomainEvent) -> None:
-        """Measure the machine's size if the event is about its vCPUs or memory."""
         if event.kind in ("memory", "device-removed"):
             await self.catch_up(UnitId(event.uuid))
 
@@ -99,7 +98,6 @@ class Resizes(Part):
         )
 
     async def measure(self, unit_id: UnitId) -> None:
-        """Read the machine's current size from libvirt and store it in its record."""
         record = self._records.units.get(unit_id)
         if record is None:
             return

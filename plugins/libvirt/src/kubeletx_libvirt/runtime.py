@@ -173,7 +173,6 @@ class LibvirtRuntime:
         await self._look_at_boots()
 
     async def close(self) -> None:
-        """Cancel background work and disconnect. The machines continue to run."""
         pump, self._pump = self._pump, None
         await self.crashed_guests.close()
         await self._boots.close()
@@ -190,7 +189,6 @@ class LibvirtRuntime:
                 await pump
 
     def traits(self) -> Traits:
-        """Return the traits: emulators write consoles to raw log files, and features outside `CAN` are refused."""
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
@@ -200,19 +198,13 @@ class LibvirtRuntime:
         )
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return the object that implements the protocol; None if there is none."""
         return next((part for part in self._parts if isinstance(part, protocol)), None)
 
     async def version(self) -> RuntimeVersion:
-        """Return libvirt's version, with the hypervisor's (QEMU's) version as API version."""
         library, driver = await self.connection.use(_versions)
         return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
 
     async def health(self) -> RuntimeHealth:
-        """Report the runtime as ready, and the network as ready if the node has a working pod network.
-
-        Raises Unavailable if libvirt does not answer.
-        """
         await self.connection.probe(_ping)
         problem = await self._network_problem()
         condition = RuntimeCondition(
@@ -235,14 +227,9 @@ class LibvirtRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Write the sandbox's record, then attach the pod to the pod network, if the node has one.
-
-        Does nothing for a sandbox that is ready already. An interrupted earlier call is completed.
-        """
         return await self.sandboxes.create(spec)
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Power off the sandbox's machine, then release the pod's addresses and ports."""
         await self._power_off(sandbox_id)
         await self.sandboxes.release(sandbox_id)
 
@@ -264,51 +251,37 @@ class LibvirtRuntime:
         await self.records.forget_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the recorded sandboxes whose labels contain every pair of `match`.
-
-        Raises Unavailable without a connection to libvirt, as the other lists do.
-        """
-        self.connection.get_handle()
+        self.connection.get_handle()  # Unavailable without a connection, as in the lists that ask libvirt
         return self.sandboxes.list(match)
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Return the status of a sandbox, with a complete check of its network. Raises NotFound."""
         self.connection.get_handle()
         return await self.sandboxes.status(sandbox_id)
 
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Define the machine without starting it. Raises NotFound if the sandbox does not exist."""
         if sandbox_id not in self.records.sandboxes:
             raise NotFound(f"sandbox {sandbox_id} does not exist")
         return await self.units.create(sandbox_id, spec, sandbox)
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Boot the machine, or restore it from saved memory."""
         await self.units.start(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Request a shutdown through guest agent or power button, wait at most `grace_seconds`, then power off."""
         await self.power.forget_reboot(unit_id)
         await self.units.stop(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the domain and everything that only this unit uses."""
         await self.power.forget_reboot(unit_id)
         await self.units.remove(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """List this runtime's machines whose labels contain every pair of `match`.
-
-        Emulators of crashed guests are ended in the background.
-        """
         found = await self.domains.all()
         self.crashed_guests.see(found)
         return self.domains.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Return the status of a machine. Raises NotFound."""
         return await self.domains.status(unit_id)
 
     # --- events ---

@@ -54,7 +54,6 @@ class Sandboxes:
         return sandbox_id
 
     def list(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the recorded sandboxes whose labels contain every pair of `match`."""
         return [
             _summary(sandbox_id, record, is_linked=self._is_linked(record))
             for sandbox_id, record in self._records.sandboxes.items()
@@ -62,7 +61,6 @@ class Sandboxes:
         ]
 
     async def status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Return the status of a sandbox, with a complete check of its network. Raises NotFound."""
         record = self._records.sandboxes.get(sandbox_id)
         if record is None:
             raise NotFound(f"sandbox {sandbox_id} does not exist")

@@ -75,16 +75,10 @@ class Snapshots(Part):
             return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """Return the snapshots of the machine, oldest first."""
         await self._domains.get(unit_id)
         return sorted(await self._connection.use(_list, unit_id), key=lambda one: one.created_at_ns)
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Restore a snapshot. With memory, the guest continues from the saved state.
-
-        Without memory, a machine that is on boots from the restored disk; any other machine is off
-        afterwards. The saved memory of a suspended machine is discarded. Raises NotFound.
-        """
         async with self._units.alone(unit_id):
             found = await self._domains.get(unit_id)
             wanted = await self._find(unit_id, name)
@@ -104,7 +98,6 @@ class Snapshots(Part):
             await self._measure(unit_id)
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Delete a snapshot; succeeds if it does not exist. Later snapshots are kept."""
         async with self._units.alone(unit_id):
             if await self._domains.find(unit_id) is not None:
                 await self._connection.use(_delete, unit_id, name)

@@ -67,7 +67,6 @@ class Stats:
         self._asking: asyncio.Task[None] | None = None
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Return the usage of each machine that is on and whose labels contain every pair of `match`."""
         active = await self._connection.use(_list_active)
         if any(not self._domains.has_seen(uuid) for uuid in active):
             await self._domains.all()
@@ -87,7 +86,6 @@ class Stats:
         ]
 
     async def close(self) -> None:
-        """Cancel the background query of the guests' available memory."""
         asking, self._asking = self._asking, None
         if asking is not None:
             asking.cancel()

@@ -98,7 +98,6 @@ class Choices:
         return self._configured is not None or sandbox_id in self._named
 
     def remove(self, sandbox_id: SandboxId) -> None:
-        """Drop a sandbox that was removed."""
         self._of.pop(sandbox_id, None)
         self._named.discard(sandbox_id)
 

@@ -15,7 +15,6 @@ class FreezerStrategy:
     """Strategy ``freezer``. Implements `Strategy`."""
 
     def __init__(self, freezers: Freezers, clock: Clock) -> None:
-        """`freezers`: those of the runtime's containers."""
         self._freezers = freezers
         self._clock = clock
 

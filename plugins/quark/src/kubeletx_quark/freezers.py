@@ -41,7 +41,6 @@ class Freezers:
     """Freezers of one runtime's containers."""
 
     def __init__(self, tasks: ContainerdTasks, host: Host) -> None:
-        """`tasks`: of the containerd that runs the containers; used to find their processes."""
         self._tasks = tasks
         self._host = host
         self._hierarchy: Hierarchy | None = None
@@ -85,7 +84,6 @@ class Freezers:
         return self._known.get(unit_id)
 
     def get(self, unit_id: UnitId) -> Freezer | None:
-        """Return the freezer of a container; None if it was not found yet."""
         return self._known.get(unit_id)
 
     def is_frozen(self, unit_id: UnitId) -> bool | None:
@@ -100,7 +98,6 @@ class Freezers:
             return None
 
     def forget(self, unit_id: UnitId) -> None:
-        """Drop a container that is gone."""
         self._known.pop(unit_id, None)
         self._hidden.discard(unit_id)
 

@@ -22,7 +22,6 @@ class KillStop:
     """Stops containers by the task service: SIGTERM to the first process, then SIGKILL to all."""
 
     def __init__(self, tasks: ContainerdTasks, clock: Clock) -> None:
-        """`tasks`: of the containerd that runs the containers."""
         self._tasks = tasks
         self._clock = clock
 

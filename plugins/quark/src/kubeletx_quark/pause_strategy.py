@@ -19,7 +19,6 @@ class PauseStrategy:
     """Strategy ``pause``. Implements `Strategy`."""
 
     def __init__(self, tasks: ContainerdTasks) -> None:
-        """`tasks`: of the containerd that runs the containers."""
         self._tasks = tasks
         self._paused: set[UnitId] = set()
 
@@ -33,7 +32,6 @@ class PauseStrategy:
         self._paused.add(unit_id)
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """Call Resume if the task is paused."""
         if (await self._tasks.get(unit_id)).state in PAUSED:
             await self._tasks.resume(unit_id)
         self._paused.discard(unit_id)
@@ -53,5 +51,4 @@ class PauseStrategy:
         return paused
 
     def forget(self, unit_id: UnitId) -> None:
-        """Drop a container that is gone."""
         self._paused.discard(unit_id)

@@ -31,7 +31,6 @@ class Records:
         return iter(tuple(self._ids))
 
     def add(self, unit_id: UnitId) -> None:
-        """Add an id and store it."""
         self._directory.mkdir(exist_ok=True)
         (self._directory / unit_id).touch()
         self._ids.add(unit_id)

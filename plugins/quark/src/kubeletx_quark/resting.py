@@ -85,7 +85,6 @@ class Resting:
         return len(self._by)
 
     def strategy_of(self, unit_id: UnitId) -> StrategyName | None:
-        """Return the strategy that froze a container; None if it is not known to be frozen."""
         return self._by.get(unit_id)
 
     def is_hibernated(self, unit_id: UnitId) -> bool:
@@ -93,11 +92,9 @@ class Resting:
         return unit_id in self._hibernated
 
     def add(self, unit_id: UnitId, strategy: StrategyName) -> None:
-        """Add a container that was frozen."""
         self._by[unit_id] = strategy
 
     def add_hibernated(self, unit_id: UnitId) -> None:
-        """Mark a frozen container whose memory was reclaimed."""
         self._hibernated.add(unit_id)
 
     def drop(self, unit_id: UnitId) -> None:

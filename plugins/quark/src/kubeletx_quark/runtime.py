@@ -156,7 +156,6 @@ class QuarkRuntime(ContainerdRuntime):
         return sandbox_id
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """Call ListPodSandbox; see `CriRuntime`."""
         listed = await super().list_sandboxes(match)
         if names.POD_UID in match:
             self._choices.extend(listed)
@@ -174,24 +173,20 @@ class QuarkRuntime(ContainerdRuntime):
             await super().stop_unit(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Thaw the container if it rests, and call RemoveContainer."""
         await self._standby.wake_all(lambda one: one == unit_id)
         await super().remove_unit(unit_id)
         self._standby.forget([unit_id])
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Thaw all resting containers of the sandbox, and call StopPodSandbox."""
         await self._wake_units(sandbox_id)
         await super().stop_sandbox(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Thaw all resting containers of the sandbox, and call RemovePodSandbox."""
         await self._wake_units(sandbox_id)
         await super().remove_sandbox(sandbox_id)
         self._choices.remove(sandbox_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """Call ListContainers, and return the containers with their real states."""
         listed = await super().list_units(match)
         if not self._can_stand_by:
             return listed
@@ -203,7 +198,6 @@ class QuarkRuntime(ContainerdRuntime):
         return [self._corrected(one) for one in listed]
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Call ContainerStatus, and return the status with the container's real state."""
         status = await super().unit_status(unit_id)
         await self._resting.refresh(status.summary)
         summary = self._corrected(status.summary)

@@ -74,7 +74,6 @@ class SignalStrategy:
         return unit_id in self._frozen
 
     def forget(self, unit_id: UnitId) -> None:
-        """Drop a container that is gone."""
         self._frozen.remove(unit_id)
 
     async def _wait_quiet(self, unit_id: UnitId, directory: Path, version: int) -> None:

@@ -139,7 +139,6 @@ class Standby:
             await self.wake(unit_id)
 
     def forget(self, unit_ids: Iterable[UnitId]) -> None:
-        """Drop what is known about containers that were removed."""
         for unit_id in unit_ids:
             self._resting.drop(unit_id)
             self._freezers.forget(unit_id)

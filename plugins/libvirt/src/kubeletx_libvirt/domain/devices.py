@@ -22,7 +22,6 @@ class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_written(self) -> bool:
-        """True if the guest can write to the disk."""
         return self.device == "disk" and not self.read_only
 
 

@@ -50,7 +50,6 @@ class Boots:
             task.add_done_callback(lambda _task: self._looking.pop(unit_id))
 
     async def close(self) -> None:
-        """Cancel all tasks that read boot ids."""
         tasks = list(self._looking.values())
         for task in tasks:
             task.cancel()

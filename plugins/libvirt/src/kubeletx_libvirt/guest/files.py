@@ -53,7 +53,6 @@ class GuestFile:
         return size
 
     async def flush(self) -> None:
-        """Flush written data to the guest's kernel."""
         await self._call("guest-file-flush", {})
 
     async def _call(self, command: str, arguments: dict[str, Any]) -> Any:
@@ -79,7 +78,6 @@ class Guest:
         self._unit_id = unit_id
 
     async def ask(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Send one command and return its answer; see `GuestAgent.ask`."""
         return await self._agent.ask(self._unit_id, command, arguments)
 
     def process(
@@ -88,7 +86,6 @@ class Guest:
         return self._agent.process(self._unit_id, command, stdin)
 
     async def run(self, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        """Run a command to its end and return its result; only for short outputs. Raises CannotRun."""
         return await self._agent.run(self._unit_id, command, stdin)
 
     async def pause(self, before: float) -> float:

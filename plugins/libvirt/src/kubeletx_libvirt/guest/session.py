@@ -41,7 +41,6 @@ class GuestSession:
     # --- for the host ---
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield the output until the work ends."""
         while (part := await self._output.get()) is not None:
             yield part
         self._output.put_nowait(None)
@@ -52,7 +51,6 @@ class GuestSession:
             await self._input.put(data)
 
     async def close_stdin(self) -> None:
-        """End the input of the work."""
         if not self._exit.done():
             await self._input.put(b"")
 

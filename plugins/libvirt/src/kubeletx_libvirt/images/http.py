@@ -53,7 +53,6 @@ class Http:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
-        """Close all connections; a later request opens new ones."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()

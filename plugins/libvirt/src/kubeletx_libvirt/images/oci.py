@@ -134,7 +134,6 @@ class Registry:
         return Manifest(digest=digest, layers=layers)
 
     def blob_url(self, digest: str) -> str:
-        """Return the URL of a blob, such as a layer."""
         return f"{self._base}/blobs/{digest}"
 
     def _choose(self, manifests: tuple[Descriptor, ...]) -> Descriptor:

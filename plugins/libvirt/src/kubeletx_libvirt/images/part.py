@@ -88,7 +88,6 @@ class Part:
         self.size = offset
 
     def write(self, chunk: bytes) -> None:
-        """Append a chunk to the file and to the hashes."""
         assert self._file is not None
         self._file.write(chunk)
         self._file.flush()
@@ -102,7 +101,6 @@ class Part:
         return value
 
     def close(self) -> None:
-        """Close the file; the received bytes are kept."""
         if self._file is not None:
             self._file.close()
             self._file = None

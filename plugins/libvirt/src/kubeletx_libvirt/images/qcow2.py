@@ -58,7 +58,6 @@ class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_bytes(self) -> int:
-        """Size of a cluster in bytes."""
         return 1 << self.cluster_bits
 
 

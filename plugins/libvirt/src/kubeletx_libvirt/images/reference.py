@@ -51,7 +51,6 @@ class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Key of this source in the store's index."""
         return f"{self.url}#{self.pin}" if self.pin else self.url
 
     @property
@@ -74,17 +73,14 @@ class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Key of this source in the store's index."""
         return f"file://{self.path}#{self.pin}" if self.pin else f"file://{self.path}"
 
     @property
     def name(self) -> str:
-        """Path of the file; its suffix must match the content."""
         return self.path
 
     @property
     def shown(self) -> str:
-        """The path, for messages."""
         return self.path
 
 
@@ -98,7 +94,6 @@ class OciImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Key of this source in the store's index."""
         return f"oci:{self.shown}"
 
     @property
@@ -108,7 +103,6 @@ class OciImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The whole reference, for messages."""
         text = f"{self.registry}/{self.repository}"
         return f"{text}@{self.digest}" if self.digest else f"{text}:{self.tag}"
 

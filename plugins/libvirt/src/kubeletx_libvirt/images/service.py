@@ -185,7 +185,6 @@ class LibvirtImages:
     # --- SupportsImages ---
 
     async def store_info(self) -> StoreInfo:
-        """Return the store's id, and the space and inodes that its files use."""
         self._need_index()
         used, inodes = await self._workers.run(self._store.usage)
         filesystem = ImageFilesystem(
@@ -197,13 +196,11 @@ class LibvirtImages:
         return StoreInfo(id=StoreId(self._id), filesystems=(filesystem,))
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """Return all stored disks, including those that no reference leads to."""
         index = self._need_index()
         sizes = await self._workers.run(self._store.sizes, index.disks)
         return [_status(index, image_id, size) for image_id, size in sizes.items()]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Find an image by the reference in the manifest, or else by the store's ref; None if it is not stored."""
         index = self._need_index()
         image_id = self._find_id(index, image.requested) or self._find_id(index, image.ref)
         if image_id is None:
@@ -218,10 +215,6 @@ class LibvirtImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Pull the image from its source and return its image id.
-
-        If the source still has the stored version, nothing is transferred.
-        """
         self._need_index()
         source = reference.parse(image.requested, self._settings.image_aliases)
         await self._check(source, image.requested, sandbox)
@@ -240,7 +233,6 @@ class LibvirtImages:
         return image_id
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove the disk of an image, and all references to it. Raises Conflict if an overlay uses the disk."""
         async with self._lock:
             index = self._need_index()
             image_id = self._find_id(index, image.ref) or self._find_id(index, image.requested)

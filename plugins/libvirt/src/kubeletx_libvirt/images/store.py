@@ -88,7 +88,6 @@ class Store:
         return path.read_text().strip()
 
     def save(self, index: Index) -> None:
-        """Replace the index file."""
         index_file.save(self._index_path, index)
 
     def work_directory(self, source_hash: str) -> Path:
@@ -96,7 +95,6 @@ class Store:
         return self._partial / source_hash
 
     def discard(self, work: Path) -> None:
-        """Remove the work directory."""
         shutil.rmtree(work, ignore_errors=True)
 
     def keep_parts(self, work: Path) -> None:

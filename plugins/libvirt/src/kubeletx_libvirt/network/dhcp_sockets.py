@@ -53,7 +53,6 @@ class DhcpSockets:
     """Answers the DHCP requests of all pods' guests."""
 
     def __init__(self, threads: OwnThreads) -> None:
-        """Create the object; does no I/O."""
         self._threads = threads
         self._sockets: dict[str, socket.socket] = {}
 
@@ -80,7 +79,6 @@ class DhcpSockets:
             found.close()
 
     def close_all(self) -> None:
-        """Close all sockets."""
         for uid in list(self._sockets):
             self.close(uid)
 

@@ -72,12 +72,10 @@ class Netlink:
         self._socket.close()
 
     def list_devices(self) -> dict[str, Device]:
-        """Return all devices in the namespace by name."""
         answers = self._request("list devices", _GETLINK, _DUMP, _link())
         return {device.name: device for device in map(_to_device, answers)}
 
     def get_index(self, name: str) -> int:
-        """Return the interface index of the device."""
         (answer,) = self._request(f"find {name}", _GETLINK, 0, _link(name))
         return _to_device(answer).index
 
@@ -105,7 +103,6 @@ class Netlink:
         self._request(f"set flags of {name}", _NEWLINK, 0, _link(name, flags))
 
     def set_mac(self, name: str, mac: str) -> None:
-        """Set the device's MAC address."""
         self._request(f"set address of {name}", _NEWLINK, 0, _link(name) + _mac(mac))
 
     def set_no_ipv6_address(self, name: str) -> None:

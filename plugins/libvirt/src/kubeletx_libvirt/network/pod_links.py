@@ -132,7 +132,6 @@ class PodLinks:
         self._dhcp.close_all()
 
     async def find(self, uid: PodUid) -> GuestLink | None:
-        """Return the pod's link; None if it does not exist or is incomplete."""
         async with self._lock(uid):
             return await self._find(uid)
 

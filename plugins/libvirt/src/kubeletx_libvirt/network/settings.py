@@ -32,7 +32,6 @@ class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     @property
     def is_pod_network(self) -> bool:
-        """True if neither a bridge nor a network is set."""
         return self.bridge is None and self.network is None
 
 

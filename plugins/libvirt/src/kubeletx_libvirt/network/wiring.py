@@ -29,11 +29,9 @@ class Wiring:
         await self._threads.run(f"cannot make the namespace of pod {uid}", _make, path)
 
     async def unmount(self, uid: str, path: Path) -> None:
-        """Unmount the namespace from the file `path`. The kernel removes the namespace once nothing uses it."""
         await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.unmount, path)
 
     async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
-        """Return all devices in the pod's namespace by name."""
         return await self._threads.run(f"cannot look into the namespace of pod {uid}", _list, netns)
 
     async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
