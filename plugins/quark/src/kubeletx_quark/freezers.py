@@ -1,4 +1,8 @@
-"""`Freezers`: the freezers of the containers of one runtime, by container id.
+"""`Freezers`: the freezers of the containers of one runtime, by container id. They are strategy ``freezer``.
+
+The freezer files of a cgroup are written without containerd and runc. The kernel keeps the state, so that it outlives
+the agent, containerd and its shims. ``ctr task ls`` shows these containers as RUNNING, since containerd reads the
+freezer only after its own calls.
 
 Lists read them to find the containers that are frozen, also by other programs. A search of the hierarchy finds the
 cgroups, so that no call to containerd is needed. It is repeated only after a container was started. The cgroups of
@@ -8,7 +12,8 @@ containers in a machine are not found.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import structlog
@@ -38,7 +43,7 @@ class Seen(NamedTuple):
 
 
 class Freezers:
-    """Freezers of one runtime's containers."""
+    """Freezers of one runtime's containers. Implements `Strategy`."""
 
     def __init__(self, tasks: ContainerdTasks, host: Host) -> None:
         self._tasks = tasks
@@ -61,6 +66,18 @@ class Freezers:
     def is_mounted(self) -> bool:
         """True if a hierarchy with a freezer was mounted when the runtime was opened."""
         return self._hierarchy is not None
+
+    async def freeze(self, unit_id: UnitId) -> None:
+        """Freeze a container. Raises Unsupported if no freezer is mounted on the node."""
+        freezer = await self.find(unit_id)
+        with _conflicts_of(unit_id):
+            await freezer.freeze(self._host.clock)
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        """Thaw a container. Its freezer is known if it was found frozen: no call to containerd is needed then."""
+        freezer = self.get(unit_id) or await self.find(unit_id)
+        with _conflicts_of(unit_id):
+            await freezer.thaw(self._host.clock)
 
     async def find(self, unit_id: UnitId) -> Freezer:
         """Find a container's freezer by its process.
@@ -145,6 +162,15 @@ class Freezers:
         freezer = Freezer(container_cgroup(hierarchy, pid, unit_id), hierarchy.version)
         self._known[unit_id] = freezer
         return freezer
+
+
+@contextmanager
+def _conflicts_of(unit_id: UnitId) -> Iterator[None]:
+    """Add the container to the message of a Conflict."""
+    try:
+        yield
+    except Conflict as error:
+        raise Conflict(f"container {unit_id}: {error}") from error
 
 
 def _is_unfinished(freezer: Freezer) -> bool:

@@ -22,7 +22,7 @@ class Records:
 
     def load(self) -> None:
         """Read the ids that earlier agent processes have stored."""
-        self._ids = {UnitId(path.name) for path in self._files()}
+        self._ids = {UnitId(path.name) for path in self._directory.glob("*")}  # none if it was not made yet
 
     def __contains__(self, unit_id: UnitId) -> bool:
         return unit_id in self._ids
@@ -40,6 +40,3 @@ class Records:
         if unit_id in self._ids:
             (self._directory / unit_id).unlink(missing_ok=True)
             self._ids.discard(unit_id)
-
-    def _files(self) -> Iterator[Path]:
-        return self._directory.iterdir() if self._directory.is_dir() else iter(())

@@ -4,12 +4,17 @@ All else is done by `kubeletx.cri.ContainerdRuntime`. CRI has no state for a fro
 so that lists and statuses are corrected here. A container is thawed before it is stopped or removed: with the freezer of
 cgroup v1, a frozen process does not act on any signal, not even SIGKILL. For the same reason a list thaws containers
 whose processes were killed.
+
+With ``stop=kill``, containers are stopped by Kill of containerd's task service instead of CRI's StopContainer: runtimes
+such as Quark give signals to a task their own meaning, and are stopped without CRI's own sequence.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -17,14 +22,17 @@ from msgspec.structs import replace
 
 from kubeletx.api import (
     Endpoint,
+    EventKind,
     Host,
     InvalidPod,
     NotFound,
+    RuntimeEvent,
     SandboxId,
     SandboxSpec,
     SandboxSummary,
     SupportsEvents,
     SupportsStandby,
+    TimedOut,
     Traits,
     UnitId,
     UnitState,
@@ -37,10 +45,7 @@ from kubeletx.cri import ContainerdRuntime, ContainerdTasks, server_uuid
 
 from .choice import Choices
 from .config import StopName, StrategyName, read_config
-from .events import PauseEvents
-from .freezer_strategy import FreezerStrategy
 from .freezers import Freezers
-from .kill_stop import KillStop
 from .pause_strategy import PauseStrategy
 from .resting import Resting
 from .signal_strategy import SignalStrategy
@@ -52,6 +57,8 @@ T = TypeVar("T")
 
 ENDED_SECONDS = 2.0
 """Longest time from the end of a container's first process until CRI shows the end of the container."""
+KILL_SECONDS = 10.0
+"""Time in which a container must end after SIGKILL."""
 _LOOK_SECONDS = 0.02
 
 
@@ -62,7 +69,7 @@ class QuarkRuntime(ContainerdRuntime):
         """Check the endpoint's URL without connecting. Raises InvalidConfig for an invalid one. `settings`: not used."""
         super().__init__(endpoint, settings, host)
         self.config = config = read_config(endpoint.name, self.client.target.parameters)
-        tasks = ContainerdTasks(self.client)
+        self._tasks = tasks = ContainerdTasks(self.client)
         self._choices = Choices(config.strategy, self.handler)
         self._freezers = Freezers(tasks, host)
         pause = PauseStrategy(tasks)
@@ -77,7 +84,7 @@ class QuarkRuntime(ContainerdRuntime):
         )
         self._standby = Standby(
             {
-                StrategyName.FREEZER: FreezerStrategy(self._freezers, host.clock),
+                StrategyName.FREEZER: self._freezers,
                 StrategyName.PAUSE: pause,
                 StrategyName.SIGNAL: by_signal,
             },
@@ -87,7 +94,6 @@ class QuarkRuntime(ContainerdRuntime):
             tasks=tasks,
             host=host,
         )
-        self._stop = KillStop(tasks, host.clock) if config.stop is StopName.KILL else None
         self._can_stand_by = False
         self._logged: StrategyName | None = None
 
@@ -136,7 +142,7 @@ class QuarkRuntime(ContainerdRuntime):
     async def find_events(self) -> SupportsEvents | None:
         """Return the events of `ContainerdRuntime`; containers that other programs pause or resume are recorded."""
         found = await super().find_events()
-        return PauseEvents(found, self._resting.suspect) if found is not None else None
+        return _PauseEvents(found, self._resting.suspect) if found is not None else None
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
         """Call RunPodSandbox, and store the strategy of the sandbox's containers.
@@ -167,15 +173,15 @@ class QuarkRuntime(ContainerdRuntime):
         """Thaw the container, and stop it by CRI or by the task service, as the endpoint's URL says."""
         if self._can_stand_by:
             await self._standby.wake(unit_id)
-        if self._stop is not None:
-            await self._stop.stop(unit_id, grace_seconds, super().unit_status)
+        if self.config.stop is StopName.KILL:
+            await self._kill(unit_id, grace_seconds)
         else:
             await super().stop_unit(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         await self._standby.wake_all(lambda one: one == unit_id)
         await super().remove_unit(unit_id)
-        self._standby.forget([unit_id])
+        self._standby.forget(unit_id)
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
         await self._wake_units(sandbox_id)
@@ -202,6 +208,33 @@ class QuarkRuntime(ContainerdRuntime):
         await self._resting.refresh(status.summary)
         summary = self._corrected(status.summary)
         return status if summary is status.summary else replace(status, summary=summary)
+
+    async def _kill(self, unit_id: UnitId, grace_seconds: float) -> None:
+        """Send SIGTERM to the first process, wait `grace_seconds` (0: not at all), then send SIGKILL to all.
+
+        Succeeds if the container is gone. Raises TimedOut if it still runs after the kill.
+        """
+        if grace_seconds > 0:
+            await self._tasks.kill(unit_id, signal.SIGTERM)
+            if await self._ends(unit_id, grace_seconds):
+                return
+        await self._tasks.kill(unit_id, signal.SIGKILL, all_processes=True)
+        if not await self._ends(unit_id, KILL_SECONDS):
+            raise TimedOut(f"container {unit_id} still runs {KILL_SECONDS:g} s after SIGKILL")
+
+    async def _ends(self, unit_id: UnitId, seconds: float) -> bool:
+        clock = self.host.clock
+        deadline = clock.monotonic() + seconds
+        while True:
+            try:
+                state = (await super().unit_status(unit_id)).summary.state
+            except NotFound:
+                return True
+            if state in (UnitState.EXITED, UnitState.CREATED):
+                return True
+            if clock.monotonic() >= deadline:
+                return False
+            await clock.sleep(_LOOK_SECONDS)
 
     def _corrected(self, summary: UnitSummary) -> UnitSummary:
         state = self._resting.state_of(summary)
@@ -250,3 +283,19 @@ class QuarkRuntime(ContainerdRuntime):
             return
         units = {one.id for one in await super().list_units({}) if one.sandbox_id == sandbox_id}
         await self._standby.wake_all(units.__contains__)
+
+
+class _PauseEvents:
+    """Passes on the events of a stream, and notes the containers that another program may have paused or resumed."""
+
+    def __init__(self, stream: SupportsEvents, note: Callable[[UnitId], None]) -> None:
+        self._stream = stream
+        self._note = note
+
+    async def events(self) -> AsyncIterator[RuntimeEvent]:
+        """Yield the events of the stream. Raises Unavailable on disconnect."""
+        async with aclosing(self._stream.events()) as events:  # type: ignore[type-var]
+            async for event in events:
+                if event.kind is EventKind.CHANGED and event.unit_id is not None:
+                    self._note(event.unit_id)
+                yield event

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -20,7 +21,6 @@ from .freezers import Freezers
 from .killed import wait_ended
 from .reclaim import Reclaimed, reclaim, restore_swap_limit
 from .resting import Resting
-from .strategy import Strategy
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +31,21 @@ _LIMITS = "swap-limits"
 _NOT_RUNNING = (TaskState.CREATED, TaskState.STOPPED)
 
 Choose = Callable[[UnitId], Awaitable[StrategyName]]
+
+
+class Strategy(Protocol):
+    """Mechanism that freezes and thaws containers of one runtime: `Freezers`, `PauseStrategy`, `SignalStrategy`.
+
+    `freeze` and `thaw` raise NotFound if the container has no task, and Conflict if it is not running.
+    """
+
+    async def freeze(self, unit_id: UnitId) -> None:
+        """Freeze the container; succeeds if it is frozen. After an error, it runs."""
+        ...
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        """Let the container continue; succeeds, without any effect, if it runs."""
+        ...
 
 
 class Standby:
@@ -138,10 +153,9 @@ class Standby:
         for unit_id in [one for one in self._resting if belongs(one)]:
             await self.wake(unit_id)
 
-    def forget(self, unit_ids: Iterable[UnitId]) -> None:
-        for unit_id in unit_ids:
-            self._resting.drop(unit_id)
-            self._freezers.forget(unit_id)
+    def forget(self, unit_id: UnitId) -> None:
+        self._resting.drop(unit_id)
+        self._freezers.forget(unit_id)
 
     async def _let_end(self, unit_id: UnitId, killed: Sequence[int]) -> bool:
         """Thaw a container so that its killed processes end. Returns True if its first process has ended."""
