@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_libvirt.location import is_this_machine
-from kubeletx_libvirt.plugin import make_runtime
+from kubeletx_libvirt.plugin import is_this_machine, make_runtime
 
 from kubeletx.api import InvalidConfig
 from kubeletx.testing import FakeHost, endpoint

@@ -7,9 +7,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from kubeletx_libvirt.network.convert import to_link
-from kubeletx_libvirt.network.interface_xml import interface_xml
-from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route
+from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route, interface_xml, to_link
 from kubeletx_libvirt.network.names import guest_device, stable_mac
 from kubeletx_libvirt.network.nics import Resolved, resolve_nics
 from kubeletx_libvirt.network.settings import NetworkTarget, PortEntry

@@ -27,10 +27,9 @@ from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, 
 from kubeletx_libvirt.domain.xml import Disk
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.mount_visibility import check_visibility
-from kubeletx_libvirt.network.interface_xml import interface_xml
-from kubeletx_libvirt.network.links import GuestLink
+from kubeletx_libvirt.network.links import GuestLink, interface_xml
 from kubeletx_libvirt.network.nics import resolve_nics
-from kubeletx_libvirt.records import UnitRecord
+from kubeletx_libvirt.records import UnitRecord, state_file_errors
 from kubeletx_libvirt.shares import (
     Share,
     ShareKind,
@@ -44,7 +43,6 @@ from kubeletx_libvirt.shares import (
     release_shares,
     share_xml,
 )
-from kubeletx_libvirt.state_files import state_file_errors
 
 SEED_SERIAL = "seed"
 

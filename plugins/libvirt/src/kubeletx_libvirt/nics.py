@@ -1,7 +1,7 @@
 """Attaches and detaches network interfaces of a running machine (`SupportsNics`).
 
 The domain's definition contains the requested interfaces, the running domain the present ones. An interface
-has the same alias in both (`network.interface_xml`). If it is in both, it is attached. If it is only in the
+has the same alias in both (`network.links`). If it is in both, it is attached. If it is only in the
 definition, it is attaching. If it is only in the running domain, it is detaching, until the guest releases it
 and libvirt sends the device-removed event. The pod's spec of an interface (network, port, address) is stored
 in `UnitRecord.nics`.
@@ -24,8 +24,7 @@ from kubeletx_libvirt.domain.devices import interface_aliases
 from kubeletx_libvirt.domain_reader import Found, Stops
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
-from kubeletx_libvirt.network.interface_xml import interface_alias, interface_xml
-from kubeletx_libvirt.network.links import GuestLink, LinkKind
+from kubeletx_libvirt.network.links import GuestLink, LinkKind, interface_alias, interface_xml
 from kubeletx_libvirt.network.nics import resolve_nics
 from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.units import Units

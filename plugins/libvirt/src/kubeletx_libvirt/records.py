@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,13 +22,27 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, Unavailable, UnitId, UnitSpec
+from kubeletx.api import (
+    Host,
+    Internal,
+    KubeletxError,
+    Nic,
+    PermissionDenied,
+    Resources,
+    SandboxId,
+    SandboxSpec,
+    Unavailable,
+    UnitId,
+    UnitSpec,
+)
 from kubeletx.linux.files import replace_unflushed
-from kubeletx_libvirt.state_files import STATE_FULL, state_file_errors
+from kubeletx_libvirt.images.problems import free_bytes, is_full
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 log = structlog.get_logger(__name__)
+
+STATE_FULL = "StateDirectoryFull"
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +223,38 @@ class Records:
             self.units[UnitId(directory)] = unit
         for directory, run in _read_all(self.directory / "units", "run.json", Run):
             self.runs[UnitId(directory)] = run
+
+
+@contextlib.contextmanager
+def state_file_errors(path: Path, verb: str = "write") -> Iterator[None]:
+    """Context in which an OSError becomes a KubeletxError that names the file and what to do.
+
+    `path`: the file or directory that is used, unless the error names another one. `verb`: write, read or remove.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, path, verb) from error
+
+
+def _translated(error: OSError, path: Path, verb: str) -> KubeletxError:
+    words = error.strerror or str(error)
+    where = error.filename or path
+    if is_full(error):
+        room = next(one for one in (path, *path.parents) if one.exists())
+        return Unavailable(
+            f"cannot {verb} {where}: {words} ({free_bytes(room)} bytes are free); make room on this disk",
+            reason=STATE_FULL,
+        )
+    if error.errno == errno.EROFS:
+        return PermissionDenied(f"cannot {verb} {where}: {words}; mount the file system of {path} writable")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return PermissionDenied(f"cannot {verb} {where}: {words}; give the agent access to {path}")
+    if error.errno in (errno.EIO, errno.ENOMEM, errno.ENFILE, errno.EMFILE):
+        return Unavailable(
+            f"cannot {verb} {where}: {words}; check the disk and the limits of the agent's process"
+        )
+    return Internal(f"cannot {verb} {where}: {words}")
 
 
 _NO_RUN = Run()

@@ -40,7 +40,6 @@ from kubeletx_libvirt.addresses import Addresses
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.console import Consoles
-from kubeletx_libvirt.crashed_guests import CrashedGuests
 from kubeletx_libvirt.disks import Base, base_paths, pod_directory, remove_disks
 from kubeletx_libvirt.domain.metadata import domain_uuid
 from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
@@ -130,7 +129,6 @@ class LibvirtRuntime:
             machinery, Libvirtd(emulator_gid=self.emulation.gid, pid=self.connection.find_daemon)
         )
         self.units = Units(machinery, guests=self.guests, hold_base=self._hold_base, emulation=self.emulation)
-        self.crashed_guests = CrashedGuests(self.units)
         self.power = Power(machinery, self.units)
         self.resizes = Resizes(machinery, self.units)
         self.snapshots = Snapshots(machinery, self.units, self.resizes.measure)
@@ -174,7 +172,7 @@ class LibvirtRuntime:
 
     async def close(self) -> None:
         pump, self._pump = self._pump, None
-        await self.crashed_guests.close()
+        await self.units.close()
         await self._boots.close()
         await self.power.close()
         await self._consoles.close()
@@ -278,7 +276,7 @@ class LibvirtRuntime:
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
         found = await self.domains.all()
-        self.crashed_guests.see(found)
+        self.units.end_crashed_guests(found)
         return self.domains.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
@@ -326,7 +324,7 @@ class LibvirtRuntime:
             await self.resizes.note(event)
             if event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
                 found = await self.domains.find(UnitId(event.uuid))
-                self.crashed_guests.see({UnitId(event.uuid): found} if found is not None else {})
+                self.units.end_crashed_guests({UnitId(event.uuid): found} if found is not None else {})
         if event.kind == "reboot":
             self.power.reboots.wake(event.uuid)
         if identity is not None and event.kind == "agent" and event.event == _CONNECTED:
@@ -365,7 +363,7 @@ class LibvirtRuntime:
     async def _adopt(self) -> None:
         """Rebuild lost records from the domains, and remove the files of domains and pods that no longer exist."""
         all_found = await self.domains.all()
-        self.crashed_guests.see(all_found)
+        self.units.end_crashed_guests(all_found)
         for unit_id, found in all_found.items():
             await self.domains.confirm(unit_id, found)
         await self.sandboxes.adopt(found.identity for found in all_found.values())

@@ -3,17 +3,22 @@
 Every call may be repeated after an interruption: the domain's UUID is computed from the unit's key, files are
 made only if they are missing, and a missing machine is treated as stopped and removed. Calls for one unit run
 one at a time.
+
+The emulator of a crashed guest (see `domain.states.fatal_hold`) still exists, but its guest does not run. Lists and
+events of domains show it. Each gets one task that ends it, since that waits for the unit's lock and for libvirt. If the
+task fails, the next list shows the machine again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import libvirt
+import structlog
 
 from kubeletx.api import (
     Conflict,
@@ -43,6 +48,8 @@ from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.problems import free_bytes
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.records import Run, UnitRecord
+
+log = structlog.get_logger(__name__)
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
 """Seconds between presses of the power button; the last value is repeated. A booting guest ignores presses."""
@@ -75,6 +82,14 @@ class Units(Part):
         self._hold_base = hold_base
         self._emulation = emulation
         self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
+        self._ending: dict[UnitId, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        """Cancel the tasks that end emulators; the next agent process finds these crashed guests again."""
+        ending = list(self._ending.values())
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     @contextlib.asynccontextmanager
     async def alone(self, unit_id: UnitId) -> AsyncIterator[None]:
@@ -257,8 +272,22 @@ class Units(Part):
                 await self._guests.release(unit_id)
                 await self._records.forget_unit(unit_id)
 
-    async def end_fatal_hold(self, unit_id: UnitId) -> None:
-        """End the emulator of a crashed guest, so that its unit ends; does nothing if the guest has not crashed."""
+    def end_crashed_guests(self, found: Mapping[UnitId, Found]) -> None:
+        """Start a task for each crashed guest among `found` that ends its emulator, so that its unit ends."""
+        for unit_id, one in found.items():
+            if fatal_hold(one.state, one.reason) and unit_id not in self._ending:
+                task = asyncio.create_task(self._end_crashed(unit_id), name=f"libvirt-dead-guest-{unit_id}")
+                self._ending[unit_id] = task
+
+    async def _end_crashed(self, unit_id: UnitId) -> None:
+        try:
+            await self._end_if_crashed(unit_id)
+        except KubeletxError as error:
+            log.warning("Could not end the emulator of a dead guest", unit=unit_id, err=str(error))
+        finally:
+            self._ending.pop(unit_id, None)
+
+    async def _end_if_crashed(self, unit_id: UnitId) -> None:
         async with self.alone(unit_id):
             found = await self._domains.find(unit_id)
             if found is None or not (what := fatal_hold(found.state, found.reason)):

@@ -5,6 +5,8 @@ of the node could be named as backing file or as data file. `check_header` refus
 reads it. `check_complete` walks the tables and refuses a truncated file. Both raise only `Refused` (or the
 reader's OSError), whatever the bytes are.
 
+`read_snapshot_sizes` reads what libvirt does not report; QEMU may have the disk open meanwhile.
+
 `write_overlay` makes the empty overlay of a machine: a header and three tables. To start qemu-img for that
 would take longer than all other preparations of a machine together.
 """
@@ -39,6 +41,12 @@ _OVERLAY_BITS = 16
 """log2 of the cluster size: 64 KiB, the default of qemu-img."""
 _REFCOUNT_ORDER = 4
 _LONGEST_BACKING_NAME = 1023
+_SNAPSHOTS = struct.Struct(">4s56xIQ")
+"""Magic, number of snapshots, offset of their table."""
+_SNAPSHOT = struct.Struct(">12xHH16xII")
+"""Lengths of id and name, size of the saved memory (its low half in old files), size of the extra data."""
+_MOST_SNAPSHOTS = 1000
+_MOST_EXTRA_BYTES = 1 << 17
 
 ReadAt = Callable[[int, int], bytes]
 """Function (offset, length) that returns the bytes of a file; fewer at the end of the file."""
@@ -218,6 +226,43 @@ def write_overlay(path: Path, *, backing: str, backing_format: str, size_bytes: 
         file.truncate(clusters * cluster)
         file.flush()
         os.fdatasync(file.fileno())
+
+
+def read_snapshot_sizes(path: str) -> dict[str, int]:
+    """Return the bytes of saved memory of each snapshot by name; empty if the file cannot be read. Blocking.
+
+    The value is 0 for a snapshot without memory. `path`: the qcow2 file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    try:
+        return _snapshot_sizes(descriptor)
+    except (OSError, struct.error):
+        return {}
+    finally:
+        os.close(descriptor)
+
+
+def _snapshot_sizes(descriptor: int) -> dict[str, int]:
+    magic, count, offset = _SNAPSHOTS.unpack(os.pread(descriptor, _SNAPSHOTS.size, 0))
+    sizes: dict[str, int] = {}
+    if magic != MAGIC:
+        return sizes
+    for _ in range(min(count, _MOST_SNAPSHOTS)):
+        id_length, name_length, memory_bytes, extra_length = _SNAPSHOT.unpack(
+            os.pread(descriptor, _SNAPSHOT.size, offset)
+        )
+        if extra_length > _MOST_EXTRA_BYTES:
+            return sizes
+        rest = os.pread(descriptor, extra_length + id_length + name_length, offset + _SNAPSHOT.size)
+        if extra_length >= 8:
+            (memory_bytes,) = struct.unpack_from(">Q", rest)
+        name = rest[extra_length + id_length :].decode(errors="replace")
+        sizes[name] = memory_bytes
+        offset += -(-(_SNAPSHOT.size + len(rest)) // 8) * 8
+    return sizes
 
 
 def _check_features(incompatible: int) -> None:

@@ -40,10 +40,9 @@ from kubeletx.api import (
     Unavailable,
 )
 
-from .convert import to_link
 from .dhcp import lease_of
 from .dhcp_sockets import DhcpSockets
-from .links import GuestLink
+from .links import GuestLink, to_link
 from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, stable_mac
 from .namespaces import OwnThreads
 from .netlink import Device

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from kubeletx_libvirt.domain.snapshot_sizes import read_snapshot_sizes
+from kubeletx_libvirt.images.qcow2 import read_snapshot_sizes
 
 TABLE = 4096
 
