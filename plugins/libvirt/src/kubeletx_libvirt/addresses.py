@@ -32,7 +32,7 @@ class Holder(NamedTuple):
     pod: str
 
 
-_NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
+NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
 class Addresses:
@@ -71,9 +71,9 @@ class Addresses:
     def release(self, unit_id: UnitId, nic: Nic) -> None:
         """Release the addresses of a network interface that has been removed from the machine and its record."""
         identity, record = self._domains.identity(unit_id), self._records.units.get(unit_id)
-        if identity is None or record is None or not isinstance(record.spec.detail, Machine):
+        if identity is None or record is None or record.machine is None:
             return
-        for address, _ in static_addresses(self._links(record.spec.detail, nic, identity)):
+        for address, _ in static_addresses(self._links(record.machine, nic, identity)):
             holder = self._holders.get(address)
             if holder is not None and holder.uid == identity.uid:
                 del self._holders[address]
@@ -81,11 +81,10 @@ class Addresses:
     def _made(self, alive: Container[PodUid]) -> dict[Address, Holder]:
         found: dict[Address, Holder] = {}
         for unit_id, record in self._records.units.items():
-            identity, machine = self._domains.identity(unit_id), record.spec.detail
-            if identity is None or identity.uid not in alive or not isinstance(machine, Machine):
+            identity, machine = self._domains.identity(unit_id), record.machine
+            if identity is None or identity.uid not in alive or machine is None:
                 continue
-            nics = machine.nics if record.nics is None else record.nics
-            links = [link for nic in nics for link in self._links(machine, nic, identity)]
+            links = [link for nic in record.present_nics for link in self._links(machine, nic, identity)]
             holder = Holder(identity.uid, f"{identity.namespace}/{identity.pod}")
             found.update((address, holder) for address, _ in static_addresses(links))
         return found
@@ -98,7 +97,7 @@ class Addresses:
         try:
             return resolve_nics(
                 msgspec.structs.replace(machine, nics=(nic,)),
-                _NO_POD_LINK,
+                NO_POD_LINK,
                 networks=self._settings.networks,
                 ports=self._settings.ports,
                 uid=identity.uid,

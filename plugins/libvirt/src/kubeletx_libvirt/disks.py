@@ -12,20 +12,11 @@ import hashlib
 import shutil
 from pathlib import Path
 
-import msgspec
-
 from kubeletx.api import Internal, Machine, PodUid, SourceKind, UnitSpec
 from kubeletx_libvirt.access import give
 from kubeletx_libvirt.domain.xml import Disk
 from kubeletx_libvirt.images.qcow2 import backing_file, write_overlay
-
-
-class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The disk file of an image, which is the backing file of overlays."""
-
-    path: str
-    format: str
-    virtual_size_bytes: int
+from kubeletx_libvirt.images.service import BaseDisk
 
 
 def pod_directory(state_directory: Path, uid: PodUid) -> Path:
@@ -44,7 +35,7 @@ def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
     return directory / f"root-{key}{attempt}.qcow2"
 
 
-def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None = None) -> None:
+def make_overlay(path: Path, base: BaseDisk, size_bytes: int | None, gid: int | None = None) -> None:
     """Make the overlay unless it exists; overlays on other images are removed. Blocking.
 
     `size_bytes`: requested size of the disk; the disk is never smaller than the image's. None: the image's
@@ -61,7 +52,7 @@ def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None
     temporary = path.with_name(f"{path.name}.new")
     size = max(size_bytes or 0, base.virtual_size_bytes)
     try:
-        write_overlay(temporary, backing=base.path, backing_format=base.format, size_bytes=size)
+        write_overlay(temporary, backing=str(base.path), backing_format=base.format, size_bytes=size)
     except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -7,24 +7,15 @@ changed). `Guests.release` removes them with the machine.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from kubeletx.api import (
-    KubeletxError,
-    Machine,
-    ObjectRef,
-    PermissionDenied,
-    SandboxSpec,
-    UnitId,
-    UnitSpec,
-)
+from kubeletx.api import KubeletxError, Machine, PermissionDenied, SandboxSpec, UnitId, UnitSpec
 from kubeletx_libvirt.addresses import Holder
 from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, write_seed
 from kubeletx_libvirt.domain.xml import Disk
+from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.mount_visibility import check_visibility
 from kubeletx_libvirt.network.links import GuestLink, interface_xml
@@ -59,23 +50,12 @@ class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
     seed: Disk
 
 
-class Libvirtd(NamedTuple):
-    """Functions that return facts about libvirtd.
-
-    `emulator_gid`: group that emulators need to reach their files; None if they need none, as root does.
-    `pid`: libvirtd's process id; None if unknown.
-    """
-
-    emulator_gid: Callable[[], Awaitable[int | None]]
-    pid: Callable[[], Awaitable[int | None]]
-
-
 class Guests(Part):
     """Creates, renews and removes the interfaces, shared directories and cloud-init seeds of one runtime's machines."""
 
-    def __init__(self, machinery: Machinery, libvirtd: Libvirtd) -> None:
+    def __init__(self, machinery: Machinery, emulation: Emulation) -> None:
         super().__init__(machinery)
-        self._libvirtd = libvirtd
+        self._emulation = emulation
 
     async def prepare(
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
@@ -106,10 +86,10 @@ class Guests(Part):
         """
         shares = await self._plan_shares(unit_id, record.spec)
         await self._host.blocking(prepare_shares, shares)
-        if shares and (pid := await self._libvirtd.pid()) is not None:
+        if shares and (pid := await self._connection.find_daemon()) is not None:
             await self._host.blocking(check_visibility, shares, pid)
-        if record.nics is not None and sandbox is not None and isinstance(record.spec.detail, Machine):
-            machine = msgspec.structs.replace(record.spec.detail, nics=record.nics)
+        if record.nics is not None and sandbox is not None and record.machine is not None:
+            machine = msgspec.structs.replace(record.machine, nics=record.nics)
             links = await self._resolve(machine, sandbox)
             await self._write_seed(unit_id, machine, sandbox, links, shares)
 
@@ -125,7 +105,7 @@ class Guests(Part):
         closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
         if closed is None:
             return None
-        gid = await self._libvirtd.emulator_gid()
+        gid = await self._emulation.gid()
         return PermissionDenied(
             f"volume {closed.volume} at {closed.target}: emulators may not open {closed.origin}; "
             f"run: setfacl -m g:{gid}:rx {closed.origin}, or install virtiofsd, which reads as root"
@@ -150,7 +130,7 @@ class Guests(Part):
             key_pairs=self._settings.key_pairs,
         )
         path = self._records.unit_directory(unit_id) / "seed.iso"
-        emulator_gid = await self._libvirtd.emulator_gid()
+        emulator_gid = await self._emulation.gid()
         with state_file_errors(path):
             await self._host.blocking(write_seed, path, seed, emulator_gid)
         return path
@@ -166,9 +146,8 @@ class Guests(Part):
             unknown=self._settings.unknown_network,
             uid=sandbox.uid,
         )
-        ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
         for warning in resolved.warnings:
-            self._host.events.record(ref, type="Warning", reason="UnknownNetwork", message=warning)
+            self._record_event(sandbox, "UnknownNetwork", warning)
         return resolved.links
 
     async def _plan_shares(self, unit_id: UnitId, spec: UnitSpec) -> tuple[Share, ...]:
@@ -179,7 +158,7 @@ class Guests(Part):
             directory=self._share_directory(unit_id),
             kind=self._share_kind(),
             files=await self._host.blocking(find_files, spec.mounts),
-            is_root=await self._libvirtd.emulator_gid() is None,
+            is_root=await self._emulation.gid() is None,
         )
 
     def _share_directory(self, unit_id: UnitId) -> Path:

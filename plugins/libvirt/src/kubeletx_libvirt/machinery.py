@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeletx.api import Host
+from kubeletx.api import Host, Machine, ObjectRef, Resources, SandboxSpec
 from kubeletx_libvirt.addresses import Addresses
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.domain.sizing import Size, size_of
 from kubeletx_libvirt.domain_reader import DomainReader, Stops
 from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.records import Records
@@ -40,3 +41,15 @@ class Part:
         self._stops = machinery.stops
         self._links = machinery.links
         self._addresses = machinery.addresses
+
+    def _record_event(self, pod: SandboxSpec, reason: str, message: str, *, type: str = "Warning") -> None:
+        ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+        self._host.events.record(ref, type=type, reason=reason, message=message)
+
+    def _size_of(self, resources: Resources, machine: Machine) -> Size:
+        return size_of(
+            resources,
+            machine,
+            default_memory_bytes=self._settings.default_memory_bytes,
+            max_vcpus=self._settings.max_vcpus,
+        )

@@ -16,15 +16,15 @@ from collections.abc import Mapping, Sequence
 import libvirt
 import msgspec
 
-from kubeletx.api import InvalidPod, Machine, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
+from kubeletx.api import InvalidPod, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
-from kubeletx_libvirt.addresses import Holder
+from kubeletx_libvirt.addresses import NO_POD_LINK, Holder
 from kubeletx_libvirt.client import DomainEvent
 from kubeletx_libvirt.domain.devices import interface_aliases
 from kubeletx_libvirt.domain_reader import Found, Stops
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
-from kubeletx_libvirt.network.links import GuestLink, LinkKind, interface_alias, interface_xml
+from kubeletx_libvirt.network.links import GuestLink, interface_alias, interface_xml
 from kubeletx_libvirt.network.nics import resolve_nics
 from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.units import Units
@@ -35,7 +35,6 @@ ASK_AGAIN_SECONDS = 5.5
 
 QEMU refuses a second request within 5 s, and a booting guest ignores the first.
 """
-_NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
 class Nics(Part):
@@ -130,10 +129,10 @@ class Nics(Part):
 
     async def _resolve(self, unit_id: UnitId, found: Found, nic: Nic) -> GuestLink:
         record = self._records.units.get(unit_id)
-        machine = record.spec.detail if record is not None else None
-        if not isinstance(machine, Machine):
+        machine = record.machine if record is not None else None
+        if machine is None:
             raise Unsupported(f"the record of machine {found.identity.pod} is lost; recreate the pod")
-        own = await self._links.find(found.identity.uid) or _NO_POD_LINK
+        own = await self._links.find(found.identity.uid) or NO_POD_LINK
         resolved = resolve_nics(
             msgspec.structs.replace(machine, nics=(nic,)),
             own,
@@ -143,7 +142,7 @@ class Nics(Part):
             uid=found.identity.uid,
         )
         link = next(one for one in resolved.links if one.name == nic.name)
-        if own is _NO_POD_LINK and link.source == own.source:
+        if own is NO_POD_LINK and link.source == own.source:
             raise Unavailable(f"pod {found.identity.pod} has no pod network for interface {nic.name} to join")
         if link.source == own.source:
             raise InvalidPod(
@@ -164,11 +163,7 @@ class Nics(Part):
 
     def _nics(self, unit_id: UnitId) -> tuple[Nic, ...]:
         record = self._records.units.get(unit_id)
-        if record is None:
-            return ()
-        if record.nics is not None:
-            return record.nics
-        return record.spec.detail.nics if isinstance(record.spec.detail, Machine) else ()
+        return record.present_nics if record is not None else ()
 
     def _without(self, unit_id: UnitId, name: str) -> tuple[Nic, ...]:
         return tuple(nic for nic in self._nics(unit_id) if nic.name != name)

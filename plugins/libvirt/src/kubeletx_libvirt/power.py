@@ -27,7 +27,7 @@ from kubeletx.api import Conflict, KubeletxError, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
 from kubeletx_libvirt.domain_reader import Found, Stops, now_ns
 from kubeletx_libvirt.machinery import Machinery, Part
-from kubeletx_libvirt.units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
+from kubeletx_libvirt.units import Units, ask_again_seconds, call_guest_agent, pause_domain, resume_domain
 
 log = structlog.get_logger(__name__)
 
@@ -190,13 +190,12 @@ class Power(Part):
                             await heard.wait()
 
     async def _ask_until(self, unit_id: UnitId, heard: asyncio.Event) -> None:
-        pauses = iter(ASK_AGAIN_SECONDS)
-        pause = ASK_AGAIN_SECONDS[0]
         through_agent = True
-        while not heard.is_set():
+        for pause in ask_again_seconds():
+            if heard.is_set():
+                return
             await self._connection.use(_ask_to_reboot, unit_id, through_agent)
             through_agent = not through_agent
-            pause = next(pauses, pause)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await heard.wait()
@@ -232,11 +231,6 @@ def _reset(handle: libvirt.virConnect, uuid: str) -> None:
 
 def _ask_to_reboot(handle: libvirt.virConnect, uuid: str, through_agent: bool) -> None:
     domain = handle.lookupByUUIDString(uuid)
-    if through_agent:
-        import libvirt_qemu
-
-        with contextlib.suppress(libvirt.libvirtError):
-            nowait = libvirt_qemu.VIR_DOMAIN_QEMU_AGENT_COMMAND_NOWAIT
-            libvirt_qemu.qemuAgentCommand(domain, _AGENT_REBOOT, nowait, 0)
-            return
+    if through_agent and call_guest_agent(domain, _AGENT_REBOOT):
+        return
     domain.reboot(libvirt.VIR_DOMAIN_REBOOT_ACPI_POWER_BTN)

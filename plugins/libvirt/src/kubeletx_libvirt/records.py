@@ -26,6 +26,7 @@ from kubeletx.api import (
     Host,
     Internal,
     KubeletxError,
+    Machine,
     Nic,
     PermissionDenied,
     Resources,
@@ -71,6 +72,18 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked: Resources | None = None
     nics: tuple[Nic, ...] | None = None
     resources: dict[str, int] = {}
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine's settings in `spec`; None in a record whose unit is not a machine."""
+        return self.spec.detail if isinstance(self.spec.detail, Machine) else None
+
+    @property
+    def present_nics(self) -> tuple[Nic, ...]:
+        """The extra interfaces that the machine has now."""
+        if self.nics is not None:
+            return self.nics
+        return self.machine.nics if self.machine is not None else ()
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

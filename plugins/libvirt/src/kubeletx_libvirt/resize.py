@@ -24,7 +24,7 @@ import structlog
 
 from kubeletx.api import InvalidPod, Machine, Resources, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.client import DomainEvent
-from kubeletx_libvirt.domain.sizing import MIB, Size, size_of
+from kubeletx_libvirt.domain.sizing import MIB, Size
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.power import read_definition
@@ -54,7 +54,7 @@ class Resizes(Part):
             found = await self._domains.get(unit_id)
             record = self._records.units[unit_id]
             wanted = merged(record.asked or record.spec.resources, resources)
-            size = self._size(record, wanted)
+            size = self._size_of(wanted, _machine(record))
             check_within(size, record.resources)
             if self._domains.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED):
                 text = await self._connection.use(read_definition, unit_id)
@@ -84,18 +84,8 @@ class Resizes(Part):
         if record.asked is not None:
             return True
         # Measured after a snapshot's restore, before the booting guest released its surplus memory.
-        wanted = self._size(record, record.spec.resources).memory_bytes
+        wanted = self._size_of(record.spec.resources, _machine(record)).memory_bytes
         return record.resources.get("memory_bytes", wanted) != wanted
-
-    def _size(self, record: UnitRecord, resources: Resources) -> Size:
-        machine = record.spec.detail
-        assert isinstance(machine, Machine)
-        return size_of(
-            resources,
-            machine,
-            default_memory_bytes=self._settings.default_memory_bytes,
-            max_vcpus=self._settings.max_vcpus,
-        )
 
     async def measure(self, unit_id: UnitId) -> None:
         record = self._records.units.get(unit_id)
@@ -106,6 +96,11 @@ class Resizes(Part):
         if resources != record.resources:
             await self._records.save_unit(unit_id, msgspec.structs.replace(record, resources=resources))
             log.info("Resized machine", unit=unit_id, **resources)
+
+
+def _machine(record: UnitRecord) -> Machine:
+    assert record.machine is not None
+    return record.machine
 
 
 def merged(old: Resources, new: Resources) -> Resources:

@@ -40,13 +40,13 @@ from kubeletx_libvirt.addresses import Addresses
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.console import Consoles
-from kubeletx_libvirt.disks import Base, base_paths, pod_directory, remove_disks
+from kubeletx_libvirt.disks import base_paths, pod_directory, remove_disks
 from kubeletx_libvirt.domain.metadata import domain_uuid
 from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
 from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
-from kubeletx_libvirt.guest_parts import Guests, Libvirtd
+from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.machinery import Machinery
 from kubeletx_libvirt.network.pod_links import PodLinks
@@ -105,7 +105,7 @@ class LibvirtRuntime:
             host=host,
             directory=host.state_directory / "images",
             settings=settings,
-            in_use=self._base_paths,
+            in_use=lambda: host.blocking(base_paths, host.state_directory),
         )
         self.emulation = Emulation(
             host=host,
@@ -125,10 +125,8 @@ class LibvirtRuntime:
             links=self.links,
             addresses=Addresses(settings, self.records, self.domains),
         )
-        self.guests = Guests(
-            machinery, Libvirtd(emulator_gid=self.emulation.gid, pid=self.connection.find_daemon)
-        )
-        self.units = Units(machinery, guests=self.guests, hold_base=self._hold_base, emulation=self.emulation)
+        self.guests = Guests(machinery, self.emulation)
+        self.units = Units(machinery, guests=self.guests, images=self.images, emulation=self.emulation)
         self.power = Power(machinery, self.units)
         self.resizes = Resizes(machinery, self.units)
         self.snapshots = Snapshots(machinery, self.units, self.resizes.measure)
@@ -393,15 +391,6 @@ class LibvirtRuntime:
             for unit_id, record in self.records.units.items()
             if unit_id == domain_uuid(agent_id, runtime, sandbox_id, record.spec.name, record.spec.attempt)
         ]
-
-    @contextlib.asynccontextmanager
-    async def _hold_base(self, spec: UnitSpec, sandbox: SandboxSpec) -> AsyncIterator[Base]:
-        await self.images.check_allowed(spec.image.requested, sandbox)
-        async with self.images.hold(spec.image.ref or spec.image.requested) as disk:
-            yield Base(path=str(disk.path), format=disk.format, virtual_size_bytes=disk.virtual_size_bytes)
-
-    async def _base_paths(self) -> set[str]:
-        return await self.host.blocking(base_paths, self.host.state_directory)
 
 
 def _versions(handle: libvirt.virConnect) -> tuple[int, int]:

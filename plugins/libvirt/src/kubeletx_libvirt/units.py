@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -26,7 +26,6 @@ from kubeletx.api import (
     InvalidPod,
     KubeletxError,
     Machine,
-    ObjectRef,
     SandboxId,
     SandboxSpec,
     TimedOut,
@@ -36,9 +35,16 @@ from kubeletx.api import (
     names,
 )
 from kubeletx_libvirt.config import GIB
-from kubeletx_libvirt.disks import Base, disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
-from kubeletx_libvirt.domain.metadata import Identity, domain_name, domain_uuid, identity_of, metadata_element
-from kubeletx_libvirt.domain.sizing import Size, check_maximums, size_of
+from kubeletx_libvirt.disks import disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
+from kubeletx_libvirt.domain.metadata import (
+    Identity,
+    domain_name,
+    domain_uuid,
+    identity_of,
+    metadata_element,
+    sandbox_of,
+)
+from kubeletx_libvirt.domain.sizing import Size, check_maximums
 from kubeletx_libvirt.domain.states import fatal_hold, is_half_made
 from kubeletx_libvirt.domain.xml import Disk, Plan, domain_xml
 from kubeletx_libvirt.domain_reader import Found, now_ns
@@ -46,40 +52,29 @@ from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.problems import free_bytes
+from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.records import Run, UnitRecord
 
 log = structlog.get_logger(__name__)
 
-ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
-"""Seconds between presses of the power button; the last value is repeated. A booting guest ignores presses."""
 DESTROY_SECONDS = 20.0
 DISK_LARGER_THAN_FREE = "DiskLargerThanFree"
 """Event reason: the requested root disk is larger than the free space of its file system."""
 MEMORY_DISCARDED = "MemoryDiscarded"
 """Event reason: a suspended machine was switched off and its saved memory discarded."""
-AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
-
-HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextManager[Base]]
-"""Function that returns a context manager, which yields the image's disk. The disk is not removed before the
-block ends.
-"""
+_AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
 
 
 class Units(Part):
-    """Defines, starts, stops and removes the machines of one runtime.
-
-    `runtime`: name of the runtime. `hold_base`: see `HoldBase`. `accelerator`: returns kvm, qemu, or test for
-    libvirt's test driver. `emulator_gid`: returns the group that emulators need to reach their disks; None if
-    they need none.
-    """
+    """Defines, starts, stops and removes the machines of one runtime."""
 
     def __init__(
-        self, machinery: Machinery, *, guests: Guests, hold_base: HoldBase, emulation: Emulation
+        self, machinery: Machinery, *, guests: Guests, images: LibvirtImages, emulation: Emulation
     ) -> None:
         super().__init__(machinery)
         self._guests = guests
-        self._hold_base = hold_base
+        self._images = images
         self._emulation = emulation
         self._locks: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
         self._ending: dict[UnitId, asyncio.Task[None]] = {}
@@ -117,12 +112,7 @@ class Units(Part):
         async with self.alone(unit_id):
             if await self._domains.find(unit_id) is not None and unit_id in self._records.units:
                 return unit_id
-            size = size_of(
-                spec.resources,
-                machine,
-                default_memory_bytes=self._settings.default_memory_bytes,
-                max_vcpus=self._settings.max_vcpus,
-            )
+            size = self._size_of(spec.resources, machine)
             if spec.attempt == 0:  # a later attempt may have been resized beyond them
                 check_maximums(size, machine, max_vcpus=self._settings.max_vcpus)
             identity = identity_of(
@@ -156,7 +146,8 @@ class Units(Part):
             await self._connection.use(_define, domain_xml(plan))
             self._domains.learn(unit_id, identity)
         if size.memory_is_default:
-            self._tell_default_memory(sandbox, size)
+            text = f"The machine has no memory limit and got the default of {size.memory_bytes / GIB:g} GiB"
+            self._record_event(sandbox, "DefaultMemory", text, type="Normal")
         return unit_id
 
     async def start(self, unit_id: UnitId) -> None:
@@ -173,8 +164,8 @@ class Units(Part):
     async def _boot(self, unit_id: UnitId, found: Found, state: UnitState) -> None:
         old = self._records.run_of(unit_id)
         record = self._records.units.get(unit_id)
-        machine = record.spec.detail if record is not None else None
-        paused = isinstance(machine, Machine) and machine.power == "paused"
+        machine = record.machine if record is not None else None
+        paused = machine is not None and machine.power == "paused"
         self._domains.starting.add(unit_id)
         try:
             await self._host.blocking(_make_log_directory, found.identity.log_path)
@@ -232,7 +223,8 @@ class Units(Part):
                 state = self._domains.state(unit_id, found)
             if state is UnitState.SUSPENDED:
                 await self._connection.use(_discard_saved, unit_id)
-                self._tell(found.identity, MEMORY_DISCARDED, "The machine's saved memory was thrown away")
+                text = "The machine's saved memory was thrown away"
+                self._record_event(sandbox_of(found.identity), MEMORY_DISCARDED, text)
             elif what := fatal_hold(found.state, found.reason):
                 await self._end_fatal_hold(unit_id, what)
             elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
@@ -254,13 +246,9 @@ class Units(Part):
             raise
         except KubeletxError as error:
             text = f"The machine cannot come back from its saved memory to shut down: {error}"
-            self._tell(found.identity, MEMORY_DISCARDED, text)
+            self._record_event(sandbox_of(found.identity), MEMORY_DISCARDED, text)
             return False
         return True
-
-    def _tell(self, identity: Identity, reason: str, message: str) -> None:
-        ref = ObjectRef(kind="Pod", name=identity.pod, namespace=identity.namespace, uid=identity.uid)
-        self._host.events.record(ref, type="Warning", reason=reason, message=message)
 
     async def sweep(self, unit_id: UnitId) -> None:
         """Remove the unit's files if it has no domain.
@@ -341,7 +329,8 @@ class Units(Part):
         self._check_root_size(machine)
         path = overlay_path(pod_directory(self._records.directory, sandbox.uid), spec, machine)
         gid = await self._emulation.gid()
-        async with self._hold_base(spec, sandbox) as base:
+        await self._images.check_allowed(spec.image.requested, sandbox)
+        async with self._images.hold(spec.image.ref or spec.image.requested) as base:
             await self._host.blocking(make_overlay, path, base, machine.root_size_bytes, gid)
             await self._warn_of_room(path.parent, machine, sandbox)
         root = Disk(
@@ -349,7 +338,7 @@ class Units(Part):
             format="qcow2",
             serial=disk_serial("root"),
             boot=True,
-            backing_path=base.path,
+            backing_path=str(base.path),
             backing_format=base.format,
             backing_stays_roots=gid is not None,
         )
@@ -370,12 +359,11 @@ class Units(Part):
         wanted = machine.root_size_bytes or 0
         free = await self._host.blocking(free_bytes, directory)
         if wanted > free:
-            ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
             text = (
                 f"The machine's root disk may grow to {wanted} bytes, and {free} are free on the disk of {directory}: "
                 "the machine pauses when that is full"
             )
-            self._host.events.record(ref, type="Warning", reason=DISK_LARGER_THAN_FREE, message=text)
+            self._record_event(sandbox, DISK_LARGER_THAN_FREE, text)
 
     async def _ask(self, unit_id: UnitId, state: UnitState, grace_seconds: float) -> bool:
         """Request the shutdown repeatedly until the machine ends or the grace period is over.
@@ -394,14 +382,11 @@ class Units(Part):
         return True
 
     async def _press_until(self, unit_id: UnitId, ended: asyncio.Event) -> None:
-        pauses = iter(ASK_AGAIN_SECONDS)
-        pause = ASK_AGAIN_SECONDS[0]
         through_agent = True
-        while True:
+        for pause in ask_again_seconds():
             if await self._connection.use(_ask_to_shut_down, unit_id, through_agent):
                 return
             through_agent = False
-            pause = next(pauses, pause)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await ended.wait()
@@ -410,11 +395,12 @@ class Units(Part):
                         return
                     ended.clear()
 
-    def _tell_default_memory(self, sandbox: SandboxSpec, size: Size) -> None:
-        ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
-        amount = f"{size.memory_bytes / GIB:g} GiB"
-        message = f"The machine has no memory limit and got the default of {amount}"
-        self._host.events.record(ref, type="Normal", reason="DefaultMemory", message=message)
+
+def ask_again_seconds() -> Iterator[float]:
+    """Yield the seconds between presses of the power button, without end. A booting guest ignores presses."""
+    yield from (1.0, 2.0)
+    while True:
+        yield 4.0
 
 
 def granted(size: Size) -> dict[str, int]:
@@ -479,7 +465,7 @@ def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool
     domain = _find(handle, uuid)
     if domain is None or not domain.isActive():
         return True
-    if through_agent and _tell_agent(domain):
+    if through_agent and call_guest_agent(domain, _AGENT_SHUTDOWN):
         return False
     try:
         domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
@@ -490,17 +476,15 @@ def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool
     return False
 
 
-def _tell_agent(domain: libvirt.virDomain) -> bool:
-    """Send the shutdown to the guest agent; returns True if it was sent.
+def call_guest_agent(domain: libvirt.virDomain, command: str) -> bool:
+    """Send a shutdown or reboot to the guest agent; returns True if it was sent.
 
-    The guest agent never answers this command, so there is no wait.
+    The guest agent never answers these commands, so there is no wait.
     """
     import libvirt_qemu
 
     try:
-        libvirt_qemu.qemuAgentCommand(
-            domain, AGENT_SHUTDOWN, libvirt_qemu.VIR_DOMAIN_QEMU_AGENT_COMMAND_NOWAIT, 0
-        )
+        libvirt_qemu.qemuAgentCommand(domain, command, libvirt_qemu.VIR_DOMAIN_QEMU_AGENT_COMMAND_NOWAIT, 0)
     except libvirt.libvirtError:
         return False
     return True
