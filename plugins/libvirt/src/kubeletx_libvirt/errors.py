@@ -16,47 +16,44 @@ from kubeletx.api import (
     Unsupported,
 )
 
-_NOT_FOUND = {
-    libvirt.VIR_ERR_NO_DOMAIN,
-    libvirt.VIR_ERR_NO_DOMAIN_METADATA,
-    libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT,
-    libvirt.VIR_ERR_NO_NETWORK,
-    libvirt.VIR_ERR_DEVICE_MISSING,
+_CODES: dict[type[KubeletxError], tuple[int, ...]] = {
+    NotFound: (
+        libvirt.VIR_ERR_NO_DOMAIN,
+        libvirt.VIR_ERR_NO_DOMAIN_METADATA,
+        libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT,
+        libvirt.VIR_ERR_NO_NETWORK,
+        libvirt.VIR_ERR_DEVICE_MISSING,
+    ),
+    Unavailable: (
+        libvirt.VIR_ERR_NO_CONNECT,
+        libvirt.VIR_ERR_INVALID_CONN,
+        libvirt.VIR_ERR_RPC,
+        libvirt.VIR_ERR_SYSTEM_ERROR,
+        libvirt.VIR_ERR_GNUTLS_ERROR,
+        libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+        libvirt.VIR_ERR_AGENT_UNSYNCED,
+    ),
+    PermissionDenied: (
+        libvirt.VIR_ERR_AUTH_FAILED,
+        libvirt.VIR_ERR_ACCESS_DENIED,
+        libvirt.VIR_ERR_OPERATION_DENIED,
+    ),
+    Unsupported: (
+        libvirt.VIR_ERR_NO_SUPPORT,
+        libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
+        libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED,
+        libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+    ),
+    Conflict: (
+        libvirt.VIR_ERR_OPERATION_INVALID,
+        libvirt.VIR_ERR_OPERATION_FAILED,
+        libvirt.VIR_ERR_OPERATION_ABORTED,
+        libvirt.VIR_ERR_RESOURCE_BUSY,
+    ),
+    TimedOut: (libvirt.VIR_ERR_OPERATION_TIMEOUT,),
+    AlreadyExists: (libvirt.VIR_ERR_DOM_EXIST,),
 }
-_UNAVAILABLE = {
-    libvirt.VIR_ERR_NO_CONNECT,
-    libvirt.VIR_ERR_INVALID_CONN,
-    libvirt.VIR_ERR_RPC,
-    libvirt.VIR_ERR_SYSTEM_ERROR,
-    libvirt.VIR_ERR_GNUTLS_ERROR,
-    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
-    libvirt.VIR_ERR_AGENT_UNSYNCED,
-}
-_DENIED = {libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_ACCESS_DENIED, libvirt.VIR_ERR_OPERATION_DENIED}
-_UNSUPPORTED = {
-    libvirt.VIR_ERR_NO_SUPPORT,
-    libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
-    libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED,
-    libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
-}
-_CONFLICT = {
-    libvirt.VIR_ERR_OPERATION_INVALID,
-    libvirt.VIR_ERR_OPERATION_FAILED,
-    libvirt.VIR_ERR_OPERATION_ABORTED,
-    libvirt.VIR_ERR_RESOURCE_BUSY,
-}
-_TIMED_OUT = {libvirt.VIR_ERR_OPERATION_TIMEOUT}
-_EXISTS = {libvirt.VIR_ERR_DOM_EXIST}
-
-_CLASSES: tuple[tuple[set[int], type[KubeletxError]], ...] = (
-    (_NOT_FOUND, NotFound),
-    (_UNAVAILABLE, Unavailable),
-    (_DENIED, PermissionDenied),
-    (_UNSUPPORTED, Unsupported),
-    (_CONFLICT, Conflict),
-    (_TIMED_OUT, TimedOut),
-    (_EXISTS, AlreadyExists),
-)
+_CLASSES = {code: kind for kind, codes in _CODES.items() for code in codes}
 
 
 def translate(error: libvirt.libvirtError) -> KubeletxError:
@@ -68,10 +65,7 @@ def translate(error: libvirt.libvirtError) -> KubeletxError:
     message = f"libvirt: {error.get_error_message() or error}"
     if code == libvirt.VIR_ERR_INTERNAL_ERROR and error.get_error_domain() == libvirt.VIR_FROM_RPC:
         return Unavailable(message)  # such as a keep-alive that was not answered
-    for codes, kind in _CLASSES:
-        if code in codes:
-            return kind(message)
-    return Internal(message)
+    return _CLASSES.get(code, Internal)(message)
 
 
 def code_of(error: libvirt.libvirtError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from xml.etree import ElementTree
 
@@ -102,7 +103,7 @@ def metadata_element(identity: Identity) -> str:
     ElementTree.register_namespace(PREFIX, NAMESPACE)
     element = ElementTree.Element(f"{{{NAMESPACE}}}unit")
     # ASCII only: XML cannot hold every control character, JSON's escapes can.
-    element.text = _ascii(msgspec.json.encode(identity).decode())
+    element.text = json.dumps(msgspec.to_builtins(identity), ensure_ascii=True, separators=(",", ":"))
     return ElementTree.tostring(element, encoding="unicode")
 
 
@@ -113,15 +114,3 @@ def read_metadata(text: str) -> Identity | None:
         return msgspec.json.decode((element.text or "").encode(), type=Identity)
     except (ElementTree.ParseError, msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _ascii(text: str) -> str:
-    return "".join(c if " " <= c < "\x7f" else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    code -= 0x10000
-    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -7,7 +7,6 @@ So the guest's own configuration remains valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from xml.etree import ElementTree
 
 import msgspec
@@ -190,8 +189,3 @@ def _add(
     element = _element(tag, text, **attributes)
     parent.append(element)
     return element
-
-
-def fragments(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the given texts of XML elements without the empty ones."""
-    return tuple(text for text in texts if text)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -159,19 +159,14 @@ def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[st
     return RAW, virtual
 
 
-def hash_file(file: BinaryIO, stop: threading.Event, update: Callable[[bytes], None] | None = None) -> str:
-    """Return the SHA-256 of a whole file in hex. Raises Stopped if `stop` is set.
-
-    `update`: called with every chunk; None: not called.
-    """
+def hash_file(file: BinaryIO, stop: threading.Event) -> str:
+    """Return the SHA-256 of a whole file in hex. Raises Stopped if `stop` is set."""
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(CHUNK_BYTES):
         if stop.is_set():
             raise Stopped
         digest.update(chunk)
-        if update is not None:
-            update(chunk)
     return digest.hexdigest()
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.linux.files import replace_file
-
 VERSION = 1
 
 
@@ -97,8 +95,3 @@ def load(path: Path) -> Index | None:
         pass
     path.replace(path.with_name(f"{path.name}.unreadable"))
     return None
-
-
-def save(path: Path, index: Index) -> None:
-    """Replace the index file. After a crash the file is either the old or the new one."""
-    replace_file(path, msgspec.json.encode(index, order="sorted"))

@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from kubeletx.linux.files import replace_unflushed
+
 from .importing import private_opener
 from .index import Validators
 from .unpack import CHUNK_BYTES
@@ -57,16 +59,14 @@ class Part:
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             state, size = None, 0
         if state is None or state.url != url or (state.total_bytes is not None and size > state.total_bytes):
-            self._forget()
+            self.discard()
             return
         self.state, self.size = state, size
 
     def restart(self, state: PartState) -> None:
         """Remove the received bytes and open an empty file for the content that `state` describes."""
-        self._forget()
-        self._state_path.write_bytes(b"")
-        self._state_path.chmod(0o600)
-        self._state_path.write_bytes(msgspec.json.encode(state))
+        self.discard()
+        replace_unflushed(self._state_path, msgspec.json.encode(state))
         self.state = state
         self._file = open(self.path, "wb", opener=private_opener)  # noqa: SIM115 - closed by close()
         self._hashes = {name: hashlib.new(name) for name in self._algorithms}
@@ -106,10 +106,6 @@ class Part:
             self._file = None
 
     def discard(self) -> None:
-        """Remove the partial download and its state."""
-        self._forget()
-
-    def _forget(self) -> None:
         self.close()
         for path in (self.path, self._state_path):
             with contextlib.suppress(FileNotFoundError):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -48,7 +47,7 @@ from kubeletx.api import (
 from . import local, reference
 from .fetch import Downloads, Report
 from .http import Http
-from .importing import Limits, import_disk
+from .importing import import_disk
 from .index import Index, Origin, StoredDisk, Validators
 from .oci import address_of
 from .problems import STORE_FULL, Refused, from_os_error, is_full
@@ -223,12 +222,19 @@ class LibvirtImages:
         # Shared only with equal rights: success with others does not prove that this pod may have the image.
         reach = self._reach(image.requested, sandbox)
         key = f"{source.key}|{reach.is_guarded}" + (f"|{hash(auth):x}" if auth is not None else "")
-        directories = self._directories(sandbox)
-        image_id = await self._pulls.join(
-            key,
-            lambda report: self._pull_in_turn(source, image.requested, auth, directories, reach, report),
-            progress,
-        )
+
+        def pull(report: Report) -> Awaitable[str]:
+            request = Request(
+                image=image.requested,
+                work=self._store.work_directory(reference.source_hash(source)),
+                auth=auth,
+                directories=self._directories(sandbox),
+                reach=reach,
+                report=report,
+            )
+            return self._pull_in_turn(source, request)
+
+        image_id = await self._pulls.join(key, pull, progress)
         await self._add_name(source.key, image.requested, image_id)
         return image_id
 
@@ -259,62 +265,38 @@ class LibvirtImages:
 
     # --- pulling ---
 
-    async def _pull_in_turn(
-        self,
-        source: ImageSource,
-        image: str,
-        auth: ImageAuth | None,
-        directories: tuple[str, ...],
-        reach: Reach,
-        report: Report,
-    ) -> str:
+    async def _pull_in_turn(self, source: ImageSource, request: Request) -> str:
         """Pull from a source when no other pull from it runs, since they would share its work directory."""
         turn = self._turns.setdefault(source.key, asyncio.Lock())
         async with turn:
             try:
-                return await self._pull(source, image, auth, directories, reach, report)
+                return await self._pull(source, request)
             except KubeletxError as error:
-                if not reach.is_guarded or isinstance(source, LocalImage) or error.reason == STORE_FULL:
+                if (
+                    not request.reach.is_guarded
+                    or isinstance(source, LocalImage)
+                    or error.reason == STORE_FULL
+                ):
                     raise
                 # One error for everything: else a pod could examine the servers that this node reaches.
                 log.warning("Failed to fetch image", image=source.shown, err=error.message)
                 raise Unavailable(
-                    f"image {image!r} cannot be fetched: its server does not answer, may not be used by this "
+                    f"image {request.image!r} cannot be fetched: its server does not answer, may not be used by this "
                     "pod, or sends no usable disk. The agent's log says why; for servers in "
                     "kubeletx.plugins.libvirt.imageHosts this message does"
                 ) from None
 
-    async def _pull(
-        self,
-        source: ImageSource,
-        image: str,
-        auth: ImageAuth | None,
-        directories: tuple[str, ...],
-        reach: Reach,
-        report: Report,
-    ) -> str:
+    async def _pull(self, source: ImageSource, request: Request) -> str:
+        image = request.image
         if (pinned := await self._find_pinned(source)) is not None:
             await self._commit(source.key, image, pinned, Validators())
             return pinned
-        work = self._store.work_directory(reference.source_hash(source))
-        stop = threading.Event()
         is_kept = not isinstance(source, LocalImage)
         try:
-            known = await self._known(source)
-            request = Request(
-                image=image,
-                work=work,
-                auth=auth,
-                directories=directories,
-                reach=reach,
-                known=known[1] if known is not None else None,
-                report=report,
-                stop=stop,
-            )
-            fetched = await self._fetcher.fetch(source, request)
-            image_id = known[0] if known is not None else ""
+            image_id, validators = await self._known(source) or ("", None)
+            fetched = await self._fetcher.fetch(source, replace(request, known=validators))
             if fetched is not None:
-                image_id = await self._import(source, request, fetched, stop)
+                image_id = await self._import(source, request, fetched)
         except Refused as refused:
             is_kept = False
             raise refused.of(image) from refused
@@ -328,27 +310,21 @@ class LibvirtImages:
             is_kept = False
             return image_id
         finally:
-            await self._workers.finish(self._store.keep_parts if is_kept else self._store.discard, work)
+            await self._workers.finish(
+                self._store.keep_parts if is_kept else self._store.discard, request.work
+            )
 
-    async def _import(
-        self,
-        source: ImageSource,
-        request: Request,
-        fetched: Fetched,
-        stop: threading.Event,
-    ) -> str:
+    async def _import(self, source: ImageSource, request: Request, fetched: Fetched) -> str:
         size = (await self._workers.finish(fetched.path.stat)).st_size
         request.report(PullProgress(done_bytes=size, total_bytes=size, message="checking and unpacking"))
         disk = await self._workers.finish_or_stop(
-            stop,
+            request.stop,
             import_disk,
             fetched.path,
             name=source.name,
             scratch=_scratch(fetched.path, request.work),
-            limits=Limits(
-                image_bytes=self._settings.max_image_bytes, virtual_bytes=self._settings.max_virtual_bytes
-            ),
-            stop=stop,
+            limits=self._fetcher.limits,
+            stop=request.stop,
             sha256=fetched.sha256,
         )
         image_id = f"sha256:{disk.sha256}"

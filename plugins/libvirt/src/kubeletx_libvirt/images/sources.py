@@ -51,9 +51,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     auth: ImageAuth | None
     directories: tuple[str, ...]
     reach: Reach
-    known: Validators | None
     report: Report
-    stop: threading.Event
+    known: Validators | None = None
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 class Fetcher:
@@ -63,7 +63,7 @@ class Fetcher:
         self._downloads = downloads
         self._workers = workers
         self._settings = settings
-        self._limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
+        self.limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
 
     async def fetch(self, source: ImageSource, request: Request) -> Fetched | None:
         """Fetch the source into the request's work directory; None if the stored version is still current."""
@@ -85,7 +85,7 @@ class Fetcher:
             reach=request.reach,
             may_downgrade=source.pin is not None,
             known=request.known,
-            limit_bytes=self._limits.image_bytes,
+            limit_bytes=self.limits.image_bytes,
         )
         validators = await self._downloads.download(wanted, part, request.report)
         if validators is None:
@@ -108,7 +108,7 @@ class Fetcher:
                 target,
                 image=request.image,
                 algorithms=_algorithms(source.pin),
-                limits=self._limits,
+                limits=self.limits,
                 stop=request.stop,
             )
         finally:
@@ -130,13 +130,13 @@ class Fetcher:
         if manifest is None:
             return None
         total = sum(layer.size for layer in manifest.layers)
-        if total > self._limits.image_bytes:
+        if total > self.limits.image_bytes:
             raise Refused(
-                f"has layers of {total} bytes, and at most {self._limits.image_bytes} are allowed",
+                f"has layers of {total} bytes, and at most {self.limits.image_bytes} are allowed",
                 "raise kubeletx.plugins.libvirt.maxImageBytes if it is meant to be that large",
             )
         target = request.work / SCRATCH
-        search = DiskSearch(target, limits=self._limits, stop=request.stop)
+        search = DiskSearch(target, limits=self.limits, stop=request.stop)
         done = 0
         for layer in reversed(manifest.layers):
             if search.is_hidden_below:
@@ -170,7 +170,7 @@ class Fetcher:
                 reach=request.reach,
                 fixed=True,
                 may_downgrade=True,  # the digest is checked
-                limit_bytes=self._limits.image_bytes,
+                limit_bytes=self.limits.image_bytes,
                 size_bytes=layer.size,
             )
             try:

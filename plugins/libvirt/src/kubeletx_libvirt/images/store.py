@@ -22,12 +22,13 @@ import shutil
 import uuid
 from pathlib import Path
 
+import msgspec
+
 from kubeletx.linux.files import replace_file, sync_directory
 from kubeletx_libvirt.access import give
 
-from . import index as index_file
 from .importing import Disk, Limits, examine
-from .index import Index, StoredDisk
+from .index import Index, StoredDisk, load
 from .problems import Refused
 
 SCRATCH = "disk"
@@ -60,7 +61,7 @@ class Store:
             path.mkdir(mode=0o700, exist_ok=True)
         self._partial.mkdir(mode=0o700, exist_ok=True)
         self._sweep_partial(now)
-        index = index_file.load(self._index_path) or Index()
+        index = load(self._index_path) or Index()
         disks = self._match_blobs(index)
         origins = {key: origin for key, origin in index.origins.items() if origin.image in disks}
         if disks != index.disks or origins != index.origins:
@@ -88,7 +89,7 @@ class Store:
         return path.read_text().strip()
 
     def save(self, index: Index) -> None:
-        index_file.save(self._index_path, index)
+        replace_file(self._index_path, msgspec.json.encode(index, order="sorted"))
 
     def work_directory(self, source_hash: str) -> Path:
         """Return the directory for the files of one source while it is being fetched."""

@@ -39,6 +39,7 @@ from kubeletx.api import (
     SandboxSpec,
     Unavailable,
 )
+from kubeletx.linux.files import replace_unflushed
 
 from .dhcp import lease_of
 from .dhcp_sockets import DhcpSockets
@@ -220,10 +221,7 @@ class PodLinks:
             return None  # a half-written record after a crash: the next attach writes it again
 
     def _write(self, uid: str, link: GuestLink) -> None:
-        path = self._record(uid)
-        new = path.with_name(f".{path.name}")
-        new.write_bytes(msgspec.json.encode(link))
-        new.replace(path)
+        replace_unflushed(self._record(uid), msgspec.json.encode(link))
 
 
 def _list_uids(directory: Path) -> tuple[PodUid, ...]:
