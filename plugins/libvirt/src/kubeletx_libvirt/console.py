@@ -19,9 +19,9 @@ from typing import Any
 
 import libvirt
 
-from kubeletx.api import Channel, Conflict, Host, KubeletxError, StreamRequest, UnitId, UnitState
+from kubeletx.api import Channel, Host, KubeletxError, StreamRequest, UnitId
 from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.domain_reader import DomainReader
+from kubeletx_libvirt.domain_reader import DomainReader, get_on
 
 TAKEN_OVER = b"\r\n(kubeletx: another attach took over this console)\r\n"
 _CHUNK = 64 * 1024
@@ -43,13 +43,7 @@ class Consoles:
         self._locks: dict[UnitId, asyncio.Lock] = {}
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> ConsoleSession:
-        found = await self._domains.get(unit_id)
-        state = self._domains.state(unit_id, found)
-        if state not in (UnitState.RUNNING, UnitState.PAUSED):
-            raise Conflict(
-                f"machine {found.identity.namespace}/{found.identity.pod} is {state.value}, not running: it has no "
-                "console; what it printed before is in its log"
-            )
+        await get_on(self._domains, unit_id, "it has no console; what it printed before is in its log")
         lock = self._locks.setdefault(unit_id, asyncio.Lock())
         async with lock:
             before = self._open.pop(unit_id, None)

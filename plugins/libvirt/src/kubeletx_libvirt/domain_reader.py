@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import libvirt
 import msgspec
 
-from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
+from kubeletx.api import Conflict, Host, KubeletxError, NotFound, UnitId, UnitState, UnitStatus, UnitSummary
 from kubeletx.api.names import START_CUT_OFF
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.domain.metadata import NAMESPACE, Identity, read_metadata
@@ -303,6 +303,24 @@ class Stops:
         """
         for unit_id in list(self._waiting):
             self.wake(unit_id)
+
+
+async def get_on(
+    domains: DomainReader,
+    unit_id: UnitId,
+    without: str,
+    states: Collection[UnitState] = (UnitState.RUNNING, UnitState.PAUSED),
+) -> Found:
+    """Return a domain that is on. Raises NotFound, and Conflict if its state is none of `states`.
+
+    `without`: what a machine lacks that is off, as the end of the message.
+    """
+    found = await domains.get(unit_id)
+    state = domains.state(unit_id, found)
+    if state not in states:
+        name = f"{found.identity.namespace}/{found.identity.pod}"
+        raise Conflict(f"machine {name} is {state.value}, not running: {without}")
+    return found
 
 
 def now_ns(host: Host) -> int:

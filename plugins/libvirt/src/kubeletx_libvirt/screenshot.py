@@ -12,9 +12,9 @@ import zlib
 
 import libvirt
 
-from kubeletx.api import Conflict, Internal, UnitId, UnitState
+from kubeletx.api import Internal, UnitId
 from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.domain_reader import DomainReader
+from kubeletx_libvirt.domain_reader import DomainReader, get_on
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 256 << 20
@@ -34,11 +34,7 @@ class Pictures:
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
         """Return the machine's display as a PNG file. Raises Conflict if the machine is off."""
-        found = await self._domains.get(unit_id)
-        state = self._domains.state(unit_id, found)
-        if state not in (UnitState.RUNNING, UnitState.PAUSED):
-            name = f"{found.identity.namespace}/{found.identity.pod}"
-            raise Conflict(f"machine {name} is {state.value}, not running: its display shows nothing")
+        await get_on(self._domains, unit_id, "its display shows nothing")
         picture = await self._connection.use(_take_picture, unit_id)
         return await self._connection.call(as_png, picture)
 

@@ -1,13 +1,10 @@
-"""Client of the QEMU guest agent: single requests, and processes in the guest.
+"""Client of the QEMU guest agent: single requests, and the wait for an agent that answers.
 
-In this package, "the agent" is the guest agent. It answers with whole messages and sends no events, so the
-client polls for the end of a process, at growing intervals. The output of a process is returned at its end,
-at most 16 MiB for each stream. libvirt transfers only about 3 MB of both together, and after an answer above
-10 MiB it ignores the agent until the agent restarts. So the commands of users write to files in the guest
-(see `commands`).
+In this package, "the agent" is the guest agent. It answers with whole messages and sends no events. libvirt transfers
+only about 3 MB of a process's outputs together, and after an answer above 10 MiB it ignores the agent until the agent
+restarts. So the commands of users write to files in the guest (see `commands`).
 
-A machine that started recently may still be booting; the client then waits for the agent. A process is killed
-if its caller gives up.
+A machine that started recently may still be booting; the client then waits for the agent.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import libvirt
@@ -36,7 +32,7 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.domain_reader import DomainReader, now_ns
+from kubeletx_libvirt.domain_reader import DomainReader, get_on, now_ns
 from kubeletx_libvirt.errors import code_of, translate
 
 INPUT_BYTES = 96 << 10
@@ -52,10 +48,7 @@ BOOT_SECONDS = 60.0
 _ANSWER_SECONDS = 5
 _CONCURRENT_CALLS = 2
 """Maximum number of concurrent calls. A guest that hangs blocks a thread until the timeout; others need one too."""
-_FIRST_PAUSE_SECONDS = 0.05
-_LAST_PAUSE_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
-_TIDY_SECONDS = 5.0
 _SILENT = {
     libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
     libvirt.VIR_ERR_AGENT_UNSYNCED,
@@ -83,42 +76,11 @@ class FileRefused(Conflict):
     """The guest's operating system refused a call on a file."""
 
 
-class Process:
-    """A process that the guest agent started in the guest.
-
-    `number`: the guest agent's id of the process, which is the process id on Linux.
-    """
-
-    def __init__(self, agent: GuestAgent, unit_id: UnitId, number: int) -> None:
-        self._agent = agent
-        self._unit_id = unit_id
-        self.number = number
-        self.result: ExecResult | None = None
-        """The result of the process; None until a poll has shown that the process has ended."""
-
-    async def look(self) -> ExecResult | None:
-        """Poll the guest agent once. Returns the result if the process has ended, else None."""
-        if self.result is None:
-            status = await self._agent.ask(self._unit_id, "guest-exec-status", {"pid": self.number})
-            self.result = result_of(status) if status.get("exited") else None
-        return self.result
-
-    async def kill(self) -> None:
-        """Try to kill the process; failures are ignored. On Linux, `number` is the process id in the guest.
-
-        A last poll lets the guest agent forget the process.
-        """
-        arguments = {"path": "kill", "arg": ["-9", str(self.number)]}
-        with contextlib.suppress(KubeletxError, TimeoutError):
-            async with asyncio.timeout(_TIDY_SECONDS):
-                await self._agent.ask(self._unit_id, "guest-exec", arguments)
-                await self.look()
-
-
 class GuestAgent:
     """Client of the guest agents in one runtime's machines."""
 
     def __init__(self, connection: Connection, domains: DomainReader, host: Host) -> None:
+        self.clock = host.clock
         self._connection = connection
         self._domains = domains
         self._host = host
@@ -164,52 +126,12 @@ class GuestAgent:
         finally:
             self._connection.unsubscribe(queue)
 
-    @contextlib.asynccontextmanager
-    async def process(
-        self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b""
-    ) -> AsyncIterator[Process]:
-        """Start a process in the guest. If it has not ended at the end of the block, it is killed.
-
-        `stdin`: input of the process, at most `INPUT_BYTES`. Raises CannotRun.
-        """
-        arguments: dict[str, Any] = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
-        if stdin:
-            arguments["input-data"] = base64.b64encode(stdin).decode()
-        answer = await self.ask(unit_id, "guest-exec", arguments)
-        process = Process(self, unit_id, answer["pid"])
-        try:
-            yield process
-        finally:
-            if process.result is None:
-                await process.kill()
-
-    async def pause(self, before: float = 0) -> float:
-        """Sleep between two polls of a process, a little longer than the last time; returns the length in seconds.
-
-        `before`: what the last call returned; 0 at the first call.
-        """
-        seconds = min(before * 1.5, _LAST_PAUSE_SECONDS) or _FIRST_PAUSE_SECONDS
-        await self._host.clock.sleep(seconds)
-        return seconds
-
-    async def run(self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        """Run a command to its end and return its result; only for short outputs. Raises CannotRun."""
-        pause = 0.0
-        async with self.process(unit_id, command, stdin) as process:
-            while (result := await process.look()) is None:
-                pause = await self.pause(pause)
-        return result
-
     async def boot_seconds(self, unit_id: UnitId) -> float:
         """Return for how many more seconds the machine is assumed to be booting; 0 if it is not.
 
         Raises Conflict if the machine does not run.
         """
-        found = await self._domains.get(unit_id)
-        state = self._domains.state(unit_id, found)
-        if state is not UnitState.RUNNING:
-            name = f"{found.identity.namespace}/{found.identity.pod}"
-            raise Conflict(f"machine {name} is {state.value}, not running: no command can run in it")
+        await get_on(self._domains, unit_id, "no command can run in it", (UnitState.RUNNING,))
         status = await self._domains.status(unit_id)
         age_seconds = (now_ns(self._host) - status.started_at_ns) / 1e9
         return max(0.0, BOOT_SECONDS - age_seconds)

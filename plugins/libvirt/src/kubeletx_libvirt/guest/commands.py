@@ -78,7 +78,7 @@ class GuestCommands:
         try:
             async with asyncio.timeout(timeout_seconds or None):
                 await self._agent.wait(unit_id, wait_seconds, silences)
-                return await self._agent.run(unit_id, command)
+                return await Guest(self._agent, unit_id).run(command)
         except CannotRun as error:
             return ExecResult(stdout=b"", stderr=f"{error}\n".encode(), exit_code=CANNOT_RUN)
         except (TimeoutError, AgentSilent) as error:

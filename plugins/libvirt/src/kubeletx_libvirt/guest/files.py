@@ -1,10 +1,15 @@
-"""Files in a guest, read and written through its guest agent: any bytes, any size, one message at a time.
+"""Files and processes in a guest, through its guest agent.
 
-A call that got no answer may have taken effect. So the file position is set again before the next try.
+Files have any bytes and any size, and are read and written one message at a time. A call that got no answer may have
+taken effect. So the file position is set again before the next try.
+
+The end of a process is polled for, at growing intervals. Its output is returned at its end, at most 16 MiB for each
+stream. A process is killed if its caller gives up.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,9 +17,12 @@ from typing import Any
 
 from kubeletx.api import ExecResult, KubeletxError, UnitId
 
-from .agent import INPUT_BYTES, AgentSilent, CannotRun, GuestAgent, Process
+from .agent import INPUT_BYTES, AgentSilent, CannotRun, GuestAgent, result_of
 
 READ_BYTES = 256 << 10
+_FIRST_PAUSE_SECONDS = 0.05
+_LAST_PAUSE_SECONDS = 1.0
+_TIDY_SECONDS = 5.0
 _TRIES = 3
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -70,6 +78,36 @@ class GuestFile:
         raise AssertionError("unreachable")
 
 
+class Process:
+    """A process that the guest agent started in the guest.
+
+    `number`: the guest agent's id of the process, which is the process id on Linux.
+    """
+
+    def __init__(self, ask: Ask, number: int) -> None:
+        self._ask = ask
+        self.number = number
+        self.result: ExecResult | None = None
+        """The result of the process; None until a poll has shown that the process has ended."""
+
+    async def look(self) -> ExecResult | None:
+        """Poll the guest agent once. Returns the result if the process has ended, else None."""
+        if self.result is None:
+            status = await self._ask("guest-exec-status", {"pid": self.number})
+            self.result = result_of(status) if status.get("exited") else None
+        return self.result
+
+    async def kill(self) -> None:
+        """Try to kill the process; failures are ignored. On Linux, `number` is the process id in the guest.
+
+        A last poll lets the guest agent forget the process.
+        """
+        with contextlib.suppress(KubeletxError, TimeoutError):
+            async with asyncio.timeout(_TIDY_SECONDS):
+                await self._ask("guest-exec", {"path": "kill", "arg": ["-9", str(self.number)]})
+                await self.look()
+
+
 class Guest:
     """The guest agent of one machine: commands, processes and files."""
 
@@ -80,16 +118,38 @@ class Guest:
     async def ask(self, command: str, arguments: dict[str, Any]) -> Any:
         return await self._agent.ask(self._unit_id, command, arguments)
 
-    def process(
-        self, command: Sequence[str], stdin: bytes = b""
-    ) -> contextlib.AbstractAsyncContextManager[Process]:
-        return self._agent.process(self._unit_id, command, stdin)
+    @contextlib.asynccontextmanager
+    async def process(self, command: Sequence[str], stdin: bytes = b"") -> AsyncIterator[Process]:
+        """Start a process in the guest. If it has not ended at the end of the block, it is killed.
+
+        `stdin`: input of the process, at most `INPUT_BYTES`. Raises CannotRun.
+        """
+        arguments: dict[str, Any] = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
+        if stdin:
+            arguments["input-data"] = base64.b64encode(stdin).decode()
+        process = Process(self.ask, (await self.ask("guest-exec", arguments))["pid"])
+        try:
+            yield process
+        finally:
+            if process.result is None:
+                await process.kill()
+
+    async def pause(self, before: float = 0) -> float:
+        """Sleep between two polls of a process, a little longer than the last time; returns the length in seconds.
+
+        `before`: what the last call returned; 0 at the first call.
+        """
+        seconds = min(before * 1.5, _LAST_PAUSE_SECONDS) or _FIRST_PAUSE_SECONDS
+        await self._agent.clock.sleep(seconds)
+        return seconds
 
     async def run(self, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        return await self._agent.run(self._unit_id, command, stdin)
-
-    async def pause(self, before: float) -> float:
-        return await self._agent.pause(before)
+        """Run a command to its end and return its result; only for short outputs. Raises CannotRun."""
+        pause = 0.0
+        async with self.process(command, stdin) as process:
+            while (result := await process.look()) is None:
+                pause = await self.pause(pause)
+        return result
 
     async def has(self, program: str) -> bool:
         """Return True if the guest has this program. The program is called with ``--version``."""
