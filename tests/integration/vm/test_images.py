@@ -58,6 +58,10 @@ def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRegis
         yield one
 
 
+async def nothing_in_use() -> tuple[str, ...]:
+    return ()
+
+
 @pytest.fixture
 async def make_images(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     made: list[LibvirtImages] = []
@@ -70,6 +74,7 @@ async def make_images(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
                 host=host,
                 directory=tmp_path / "images",
                 settings=ImageSettings(insecure_registries=insecure, **settings),
+                in_use=nothing_in_use,
             )
         )
         await made[-1].open()

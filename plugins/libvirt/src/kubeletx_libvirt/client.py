@@ -14,7 +14,7 @@ import functools
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -194,16 +194,6 @@ class Connection:
         if self._daemon is None and (path := socket_of(self.url)) is not None:
             self._daemon = await self._host.blocking(find_daemon, path)
         return self._daemon
-
-    async def domain_events(self) -> AsyncIterator[DomainEvent]:
-        """Yield every later event. Raises Unavailable when the connection is lost or closed."""
-        queue = self.subscribe()
-        try:
-            while (event := await queue.get()) is not None:
-                yield event
-        finally:
-            self.unsubscribe(queue)
-        raise Unavailable(f"lost the connection to libvirt at {self.url}: {self._lost or 'closed'}")
 
     def subscribe(self) -> asyncio.Queue[DomainEvent | None]:
         """Return a queue that gets every later event, and None when the connection ends."""

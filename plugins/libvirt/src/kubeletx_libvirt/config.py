@@ -10,11 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from kubeletx.kube.validation import words
-from kubeletx_libvirt.images.settings import Bytes, ImageSettings
+from kubeletx_libvirt.domain.sizing import MIB
+from kubeletx_libvirt.images.settings import GIB, Bytes, ImageSettings
 from kubeletx_libvirt.network.settings import NetworkTarget, PortEntry
-
-MIB = 1 << 20
-GIB = 1 << 30
 
 
 class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

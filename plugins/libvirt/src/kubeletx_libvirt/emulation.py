@@ -10,25 +10,19 @@ import contextlib
 
 import libvirt
 
-from kubeletx.api import Host, KubeletxError, ObjectRef
+from kubeletx.api import KubeletxError, ObjectRef
 from kubeletx_libvirt.accelerator import check_kvm
 from kubeletx_libvirt.access import emulator_gid, let_group_in
-from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.images.service import LibvirtImages
+from kubeletx_libvirt.machinery import Machinery, Part
 
 
-class Emulation:
-    """Accelerator and group of the emulators of one libvirt. `runtime`: the runtime's name, for events."""
+class Emulation(Part):
+    """Accelerator and group of the emulators of one libvirt."""
 
-    def __init__(
-        self, *, host: Host, settings: Settings, connection: Connection, images: LibvirtImages, runtime: str
-    ) -> None:
-        self._host = host
-        self._settings = settings
-        self._connection = connection
+    def __init__(self, machinery: Machinery, images: LibvirtImages) -> None:
+        super().__init__(machinery)
         self._images = images
-        self._ref = ObjectRef(kind="Runtime", name=runtime)
         self._kvm: asyncio.Task[str] | None = None
         self._group: asyncio.Task[int | None] | None = None
 
@@ -93,7 +87,8 @@ class Emulation:
         return gid
 
     def _warn(self, reason: str, message: str) -> None:
-        self._host.events.record(self._ref, type="Warning", reason=reason, message=message)
+        ref = ObjectRef(kind="Runtime", name=self._runtime)
+        self._host.events.record(ref, type="Warning", reason=reason, message=message)
 
 
 def _capabilities(handle: libvirt.virConnect) -> str:

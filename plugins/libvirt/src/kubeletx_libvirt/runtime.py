@@ -100,19 +100,11 @@ class LibvirtRuntime:
         self.domains = DomainReader(self.connection, self.records, host, endpoint.name)
         self.stops = Stops()
         self.links = PodLinks(host)
-        self.sandboxes = Sandboxes(host=host, records=self.records, links=self.links)
         self.images = LibvirtImages(
             host=host,
             directory=host.state_directory / "images",
             settings=settings,
             in_use=lambda: host.blocking(base_paths, host.state_directory),
-        )
-        self.emulation = Emulation(
-            host=host,
-            settings=settings,
-            connection=self.connection,
-            images=self.images,
-            runtime=endpoint.name,
         )
         machinery = Machinery(
             name=endpoint.name,
@@ -125,6 +117,8 @@ class LibvirtRuntime:
             links=self.links,
             addresses=Addresses(settings, self.records, self.domains),
         )
+        self.sandboxes = Sandboxes(machinery)
+        self.emulation = Emulation(machinery, self.images)
         self.guests = Guests(machinery, self.emulation)
         self.units = Units(machinery, guests=self.guests, images=self.images, emulation=self.emulation)
         self.power = Power(machinery, self.units)
@@ -134,7 +128,7 @@ class LibvirtRuntime:
         agent = GuestAgent(self.connection, self.domains, host)
         self._boots = Boots(agent, self.records, self._on_late_boot)
         self._consoles = Consoles(self.connection, self.domains, host)
-        self._stats = Stats(self.connection, self.domains, host)
+        self._stats = Stats(machinery)
         self._parts: tuple[object, ...] = (
             self,
             self.images,
@@ -145,7 +139,7 @@ class LibvirtRuntime:
             self._consoles,
             GuestCommands(agent),
             *((Forwards(self.records),) if host.pod_network is not None else ()),
-            Pictures(self.connection, self.domains),
+            Pictures(machinery),
             self._stats,
         )
         self._pump: asyncio.Task[None] | None = None

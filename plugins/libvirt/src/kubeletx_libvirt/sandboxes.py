@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kubeletx.api import (
-    Host,
     KubeletxError,
     NamespaceMode,
     NotFound,
@@ -22,17 +21,12 @@ from kubeletx.api import (
 )
 from kubeletx_libvirt.domain.metadata import Identity, sandbox_of
 from kubeletx_libvirt.domain_reader import now_ns
-from kubeletx_libvirt.network.pod_links import PodLinks
-from kubeletx_libvirt.records import Records, SandboxRecord
+from kubeletx_libvirt.machinery import Part
+from kubeletx_libvirt.records import SandboxRecord
 
 
-class Sandboxes:
+class Sandboxes(Part):
     """Makes, lists and releases the sandboxes of one libvirt."""
-
-    def __init__(self, *, host: Host, records: Records, links: PodLinks) -> None:
-        self._host = host
-        self._records = records
-        self._links = links
 
     async def create(self, spec: SandboxSpec) -> SandboxId:
         """Write the sandbox's record, then attach the pod to the pod network, if the node has one.

@@ -13,8 +13,8 @@ import zlib
 import libvirt
 
 from kubeletx.api import Internal, UnitId
-from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.domain_reader import DomainReader, get_on
+from kubeletx_libvirt.domain_reader import get_on
+from kubeletx_libvirt.machinery import Part
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 256 << 20
@@ -22,15 +22,11 @@ _CHUNK = 256 * 1024
 _PPM_HEADER = re.compile(rb"P6(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)\s")
 
 
-class Pictures:
+class Pictures(Part):
     """Makes screenshots of one runtime's machines and reads their definitions.
 
     Implements `SupportsScreenshot` and `SupportsDefinition`.
     """
-
-    def __init__(self, connection: Connection, domains: DomainReader) -> None:
-        self._connection = connection
-        self._domains = domains
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
         """Return the machine's display as a PNG file. Raises Conflict if the machine is off."""

@@ -19,12 +19,12 @@ from typing import Any
 import libvirt
 import msgspec
 
-from kubeletx.api import Host, InterfaceStats, KubeletxError, UnitId, UnitStats
-from kubeletx_libvirt.client import Connection
+from kubeletx.api import InterfaceStats, KubeletxError, UnitId, UnitStats
 from kubeletx_libvirt.disks import pod_directory
 from kubeletx_libvirt.domain.metadata import Identity
-from kubeletx_libvirt.domain_reader import DomainReader, now_ns
+from kubeletx_libvirt.domain_reader import now_ns
 from kubeletx_libvirt.emulators import Emulators
+from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.network.names import guest_device
 
 GUEST_SECONDS = 10.0
@@ -52,16 +52,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceStats, ...] = ()
 
 
-class Stats:
+class Stats(Part):
     """Measures CPU, memory, disk and network usage of one runtime's machines (`SupportsStats`)."""
 
-    def __init__(
-        self, connection: Connection, domains: DomainReader, host: Host, emulators: Emulators | None = None
-    ) -> None:
-        self._connection = connection
-        self._domains = domains
-        self._host = host
-        self._emulators = emulators or Emulators()
+    def __init__(self, machinery: Machinery) -> None:
+        super().__init__(machinery)
+        self._emulators = Emulators()
         self._available: dict[str, int] = {}
         self._asked_at = -math.inf
         self._asking: asyncio.Task[None] | None = None

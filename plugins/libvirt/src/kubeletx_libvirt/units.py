@@ -34,7 +34,6 @@ from kubeletx.api import (
     UnitState,
     names,
 )
-from kubeletx_libvirt.config import GIB
 from kubeletx_libvirt.disks import disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from kubeletx_libvirt.domain.metadata import (
     Identity,
@@ -53,6 +52,7 @@ from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.problems import free_bytes
 from kubeletx_libvirt.images.service import LibvirtImages
+from kubeletx_libvirt.images.settings import GIB
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.records import Run, UnitRecord
 
@@ -89,10 +89,7 @@ class Units(Part):
     @contextlib.asynccontextmanager
     async def alone(self, unit_id: UnitId) -> AsyncIterator[None]:
         """Hold the unit's lock during the block, so that calls that change a unit run one at a time."""
-        lock = self._locks.get(unit_id)
-        if lock is None:
-            self._locks[unit_id] = lock = asyncio.Lock()
-        async with lock:
+        async with self._locks.setdefault(unit_id, asyncio.Lock()):
             yield
 
     async def create(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:

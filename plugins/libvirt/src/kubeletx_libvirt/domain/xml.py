@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def domain_xml(plan: Plan) -> str:
     """Return the domain XML for libvirt's defineXML."""
     ElementTree.register_namespace(PREFIX, NAMESPACE)
-    root = _element("domain", type=plan.accelerator)
+    root = ElementTree.Element("domain", type=plan.accelerator)
     _add(root, "name", plan.name)
     _add(root, "uuid", plan.uuid)
     _add(root, "title", plan.title)
@@ -177,15 +177,9 @@ def _disk(devices: ElementTree.Element, index: int, disk: Disk) -> None:
         _add(element, "boot", order="1")
 
 
-def _element(tag: str, text: str | None = None, **attributes: str) -> ElementTree.Element:
-    element = ElementTree.Element(tag, attributes)
-    element.text = text
-    return element
-
-
 def _add(
     parent: ElementTree.Element, tag: str, text: str | None = None, **attributes: str
 ) -> ElementTree.Element:
-    element = _element(tag, text, **attributes)
-    parent.append(element)
+    element = ElementTree.SubElement(parent, tag, attributes)
+    element.text = text
     return element

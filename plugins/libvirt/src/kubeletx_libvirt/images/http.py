@@ -47,9 +47,8 @@ class Http:
     `stall_seconds`: longest time without data, until an answer begins, and for a whole document (`deadline`).
     """
 
-    def __init__(self, *, stall_seconds: float, user_agent: str = "kubeletx") -> None:
+    def __init__(self, *, stall_seconds: float) -> None:
         self.stall_seconds = stall_seconds
-        self._user_agent = user_agent
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
@@ -160,7 +159,7 @@ class Http:
                 connector=aiohttp.TCPConnector(socket_factory=guarded_socket if is_guarded else None),
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": self._user_agent},
+                headers={"User-Agent": "kubeletx"},
                 timeout=aiohttp.ClientTimeout(
                     total=None,
                     sock_connect=min(_CONNECT_SECONDS, self.stall_seconds),

@@ -77,25 +77,13 @@ class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
     virtual_size_bytes: int
 
 
-async def nothing_in_use() -> Collection[str]:
-    """Return no images: an `InUse` for stores whose disks have no overlays."""
-    return ()
-
-
 class LibvirtImages:
     """Pulls, lists and removes images for the host (`SupportsImages`), and gives their disks to the plugin.
 
     `directory`: the store's own directory; its parent must exist.
     """
 
-    def __init__(
-        self,
-        *,
-        host: Host,
-        directory: Path,
-        settings: ImageSettings,
-        in_use: InUse = nothing_in_use,
-    ) -> None:
+    def __init__(self, *, host: Host, directory: Path, settings: ImageSettings, in_use: InUse) -> None:
         self._host = host
         self._settings = settings
         self._in_use = in_use

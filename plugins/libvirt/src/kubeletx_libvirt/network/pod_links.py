@@ -103,12 +103,17 @@ class PodLinks:
                 netns.unlink(missing_ok=True)
                 await network.delete(uid)
                 self._record(uid).unlink(missing_ok=True)
-                _make_file(netns)
+                self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                netns.touch(mode=0o600)
                 await self._wiring.make_namespace(uid, netns)
             address = await network.add(
                 uid, sandbox.name, sandbox.namespace, str(netns), _port_mappings(sandbox.ports)
             )
-            mtu, mac = await self._hand_over(uid, netns, address.interface, address.mac)
+            # The MAC is not read from the interface, which no longer has it after the first call.
+            mac = (address.mac or stable_mac("guest", uid)).lower()
+            mtu = await self._wiring.join(uid, netns, address.interface, mac)
+            if mtu is None:
+                raise Internal(f"pod network: CNI made no {address.interface} in the namespace of pod {uid}")
             link = to_link(address, device=guest_device(uid), mac=mac, mtu=mtu, dns=sandbox.dns)
             self._write(uid, link)
             self._seen_whole[uid] = self._host.clock.monotonic()
@@ -167,15 +172,17 @@ class PodLinks:
 
     async def list_uids(self) -> tuple[PodUid, ...]:
         """Return the UIDs of all pods with a namespace or a record here, for the clean-up after a crash."""
-        return _list_uids(self.directory)
+        if not self.directory.is_dir():
+            return ()
+        names = (path.name for path in self.directory.iterdir() if not path.name.startswith("."))
+        return tuple(
+            PodUid(uid) for uid in sorted({name.removesuffix(_NETNS).removesuffix(_RECORD) for name in names})
+        )
 
     # --- private ---
 
     def _lock(self, uid: str) -> asyncio.Lock:
-        lock = self._locks.get(uid)
-        if lock is None:
-            lock = self._locks[uid] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(uid, asyncio.Lock())
 
     def _netns(self, uid: str) -> Path:
         return self.directory / f"{uid}{_NETNS}"
@@ -202,18 +209,6 @@ class PodLinks:
         self._seen_whole[uid] = now
         return link
 
-    async def _hand_over(self, uid: str, netns: Path, interface: str, mac: str) -> tuple[int, str]:
-        """Bridge CNI's interface to the guest's device. Returns the link's MTU and the guest's MAC address.
-
-        `mac`: the MAC address in CNI's result; empty: a stable generated one is used. It is not read from the
-        interface, since the interface no longer has it after the first call.
-        """
-        mac = (mac or stable_mac("guest", uid)).lower()
-        mtu = await self._wiring.join(uid, netns, interface, mac)
-        if mtu is None:
-            raise Internal(f"pod network: CNI made no {interface} in the namespace of pod {uid}")
-        return mtu, mac
-
     def _read(self, uid: str) -> GuestLink | None:
         try:
             return msgspec.json.decode(self._record(uid).read_bytes(), type=GuestLink)
@@ -224,23 +219,9 @@ class PodLinks:
         replace_unflushed(self._record(uid), msgspec.json.encode(link))
 
 
-def _list_uids(directory: Path) -> tuple[PodUid, ...]:
-    if not directory.is_dir():
-        return ()
-    names = (path.name for path in directory.iterdir() if not path.name.startswith("."))
-    return tuple(
-        PodUid(uid) for uid in sorted({name.removesuffix(_NETNS).removesuffix(_RECORD) for name in names})
-    )
-
-
 def _is_held(netns: Path) -> bool:
     """Return True if a namespace is mounted on the file. After a power cut only the file remains."""
     return os.path.ismount(netns)
-
-
-def _make_file(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600)
 
 
 def _is_whole(inside: dict[str, Device], interface: str) -> bool:
