@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from kubeletx_libvirt.emulators import Cost, Emulators
+from kubeletx_libvirt.emulators import Emulators, EmulatorUsage
 
 ONE, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -33,32 +33,32 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_processor_time_and_memory_are_those_of_the_machines_emulator(proc: Path) -> None:
-    assert Emulators(proc).costs([ONE, OTHER]) == {ONE: Cost(7 * TICK_NS, 10 * PAGE)}
+    assert Emulators(proc).usage([ONE, OTHER]) == {ONE: EmulatorUsage(7 * TICK_NS, 10 * PAGE)}
 
 
 def test_an_emulator_that_was_found_is_not_searched_for_again(proc: Path) -> None:
     emulators = Emulators(proc)
-    emulators.costs([ONE])
+    emulators.usage([ONE])
     (proc / "7" / "cmdline").unlink()
     write_process(proc, 10, "sh")
-    assert emulators.costs([ONE]) == {ONE: Cost(7 * TICK_NS, 10 * PAGE)}
+    assert emulators.usage([ONE]) == {ONE: EmulatorUsage(7 * TICK_NS, 10 * PAGE)}
 
 
 def test_another_process_with_the_same_id_is_not_taken_for_the_emulator(proc: Path) -> None:
     emulators = Emulators(proc)
-    emulators.costs([ONE])
+    emulators.usage([ONE])
     write_process(proc, 7, "sleep", "1", started=600)
-    assert emulators.costs([ONE]) == {}
+    assert emulators.usage([ONE]) == {}
 
 
 def test_a_machine_that_was_started_again_is_found_again(proc: Path) -> None:
     emulators = Emulators(proc)
-    emulators.costs([ONE])
+    emulators.usage([ONE])
     for name in ("cmdline", "stat"):
         (proc / "7" / name).unlink()
     write_process(proc, 11, "qemu-system-x86_64", "-uuid", ONE, user=0, system=1, started=900)
-    assert emulators.costs([ONE]) == {ONE: Cost(TICK_NS, 10 * PAGE)}
+    assert emulators.usage([ONE]) == {ONE: EmulatorUsage(TICK_NS, 10 * PAGE)}
 
 
 def test_this_very_process_is_not_an_emulator() -> None:
-    assert Emulators().costs([ONE]) == {}
+    assert Emulators().usage([ONE]) == {}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kubeletx_libvirt.domain.metadata import Identity
-from kubeletx_libvirt.stats import Figures, allocated, interfaces_of, stats_of
+from kubeletx_libvirt.stats import allocated, interfaces_of, stats_of
 
 from kubeletx.api import PodUid, SandboxId, UnitId, UnitStats
 
 
 def test_memory_is_the_emulators_and_what_is_left_is_the_guests_word() -> None:
-    one = stats(Figures(cpu_ns=7, resident_bytes=2 << 20, disk_bytes=4096, available_bytes=512 << 10))
+    one = stats(cpu_ns=7, resident_bytes=2 << 20, disk_bytes=4096, available_bytes=512 << 10)
     assert one.cpu_usage_core_ns == 7
     assert one.memory_working_set_bytes == one.memory_rss_bytes == one.memory_usage_bytes == 2 << 20
     assert one.memory_available_bytes == 512 << 10
@@ -19,7 +20,7 @@ def test_memory_is_the_emulators_and_what_is_left_is_the_guests_word() -> None:
 
 
 def test_what_is_not_measured_is_none_and_not_zero() -> None:
-    one = stats(Figures())
+    one = stats()
     assert (one.cpu_usage_core_ns, one.memory_working_set_bytes, one.fs_used_bytes) == (None, None, None)
 
 
@@ -32,7 +33,7 @@ def test_a_disk_costs_the_blocks_that_it_takes(tmp_path: Path) -> None:
     assert 8192 <= (allocated(tmp_path) or 0) < 1 << 20
 
 
-def stats(figures: Figures) -> UnitStats:
+def stats(**measured: Any) -> UnitStats:
     identity = Identity(
         agent_id="a",
         runtime="r",
@@ -47,7 +48,7 @@ def stats(figures: Figures) -> UnitStats:
         image_ref="",
         created_at_ns=1,
     )
-    return stats_of(UnitId("d"), identity, figures, at_ns=5)
+    return stats_of(UnitId("d"), identity, at_ns=5, **measured)
 
 
 def test_the_guests_device_counts_as_the_guests_own_interface(tmp_path: Path) -> None:
@@ -58,5 +59,5 @@ def test_the_guests_device_counts_as_the_guests_own_interface(tmp_path: Path) ->
         (counters / name).write_text(f"{value}\n")
     (eth0,) = interfaces_of("kxp0", directory=tmp_path)
     assert (eth0.name, eth0.rx_bytes, eth0.rx_dropped, eth0.tx_bytes, eth0.tx_dropped) == ("eth0", 0, 3, 4, 7)
-    assert stats(Figures(interfaces=(eth0,))).interfaces == (eth0,)
+    assert stats(interfaces=(eth0,)).interfaces == (eth0,)
     assert interfaces_of("none", directory=tmp_path) == ()

@@ -16,7 +16,7 @@ from kubeletx_quark import standby
 from kubeletx_quark.cgroups import Hierarchy
 from kubeletx_quark.config import StrategyName
 from kubeletx_quark.freezer import Freezer
-from kubeletx_quark.freezers import Freezers, Seen
+from kubeletx_quark.freezers import FreezerReading, Freezers
 from kubeletx_quark.killed import ENDED_SECONDS
 from kubeletx_quark.pause_strategy import PauseStrategy
 from kubeletx_quark.plugin import make_runtime
@@ -66,10 +66,10 @@ def summary(state: UnitState = UnitState.RUNNING) -> UnitSummary:
 class StubFreezers:
     """Freezers that show `hint` to a look and `now` to a read; `meanwhile` is called during a look."""
 
-    def __init__(self, hint: Seen, now: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, hint: FreezerReading, now: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.hint, self.now, self.meanwhile = hint, now, meanwhile
 
-    async def look(self, unit_ids: Iterable[UnitId], *, is_whole: bool) -> dict[UnitId, Seen]:
+    async def look(self, unit_ids: Iterable[UnitId], *, is_whole: bool) -> dict[UnitId, FreezerReading]:
         found = dict.fromkeys(unit_ids, self.hint)
         self.meanwhile()
         return found
@@ -94,7 +94,7 @@ def resting(tmp_path: Path, freezers: StubFreezers) -> Resting:
 
 
 async def test_a_freeze_that_ends_during_a_look_stays_known(tmp_path: Path) -> None:
-    freezers = StubFreezers(Seen(is_frozen=False), now=True)
+    freezers = StubFreezers(FreezerReading(is_frozen=False), now=True)
     found = resting(tmp_path, freezers)
     freezers.meanwhile = lambda: found.add(UNIT, StrategyName.FREEZER)
     await found.look([summary()], is_whole=True)
@@ -102,7 +102,7 @@ async def test_a_freeze_that_ends_during_a_look_stays_known(tmp_path: Path) -> N
 
 
 async def test_a_thaw_that_ends_during_a_look_stays_known(tmp_path: Path) -> None:
-    freezers = StubFreezers(Seen(is_frozen=True, killed=(7,)), now=False)
+    freezers = StubFreezers(FreezerReading(is_frozen=True, killed=(7,)), now=False)
     found = resting(tmp_path, freezers)
     found.add(UNIT, StrategyName.FREEZER)
     freezers.meanwhile = lambda: found.drop(UNIT)
@@ -111,7 +111,7 @@ async def test_a_thaw_that_ends_during_a_look_stays_known(tmp_path: Path) -> Non
 
 
 async def test_a_container_with_a_call_in_flight_is_left_out(tmp_path: Path) -> None:
-    freezers = StubFreezers(Seen(is_frozen=False), now=False)
+    freezers = StubFreezers(FreezerReading(is_frozen=False), now=False)
     found = resting(tmp_path, freezers)
     found.add(UNIT, StrategyName.FREEZER)
     with found.call(UNIT):
@@ -122,7 +122,7 @@ async def test_a_container_with_a_call_in_flight_is_left_out(tmp_path: Path) -> 
 
 
 async def test_killed_processes_are_reported_of_frozen_containers_without_a_call(tmp_path: Path) -> None:
-    found = resting(tmp_path, StubFreezers(Seen(is_frozen=True, killed=(7,)), now=True))
+    found = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True, killed=(7,)), now=True))
     found.add(UNIT, StrategyName.PAUSE)
     with found.call(UNIT):
         assert await found.look([summary()], is_whole=False) == {}
@@ -130,7 +130,7 @@ async def test_killed_processes_are_reported_of_frozen_containers_without_a_call
 
 
 async def test_an_ended_container_is_dropped(tmp_path: Path) -> None:
-    found = resting(tmp_path, StubFreezers(Seen(is_frozen=True), now=True))
+    found = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True), now=True))
     found.add(UNIT, StrategyName.FREEZER)
     found.add_hibernated(UNIT)
     ended = summary(UnitState.EXITED)
@@ -226,7 +226,7 @@ class KilledInside(StubFreezers):
     """Freezers that show every container as frozen, with `pid` killed. `finished` has what `finish` gets."""
 
     def __init__(self, pid: int) -> None:
-        super().__init__(Seen(is_frozen=True, killed=(pid,)), now=True)
+        super().__init__(FreezerReading(is_frozen=True, killed=(pid,)), now=True)
         self.finished: list[UnitId] = []
 
     async def finish(self, unit_ids: Iterable[UnitId]) -> None:
@@ -319,7 +319,7 @@ async def test_a_look_at_one_pod_needs_no_thread(tmp_path: Path) -> None:
     freezers = Freezers(tasks, WithoutThreads(tmp_path))
     freezers._hierarchy = Hierarchy(1, "freezer", tmp_path, "/")
     freezers._known[UNIT] = Freezer(directory, 1)
-    assert await freezers.look([UNIT], is_whole=False) == {UNIT: Seen(is_frozen=True)}
+    assert await freezers.look([UNIT], is_whole=False) == {UNIT: FreezerReading(is_frozen=True)}
     with pytest.raises(Unavailable):
         await freezers.look([UNIT], is_whole=True)
 
@@ -367,7 +367,7 @@ async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pyt
             running -= 1
             return Reclaimed(before_bytes=2, after_bytes=1)
 
-    stub = StubFreezers(Seen(is_frozen=True), now=True)
+    stub = StubFreezers(FreezerReading(is_frozen=True), now=True)
     found = resting(tmp_path, stub)
     one = standby_of(monkeypatch, found, stub, Counting(tmp_path), tmp_path)
     units = [UnitId(f"u{number}") for number in range(20)]
@@ -395,7 +395,7 @@ async def test_a_cancelled_hibernation_is_undone_at_once_and_its_thread_keeps_it
             await gate.wait()
             return Reclaimed(before_bytes=2, after_bytes=1)
 
-    stub = StubFreezers(Seen(is_frozen=was_frozen), now=was_frozen)
+    stub = StubFreezers(FreezerReading(is_frozen=was_frozen), now=was_frozen)
     found = resting(tmp_path, stub)
     one = standby_of(monkeypatch, found, stub, Slow(tmp_path), tmp_path)
     if was_frozen:
@@ -421,7 +421,7 @@ async def test_a_cancelled_hibernation_is_undone_at_once_and_its_thread_keeps_it
 async def test_a_hibernation_that_is_cancelled_before_its_reclaim_begins_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub = StubFreezers(Seen(is_frozen=False), now=False)
+    stub = StubFreezers(FreezerReading(is_frozen=False), now=False)
     found = resting(tmp_path, stub)
     one = standby_of(monkeypatch, found, stub, FakeHost(tmp_path), tmp_path / "no cgroup")
     for _ in range(standby.RECLAIMS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import libvirt
@@ -269,31 +269,28 @@ class DomainReader:
                     await self.settle(unit_id, found)
 
 
-class Stops:
-    """Lets calls wait for events of a machine, such as its end, a reboot, or a removed device."""
+class EventWaits:
+    """Lets calls wait for the next event of a kind about a machine: stopped, reboot or device-removed."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._waiting: dict[tuple[str, str], set[asyncio.Event]] = {}
 
     @contextlib.contextmanager
-    def expect(self, unit_id: UnitId):  # type: ignore[no-untyped-def]
-        """Context manager: yields an `asyncio.Event` for this unit.
-
-        `wake` for the unit and `wake_all` set the event.
-        """
+    def expect(self, unit_id: UnitId, kind: str) -> Iterator[asyncio.Event]:
+        """Context manager: yields an `asyncio.Event` that `wake` for this machine and kind, and `wake_all`, set."""
         event = asyncio.Event()
-        self._waiting.setdefault(unit_id, set()).add(event)
+        waiting = self._waiting.setdefault((unit_id, kind), set())
+        waiting.add(event)
         try:
             yield event
         finally:
-            waiting = self._waiting[unit_id]
             waiting.discard(event)
             if not waiting:
-                del self._waiting[unit_id]
+                self._waiting.pop((unit_id, kind), None)
 
-    def wake(self, unit_id: str) -> None:
-        """Set the events of all calls that wait for this unit."""
-        for event in self._waiting.get(unit_id, ()):
+    def wake(self, unit_id: str, kind: str) -> None:
+        """Set the events of all calls that wait for this."""
+        for event in self._waiting.get((unit_id, kind), ()):
             event.set()
 
     def wake_all(self) -> None:
@@ -301,8 +298,9 @@ class Stops:
 
         The calls then read the state themselves.
         """
-        for unit_id in list(self._waiting):
-            self.wake(unit_id)
+        for waiting in self._waiting.values():
+            for event in waiting:
+                event.set()
 
 
 async def get_on(

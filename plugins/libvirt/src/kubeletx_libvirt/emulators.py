@@ -22,7 +22,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
 
 
-class Cost(NamedTuple):
+class EmulatorUsage(NamedTuple):
     """CPU time of all threads of one emulator since its start, and the emulator's resident memory."""
 
     cpu_ns: int
@@ -38,28 +38,28 @@ class Emulators:
         self._known: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
-    def costs(self, uuids: Collection[str]) -> dict[str, Cost]:
+    def usage(self, uuids: Collection[str]) -> dict[str, EmulatorUsage]:
         """Return CPU time and memory of each machine's emulator by the machine's UUID.
 
         Machines whose emulator is not found on this node are left out.
         """
         with self._lock:
-            found = self._costs(uuids)
+            found = self._known_usage(uuids)
             if missing := set(uuids) - found.keys():
                 self._search(missing)
-                found |= self._costs(missing)
+                found |= self._known_usage(missing)
             return found
 
-    def _costs(self, uuids: Collection[str]) -> dict[str, Cost]:
-        return {uuid: cost for uuid in uuids if (cost := self._cost(uuid)) is not None}
+    def _known_usage(self, uuids: Collection[str]) -> dict[str, EmulatorUsage]:
+        return {uuid: usage for uuid in uuids if (usage := self._usage_of(uuid)) is not None}
 
-    def _cost(self, uuid: str) -> Cost | None:
+    def _usage_of(self, uuid: str) -> EmulatorUsage | None:
         pid, started = self._known.get(uuid, (0, 0))
         fields = self._fields(pid) if pid else ()
         if not fields or int(fields[_STARTED]) != started:
             self._known.pop(uuid, None)
             return None
-        return Cost(
+        return EmulatorUsage(
             cpu_ns=(int(fields[_UTIME]) + int(fields[_STIME])) * _TICK_NS,
             resident_bytes=int(fields[_RESIDENT]) * _PAGE_BYTES,
         )

@@ -9,13 +9,13 @@ from kubeletx_libvirt.addresses import Addresses
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.sizing import Size, size_of
-from kubeletx_libvirt.domain_reader import DomainReader, Stops
+from kubeletx_libvirt.domain_reader import DomainReader, EventWaits
 from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.records import Records
 
 
 class Machinery(msgspec.Struct, frozen=True, kw_only=True):
-    """Made once for each runtime. `name`: the runtime's. `stops`: machines that a call of the agent stops."""
+    """Made once for each runtime. `name`: the runtime's. `waits`: for events, by all calls of the runtime."""
 
     name: str
     host: Host
@@ -23,7 +23,7 @@ class Machinery(msgspec.Struct, frozen=True, kw_only=True):
     connection: Connection
     records: Records
     domains: DomainReader
-    stops: Stops
+    waits: EventWaits
     links: PodLinks
     addresses: Addresses
 
@@ -38,7 +38,7 @@ class Part:
         self._connection = machinery.connection
         self._records = machinery.records
         self._domains = machinery.domains
-        self._stops = machinery.stops
+        self._waits = machinery.waits
         self._links = machinery.links
         self._addresses = machinery.addresses
 

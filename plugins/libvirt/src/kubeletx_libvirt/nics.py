@@ -19,9 +19,8 @@ import msgspec
 from kubeletx.api import InvalidPod, Nic, NicState, NicStatus, Unavailable, UnitId, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx_libvirt.addresses import NO_POD_LINK, Holder
-from kubeletx_libvirt.client import DomainEvent
 from kubeletx_libvirt.domain.devices import interface_aliases
-from kubeletx_libvirt.domain_reader import Found, Stops
+from kubeletx_libvirt.domain_reader import Found
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.network.links import GuestLink, interface_alias, interface_xml
@@ -43,7 +42,6 @@ class Nics(Part):
     def __init__(self, machinery: Machinery, units: Units) -> None:
         super().__init__(machinery)
         self._units = units
-        self._removals = Stops()
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
         """Add the interface to the definition and, if the machine is on, to the running domain.
@@ -93,20 +91,12 @@ class Nics(Part):
         said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
         return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
 
-    def note(self, event: DomainEvent) -> None:
-        if event.kind == "device-removed":
-            self._removals.wake(event.uuid)
-
-    def wake_all(self) -> None:
-        """Wake all calls that wait for an unplug. Called when the connection ends and no events will follow."""
-        self._removals.wake_all()
-
     async def _unplug(self, unit_id: UnitId, alias: str) -> bool:
         """Request the unplug repeatedly.
 
         Returns True once the guest has released the device, False after `DETACH_SECONDS`.
         """
-        with self._removals.expect(unit_id) as heard, contextlib.suppress(TimeoutError):
+        with self._waits.expect(unit_id, "device-removed") as heard, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DETACH_SECONDS):
                 while True:
                     await self._connection.use(_detach, unit_id, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)

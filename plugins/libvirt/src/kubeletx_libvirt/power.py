@@ -25,7 +25,7 @@ import structlog
 
 from kubeletx.api import Conflict, KubeletxError, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
-from kubeletx_libvirt.domain_reader import Found, Stops, now_ns
+from kubeletx_libvirt.domain_reader import Found, now_ns
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.units import Units, ask_again_seconds, call_guest_agent, pause_domain, resume_domain
 
@@ -47,8 +47,6 @@ class Power(Part):
         super().__init__(machinery)
         self._units = units
         self._delayed: dict[UnitId, asyncio.Task[None]] = {}
-        self.reboots = Stops()
-        """Lets calls wait until a reboot of the guest has been counted."""
 
     async def open(self) -> None:
         """Schedule the delayed reboots that were pending when the last agent process ended."""
@@ -179,7 +177,7 @@ class Power(Part):
             state, found = await self._look(unit_id)
             if state is not UnitState.RUNNING:
                 _refuse(found, state)
-            with self.reboots.expect(unit_id) as heard:
+            with self._waits.expect(unit_id, "reboot") as heard:
                 try:
                     async with asyncio.timeout(REBOOT_SECONDS):
                         await self._ask_until(unit_id, heard)

@@ -42,7 +42,7 @@ from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.console import Consoles
 from kubeletx_libvirt.disks import base_paths, pod_directory, remove_disks
 from kubeletx_libvirt.domain.metadata import domain_uuid
-from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
+from kubeletx_libvirt.domain_reader import DomainReader, EventWaits, Found, now_ns
 from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
@@ -98,7 +98,7 @@ class LibvirtRuntime:
         self.connection = Connection(endpoint.url, host)
         self.records = Records(host)
         self.domains = DomainReader(self.connection, self.records, host, endpoint.name)
-        self.stops = Stops()
+        self.waits = EventWaits()
         self.links = PodLinks(host)
         self.images = LibvirtImages(
             host=host,
@@ -113,7 +113,7 @@ class LibvirtRuntime:
             connection=self.connection,
             records=self.records,
             domains=self.domains,
-            stops=self.stops,
+            waits=self.waits,
             links=self.links,
             addresses=Addresses(settings, self.records, self.domains),
         )
@@ -298,9 +298,7 @@ class LibvirtRuntime:
                 await self._handle(event)
         finally:
             self.connection.unsubscribe(queue)
-            self.stops.wake_all()
-            self.power.reboots.wake_all()
-            self.nics.wake_all()
+            self.waits.wake_all()
             for listener in self._listeners:
                 listener.put_nowait(None)
 
@@ -310,18 +308,17 @@ class LibvirtRuntime:
         if event.kind == "lifecycle":
             kind = _EVENTS.get(event.event, EventKind.CHANGED)
             if kind is EventKind.STOPPED:
-                self.stops.wake(event.uuid)
+                self.waits.wake(event.uuid, "stopped")
         with contextlib.suppress(KubeletxError):  # the next query stores it
             await self.domains.note(event)
             await self.resizes.note(event)
             if event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
                 found = await self.domains.find(UnitId(event.uuid))
                 self.units.end_crashed_guests({UnitId(event.uuid): found} if found is not None else {})
-        if event.kind == "reboot":
-            self.power.reboots.wake(event.uuid)
+        if event.kind in ("reboot", "device-removed"):  # a reboot has been counted then
+            self.waits.wake(event.uuid, event.kind)
         if identity is not None and event.kind == "agent" and event.event == _CONNECTED:
             self._boots.look(UnitId(event.uuid))
-        self.nics.note(event)
         if identity is None:
             return
         for listener in self._listeners:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-import msgspec
 
 from kubeletx.api import InterfaceStats, KubeletxError, UnitId, UnitStats
 from kubeletx_libvirt.disks import pod_directory
@@ -35,21 +34,6 @@ _COUNTERS = tuple(
 )
 _ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 """Flags of the query. NOWAIT: for a machine that is busy with a long job, libvirt omits values instead of waiting."""
-
-
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured usage of one machine; None for a value that is not known.
-
-    `cpu_ns`: CPU time since the emulator's start. `resident_bytes`: memory of the emulator. `disk_bytes`:
-    space of the pod's disks on the node. `available_bytes`: memory that the guest can still use, as the guest
-    reports it.
-    """
-
-    cpu_ns: int | None = None
-    resident_bytes: int | None = None
-    disk_bytes: int | None = None
-    available_bytes: int | None = None
-    interfaces: tuple[InterfaceStats, ...] = ()
 
 
 class Stats(Part):
@@ -72,14 +56,9 @@ class Stats(Part):
             if (identity := self._domains.identity(uuid)) is not None
             and match.items() <= identity.labels.items()
         }
-        disks = {uuid: pod_directory(self._host.state_directory, one.uid) for uuid, one in wanted.items()}
-        devices = {uuid: guest_device(one.uid) for uuid, one in wanted.items()}
-        figures = await self._connection.use(self._measure, disks, devices)
-        at_ns = now_ns(self._host)
+        stats = await self._connection.use(self._measure, wanted)
         self._ask_guests([uuid for uuid, state in active.items() if uuid in wanted and state == _RUNNING])
-        return [
-            stats_of(UnitId(uuid), identity, figures[uuid], at_ns=at_ns) for uuid, identity in wanted.items()
-        ]
+        return stats
 
     async def close(self) -> None:
         asking, self._asking = self._asking, None
@@ -101,39 +80,56 @@ class Stats(Part):
 
     # --- on the host's threads ---
 
-    def _measure(
-        self, handle: libvirt.virConnect, disks: Mapping[str, Path], devices: Mapping[str, str]
-    ) -> dict[str, Figures]:
-        costs = self._emulators.costs(disks)
-        others = _read_costs(handle, disks.keys() - costs.keys())
-        return {
-            uuid: Figures(
-                cpu_ns=costs[uuid].cpu_ns if uuid in costs else others.get(uuid, {}).get("cpu.time"),
-                resident_bytes=costs[uuid].resident_bytes
-                if uuid in costs
-                else _bytes(others.get(uuid, {}), "balloon.rss"),
-                disk_bytes=allocated(directory),
-                available_bytes=self._available.get(uuid),
-                interfaces=interfaces_of(devices[uuid]),
+    def _measure(self, handle: libvirt.virConnect, wanted: Mapping[str, Identity]) -> list[UnitStats]:
+        usage = self._emulators.usage(wanted)
+        others = _read_usage(handle, wanted.keys() - usage.keys())
+        at_ns = now_ns(self._host)
+        stats = []
+        for uuid, identity in wanted.items():
+            own, other = usage.get(uuid), others.get(uuid, {})
+            stats.append(
+                stats_of(
+                    UnitId(uuid),
+                    identity,
+                    at_ns=at_ns,
+                    cpu_ns=own.cpu_ns if own is not None else other.get("cpu.time"),
+                    resident_bytes=own.resident_bytes if own is not None else _bytes(other, "balloon.rss"),
+                    disk_bytes=allocated(pod_directory(self._host.state_directory, identity.uid)),
+                    available_bytes=self._available.get(uuid),
+                    interfaces=interfaces_of(guest_device(identity.uid)),
+                )
             )
-            for uuid, directory in disks.items()
-        }
+        return stats
 
 
-def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: int) -> UnitStats:
-    """Convert the usage of one machine, measured at `at_ns`, to `kubeletx.api.UnitStats`. Pure."""
+def stats_of(
+    unit_id: UnitId,
+    identity: Identity,
+    *,
+    at_ns: int,
+    cpu_ns: int | None = None,
+    resident_bytes: int | None = None,
+    disk_bytes: int | None = None,
+    available_bytes: int | None = None,
+    interfaces: tuple[InterfaceStats, ...] = (),
+) -> UnitStats:
+    """Build the usage of one machine; None for a value that is not known. Pure.
+
+    `cpu_ns`: CPU time since the emulator's start. `resident_bytes`: memory of the emulator. `disk_bytes`: space of the
+    pod's disks on the node. `available_bytes`: memory that the guest can still use, as the guest reports it.
+    """
     return UnitStats(
         id=unit_id,
         uid=identity.uid,
         name=identity.unit,
         at_ns=at_ns,
-        cpu_usage_core_ns=figures.cpu_ns,
-        memory_working_set_bytes=figures.resident_bytes,
-        memory_usage_bytes=figures.resident_bytes,
-        memory_rss_bytes=figures.resident_bytes,
-        memory_available_bytes=figures.available_bytes,
-        fs_used_bytes=figures.disk_bytes,
-        interfaces=figures.interfaces,
+        cpu_usage_core_ns=cpu_ns,
+        memory_working_set_bytes=resident_bytes,
+        memory_usage_bytes=resident_bytes,
+        memory_rss_bytes=resident_bytes,
+        memory_available_bytes=available_bytes,
+        fs_used_bytes=disk_bytes,
+        interfaces=interfaces,
     )
 
 
@@ -172,7 +168,7 @@ def _list_active(handle: libvirt.virConnect) -> dict[str, int]:
     return {domain.UUIDString(): figures.get("state.state", 0) for domain, figures in listed}
 
 
-def _read_costs(handle: libvirt.virConnect, uuids: Collection[str]) -> dict[str, dict[str, Any]]:
+def _read_usage(handle: libvirt.virConnect, uuids: Collection[str]) -> dict[str, dict[str, Any]]:
     return _read(handle, uuids, libvirt.VIR_DOMAIN_STATS_CPU_TOTAL | libvirt.VIR_DOMAIN_STATS_BALLOON)
 
 

@@ -367,7 +367,7 @@ class Units(Part):
 
         Returns True if the machine has ended. A paused machine is resumed first.
         """
-        with self._stops.expect(unit_id) as ended:
+        with self._waits.expect(unit_id, "stopped") as ended:
             if state is UnitState.PAUSED:
                 with contextlib.suppress(KubeletxError):  # a broken emulator; it is destroyed later
                     await self._connection.use(resume_domain, unit_id)

@@ -32,7 +32,7 @@ UNFINISHED_SECONDS = 1.0
 """Deadline of ending a freeze that an earlier agent process began."""
 
 
-class Seen(NamedTuple):
+class FreezerReading(NamedTuple):
     """State that a freezer and the processes of its container show.
 
     `killed`: ids of processes of a frozen container that were killed and end when it is thawed.
@@ -118,7 +118,7 @@ class Freezers:
         self._known.pop(unit_id, None)
         self._hidden.discard(unit_id)
 
-    async def look(self, unit_ids: Iterable[UnitId], *, is_whole: bool) -> dict[UnitId, Seen]:
+    async def look(self, unit_ids: Iterable[UnitId], *, is_whole: bool) -> dict[UnitId, FreezerReading]:
         """Read the freezers of running containers, and the pending signals of the processes of frozen ones.
 
         Containers whose freezer is not known are left out. `is_whole`: `unit_ids` has all running containers of the
@@ -182,7 +182,7 @@ def _is_unfinished(freezer: Freezer) -> bool:
 
 def _look(
     hierarchy: Hierarchy, known: dict[UnitId, Freezer], missing: set[UnitId]
-) -> tuple[dict[UnitId, Freezer], dict[UnitId, Seen]]:
+) -> tuple[dict[UnitId, Freezer], dict[UnitId, FreezerReading]]:
     """Return the freezers of containers in `missing`, and the state of all. Blocks, 0.1 ms for each container."""
     found: dict[UnitId, Freezer] = {}
     if missing:
@@ -200,5 +200,5 @@ def _look(
             continue
         is_frozen = state in _RESTING
         killed = find_killed(freezer.directory) if is_frozen and hierarchy.version == 1 else ()
-        seen[unit_id] = Seen(is_frozen, killed)
+        seen[unit_id] = FreezerReading(is_frozen, killed)
     return found, seen

@@ -24,7 +24,7 @@ from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitS
 from kubeletx.cri import ContainerdTasks, TaskState
 
 from .config import StrategyName
-from .freezers import Freezers, Seen
+from .freezers import FreezerReading, Freezers
 from .pause_strategy import PAUSED, PauseStrategy
 from .records import Records
 from .signal_strategy import SignalStrategy
@@ -162,7 +162,7 @@ class Resting:
             if one.killed and key in own and key in self._by and key not in self._calls
         }
 
-    async def refresh(self, summary: UnitSummary, hint: Seen | None = None) -> None:
+    async def refresh(self, summary: UnitSummary, hint: FreezerReading | None = None) -> None:
         """Update whether one container is frozen. `summary`: from CRI. `hint`: result of a look just before."""
         unit_id = summary.id
         if unit_id in self._calls:
@@ -202,7 +202,7 @@ class Resting:
             self._by[unit_id] = name
             log.info("A container was frozen by another program", container_id=unit_id, strategy=name.value)
 
-    async def _find(self, unit_id: UnitId, seen: Seen | None) -> StrategyName | None:
+    async def _find(self, unit_id: UnitId, seen: FreezerReading | None) -> StrategyName | None:
         """Return the strategy that froze a container before this object was opened; None if it runs."""
         if await self._signal.is_frozen(unit_id):
             return StrategyName.SIGNAL

@@ -19,7 +19,7 @@ import msgspec
 
 from kubeletx.api import BoundedThreadPool, Clock, PullProgress, TimedOut, Unavailable
 
-from .http import Broken, Http, check_status
+from .http import Http, TransferBroken, check_status
 from .importing import too_large
 from .index import Validators
 from .part import Part, PartState
@@ -82,7 +82,7 @@ class Downloads:
             while True:
                 try:
                     return await self._try(wanted, part, report)
-                except Broken as broken:
+                except TransferBroken as broken:
                     has_more, most = part.size >= most + _LEAST_BYTES, max(most, part.size)
                     failures = 0 if has_more else failures + 1
                     if failures >= _TRIES or (broken.stalled and not has_more):
@@ -115,7 +115,7 @@ class Downloads:
                 return None
             if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
                 await self._workers.finish(part.restart, PartState(url=wanted.url))
-                raise Broken(Unavailable(f"{wanted.shown}: the server cannot continue the download"))
+                raise TransferBroken(Unavailable(f"{wanted.shown}: the server cannot continue the download"))
             check_status(response, wanted.shown)
             now = _validators(response)
             if response.status == HTTPStatus.PARTIAL_CONTENT:
@@ -140,7 +140,7 @@ class Downloads:
         changed = bool(now.etag and old.etag and now.etag != old.etag)
         if match is None or int(match[1]) != offset or not offset or (changed and not wanted.fixed):
             await self._workers.finish(part.restart, PartState(url=wanted.url))
-            raise Broken(Unavailable(f"{wanted.shown}: the server sent another part than requested"))
+            raise TransferBroken(Unavailable(f"{wanted.shown}: the server sent another part than requested"))
         await self._workers.finish(part.resume, offset)
         return int(match[2]) + 1 if match[3] == "*" else int(match[3])
 
@@ -170,7 +170,7 @@ class Downloads:
                 if recent >= _LEAST_BYTES:
                     began, recent = time.monotonic(), 0
                 elif time.monotonic() - began > self.http.stall_seconds:
-                    raise Broken(
+                    raise TransferBroken(
                         TimedOut(
                             f"{wanted.shown}: the server sent only {recent} bytes in "
                             f"{self.http.stall_seconds:g} s"
@@ -182,7 +182,7 @@ class Downloads:
                 await self._write(wanted, part, buffer)
         report(PullProgress(done_bytes=part.size, total_bytes=total, message="downloading"))
         if total is not None and part.size < total:
-            raise Broken(Unavailable(f"{wanted.shown}: the server ended the transfer early"))
+            raise TransferBroken(Unavailable(f"{wanted.shown}: the server ended the transfer early"))
 
     async def _write(self, wanted: Wanted, part: Part, buffer: bytearray) -> None:
         data = bytes(buffer)
@@ -212,7 +212,7 @@ def _validators(response: aiohttp.ClientResponse) -> Validators:
     )
 
 
-def _say_how_far(broken: Broken, part: Part) -> Exception:
+def _say_how_far(broken: TransferBroken, part: Part) -> Exception:
     total = part.state.total_bytes if part.state is not None else None
     of = f" of {total}" if total is not None else ""
     message = f"{broken.error.message}, after {part.size}{of} bytes"

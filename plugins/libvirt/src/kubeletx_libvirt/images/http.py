@@ -29,7 +29,7 @@ _SHOWN_ERROR_CHARACTERS = 200
 _MAX_DOCUMENT_BYTES = 4 << 20
 
 
-class Broken(Exception):
+class TransferBroken(Exception):
     """Raised if a connection breaks or stalls; received bytes are kept.
 
     `error`: the error for the user, if no retry succeeds. `stalled`: True if the server sent nothing for too
@@ -62,7 +62,7 @@ class Http:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield the answer after all redirects, whatever its status.
 
-        `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http. Raises Broken if
+        `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http. Raises TransferBroken if
         the connection breaks, also while the body is read, or if no answer begins; Unavailable if no connection
         can be made; Refused for a server outside `reach`, or a redirect that must not be followed.
         """
@@ -74,7 +74,7 @@ class Http:
                     response = await self._follow(url, sent, reach, may_downgrade)
             except TimeoutError as error:
                 late = TimedOut(f"{shown}: the server did not answer within {self.stall_seconds:g} s")
-                raise Broken(late, stalled=True) from error
+                raise TransferBroken(late, stalled=True) from error
             async with response:
                 yield response
 
@@ -89,7 +89,7 @@ class Http:
     async def deadline(self, shown: str) -> AsyncIterator[None]:
         """Context manager: limits requests for small documents to `stall_seconds` in total.
 
-        Raises TimedOut after that time, and the error of a Broken instead of it.
+        Raises TimedOut after that time, and the error of a TransferBroken instead of it.
         """
         try:
             async with asyncio.timeout(self.stall_seconds):
@@ -98,7 +98,7 @@ class Http:
             raise TimedOut(
                 f"{shown}: the server did not send the manifest within {self.stall_seconds:g} s"
             ) from error
-        except Broken as broken:
+        except TransferBroken as broken:
             raise broken.error from broken
 
     @contextlib.contextmanager
@@ -106,7 +106,7 @@ class Http:
         try:
             yield
         except TimeoutError as error:
-            raise Broken(
+            raise TransferBroken(
                 TimedOut(f"{shown}: the server sent nothing for {self.stall_seconds:g} s"), stalled=True
             ) from error
         except aiohttp.InvalidURL as error:
@@ -118,7 +118,7 @@ class Http:
                 f"{shown}: cannot connect to {error.host}:{error.port}: {_words(error)}"
             ) from error
         except aiohttp.ClientError as error:
-            raise Broken(Unavailable(f"{shown}: the connection broke: {_words(error)}")) from error
+            raise TransferBroken(Unavailable(f"{shown}: the connection broke: {_words(error)}")) from error
         except ssl.SSLError as error:
             raise Unavailable(f"{shown}: no secure connection: {error.reason}") from error
 
