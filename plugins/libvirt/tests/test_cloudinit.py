@@ -12,16 +12,16 @@ import pytest
 import yaml
 from kubeletx_libvirt.cloudinit import (
     ANNOTATIONS,
-    GuestMount,
     Seed,
     build_seed,
     check_settings,
-    instance_id,
     write_seed,
 )
 from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route
+from kubeletx_libvirt.shares import Share, ShareKind
 
-from kubeletx.api import CloudInit, Dns, HostEntry, InvalidPod, Machine, PodUid
+from kubeletx.api import CloudInit, Dns, HostEntry, InvalidPod, Machine
+from kubeletx.testing import sandbox_spec
 
 LINK = GuestLink(
     name="eth0",
@@ -36,17 +36,26 @@ LINK = GuestLink(
 
 
 def seed(cloud_init: CloudInit | None = None, **changes: Any) -> Seed:
-    arguments: dict[str, Any] = {
-        "instance": "u1",
-        "pod_name": "web",
-        "namespace": "default",
-        "links": (LINK,),
-    }
+    sandbox = sandbox_spec("web", uid="u1", hosts=changes.pop("hosts", ()))
     names = ("hostname", "settings")
     machine = Machine(
         cloud_init=cloud_init or CloudInit(), **{k: changes.pop(k) for k in names if k in changes}
     )
-    return build_seed(machine, **(arguments | changes))
+    return build_seed(machine, sandbox, **({"links": (LINK,)} | changes))
+
+
+def share(tag: str, target: str, kind: ShareKind, *, read_only: bool = False, file: str = "") -> Share:
+    place = f"/node/{tag}"
+    return Share(
+        volume="v",
+        tag=tag,
+        kind=kind,
+        origin=place,
+        directory=place,
+        target=target,
+        read_only=read_only,
+        file=file,
+    )
 
 
 def meta(one: Seed) -> dict[str, Any]:
@@ -81,8 +90,6 @@ def test_a_machine_needs_neither_key_nor_user_data() -> None:
 
 
 def test_the_instance_is_the_pods_for_as_long_as_its_disk() -> None:
-    assert instance_id(PodUid("u1")) == "u1"
-    assert instance_id(PodUid("u1"), 2) == "u1-2"
     assert meta(seed(CloudInit(meta_data={"instance-id": "mine", "role": "db"})))["instance-id"] == "u1"
 
 
@@ -220,10 +227,10 @@ def test_a_network_of_its_own_dhcp_still_gets_the_operators_name_servers() -> No
 
 def test_mounts_and_host_aliases_are_a_boot_hook_that_is_a_shell_script_too() -> None:
     mounts = (
-        GuestMount(tag="kx1", target="/data dir", type="virtiofs", options="ro"),
-        GuestMount(tag="kx2", target="/etc/app.conf", type="9p", options="trans=virtio", bind="app.conf"),
+        share("kx1", "/data dir", ShareKind.VIRTIOFS, read_only=True),
+        share("kx2", "/etc/app.conf", ShareKind.NINE_P, file="app.conf"),
     )
-    hook = seed(mounts=mounts, hosts=(HostEntry(ip="10.0.0.9", names=("db", "db.local")),)).vendor_data
+    hook = seed(shares=mounts, hosts=(HostEntry(ip="10.0.0.9", names=("db", "db.local")),)).vendor_data
     assert hook is not None
     lines = hook.decode().splitlines()
     assert lines[:2] == ["#cloud-boothook", "#!/bin/sh"]
@@ -240,7 +247,7 @@ def test_the_image_is_labelled_and_private_and_holds_the_files_by_their_names(tm
     path = tmp_path / "seed.iso"
     path.write_bytes(b"older")
     path.chmod(0o644)
-    one = seed(CloudInit(user_data=b"x" * 70_000), mounts=(GuestMount(tag="t", target="/t", type="9p"),))
+    one = seed(CloudInit(user_data=b"x" * 70_000), shares=(share("t", "/t", ShareKind.NINE_P),))
     write_seed(path, one)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["seed.iso"]

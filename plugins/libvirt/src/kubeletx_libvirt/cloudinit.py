@@ -30,10 +30,11 @@ from typing import Any, Final
 
 import yaml
 
-from kubeletx.api import HostEntry, InvalidPod, Machine, PodUid, names
+from kubeletx.api import HostEntry, InvalidPod, Machine, SandboxSpec, names
 from kubeletx.api.specs import Spec
 from kubeletx_libvirt.access import give
 from kubeletx_libvirt.network.links import GuestLink, LinkKind
+from kubeletx_libvirt.shares import Share
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048
@@ -68,20 +69,6 @@ _TYPES: Final = (
 )
 
 
-class GuestMount(Spec, frozen=True, kw_only=True):
-    """One mount of a shared directory in the guest. `tag`: name of the share. `type`: virtiofs or 9p.
-
-    `target`: path in the guest. `options`: mount options. `bind`: name of a file in the share that is
-    bind-mounted on `target`; empty: the whole share is mounted there.
-    """
-
-    tag: str
-    target: str
-    type: str
-    options: str = ""
-    bind: str = ""
-
-
 class Seed(Spec, frozen=True, kw_only=True):
     """Contents of the files in a seed; None for a file that the seed does not have."""
 
@@ -114,35 +101,22 @@ def check_settings(machine: Machine) -> None:
         )
 
 
-def instance_id(uid: PodUid, disk_generation: int = 0) -> str:
-    """Return cloud-init's instance id for a pod.
-
-    It is the same as long as the pod keeps its disk, even after restarts. `disk_generation`: appended to the
-    pod's UID unless it is 0; it must differ for each new disk of the pod.
-    """
-    return f"{uid}-{disk_generation}" if disk_generation else str(uid)
-
-
 def build_seed(
     machine: Machine,
+    sandbox: SandboxSpec,
     *,
-    instance: str,
-    pod_name: str,
-    namespace: str,
     links: Sequence[GuestLink],
-    mounts: Sequence[GuestMount] = (),
-    hosts: Sequence[HostEntry] = (),
+    shares: Sequence[Share] = (),
     key_pairs: Mapping[str, str] | None = None,
 ) -> Seed:
-    """Build the seed of one machine.
+    """Build the seed of one machine of the pod `sandbox`.
 
-    `instance`: see `instance_id`. `links`: the guest's network interfaces. `mounts`: shared directories.
-    `hosts`: lines for /etc/hosts. `key_pairs`: the operator's SSH public keys by name. Raises InvalidPod for
-    an unknown key pair or an unknown mode of network configuration.
+    `links`: the guest's network interfaces. `shares`: directories that the guest mounts. `key_pairs`: the operator's SSH
+    public keys by name. Raises InvalidPod for an unknown key pair or an unknown mode of network configuration.
     """
-    hook = _boot_hook(mounts, hosts)
+    hook = _boot_hook(shares, sandbox.hosts)
     return Seed(
-        meta_data=_meta_data(machine, instance, pod_name, namespace, links, key_pairs or {}),
+        meta_data=_meta_data(machine, sandbox, links, key_pairs or {}),
         user_data=_user_data(machine),
         vendor_data=hook or None,
         network_config=_network_config(machine, links),
@@ -182,17 +156,12 @@ def write_seed(path: Path, seed: Seed, reader_gid: int | None = None) -> None:
 
 
 def _meta_data(
-    machine: Machine,
-    instance: str,
-    pod_name: str,
-    namespace: str,
-    links: Sequence[GuestLink],
-    key_pairs: Mapping[str, str],
+    machine: Machine, sandbox: SandboxSpec, links: Sequence[GuestLink], key_pairs: Mapping[str, str]
 ) -> bytes:
     data: dict[str, Any] = {
-        "local-hostname": (machine.hostname or pod_name).lower(),
-        "pod-name": pod_name,
-        "pod-namespace": namespace,
+        "local-hostname": (machine.hostname or sandbox.name).lower(),
+        "pod-name": sandbox.name,
+        "pod-namespace": sandbox.namespace,
     }
     keys = _ssh_keys(machine, key_pairs)
     if keys:
@@ -201,7 +170,8 @@ def _meta_data(
     if tags:
         data["network-tags"] = tags
     data |= machine.cloud_init.meta_data or {}
-    data["instance-id"] = instance
+    # The same for as long as the pod keeps its disk: with another id, cloud-init would set up the guest again.
+    data["instance-id"] = str(sandbox.uid)
     return _yaml(data)
 
 
@@ -263,12 +233,12 @@ def _parts(name: str, content: bytes) -> list[Any]:
 # --- vendor-data ---
 
 
-def _boot_hook(mounts: Sequence[GuestMount], hosts: Sequence[HostEntry]) -> bytes:
+def _boot_hook(shares: Sequence[Share], hosts: Sequence[HostEntry]) -> bytes:
     """Return a boot script that may run any number of times; empty if it has nothing to do.
 
     A mount that fails does not prevent the next one.
     """
-    lines = [line for mount in mounts for line in _mount_lines(mount)]
+    lines = [line for share in shares for line in _mount_lines(share)]
     for entry in hosts:
         line = shlex.quote(f"{entry.ip}\t{' '.join(entry.names)}")
         lines.append(f"grep -qxF {line} /etc/hosts || printf '%s\\n' {line} >>/etc/hosts")
@@ -277,19 +247,19 @@ def _boot_hook(mounts: Sequence[GuestMount], hosts: Sequence[HostEntry]) -> byte
     return "\n".join(["#cloud-boothook", "#!/bin/sh", *lines, "exit 0", ""]).encode()
 
 
-def _mount_lines(mount: GuestMount) -> list[str]:
-    options = f" -o {shlex.quote(mount.options)}" if mount.options else ""
-    tag, target = shlex.quote(mount.tag), shlex.quote(mount.target)
-    if not mount.bind:
+def _mount_lines(share: Share) -> list[str]:
+    options = f" -o {shlex.quote(share.mount_options)}" if share.mount_options else ""
+    tag, target, kind = shlex.quote(share.tag), shlex.quote(share.target), share.kind.value
+    if not share.file:
         return [
             f"mkdir -p {target}",
-            f'grep -qsF " "{target}" " /proc/mounts || mount -t {mount.type}{options} {tag} {target}',
+            f'grep -qsF " "{target}" " /proc/mounts || mount -t {kind}{options} {tag} {target}',
         ]
-    holder = shlex.quote(f"/run/kubeletx/{mount.tag}")
-    file = shlex.quote(f"/run/kubeletx/{mount.tag}/{mount.bind}")
+    holder = shlex.quote(f"/run/kubeletx/{share.tag}")
+    file = shlex.quote(f"/run/kubeletx/{share.tag}/{share.file}")
     return [
         f'mkdir -p {holder} "$(dirname {target})" && touch {target}',
-        f'grep -qsF " "{holder}" " /proc/mounts || mount -t {mount.type}{options} {tag} {holder}',
+        f'grep -qsF " "{holder}" " /proc/mounts || mount -t {kind}{options} {tag} {holder}',
         f'grep -qsF " "{target}" " /proc/mounts || mount -o bind {file} {target}',
     ]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from kubeletx.api import KubeletxError, Machine, PermissionDenied, SandboxSpec, UnitId, UnitSpec
 from kubeletx_libvirt.addresses import Holder
-from kubeletx_libvirt.cloudinit import build_seed, check_settings, instance_id, write_seed
+from kubeletx_libvirt.cloudinit import build_seed, check_settings, write_seed
 from kubeletx_libvirt.domain.xml import Disk
 from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.machinery import Machinery, Part
@@ -27,7 +27,6 @@ from kubeletx_libvirt.shares import (
     closed_share,
     find_files,
     find_virtiofsd,
-    guest_mounts,
     memory_backing_xml,
     plan_shares,
     prepare_shares,
@@ -119,16 +118,7 @@ class Guests(Part):
         links: tuple[GuestLink, ...],
         shares: tuple[Share, ...],
     ) -> Path:
-        seed = build_seed(
-            machine,
-            instance=instance_id(sandbox.uid),
-            pod_name=sandbox.name,
-            namespace=sandbox.namespace,
-            links=links,
-            mounts=guest_mounts(shares),
-            hosts=sandbox.hosts,
-            key_pairs=self._settings.key_pairs,
-        )
+        seed = build_seed(machine, sandbox, links=links, shares=shares, key_pairs=self._settings.key_pairs)
         path = self._records.unit_directory(unit_id) / "seed.iso"
         emulator_gid = await self._emulation.gid()
         with state_file_errors(path):

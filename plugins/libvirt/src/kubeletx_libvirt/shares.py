@@ -7,7 +7,6 @@
                      With 9p and an emulator that is not root every mount gets one: the emulator may not enter the
                      directories above a volume, which belong to root
     share_xml        the domain's ``<filesystem>``; virtiofs needs `memory_backing_xml` too
-    guest_mounts     the mounts in the guest, for the seed's boot hook
     release_shares   removes every bind mount that the mount table lists
 
 virtiofsd reads and writes as root with the guest's own user ids, as a container would. 9p does so with the
@@ -27,7 +26,6 @@ from xml.etree import ElementTree as ET
 from kubeletx.api import Mount, SourceKind, Unavailable
 from kubeletx.api.specs import Spec
 from kubeletx_libvirt.binds import bind, mounts_below, remove_place, unbind
-from kubeletx_libvirt.cloudinit import GuestMount
 
 VIRTIOFSD: Final = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
 """Paths of virtiofsd on Debian: package virtiofsd in trixie, qemu-system-common before."""
@@ -70,6 +68,12 @@ class Share(Spec, frozen=True, kw_only=True):
     def place(self) -> str:
         """Path on the node: of the directory, or of the single file."""
         return os.path.join(self.directory, self.file) if self.file else self.directory
+
+    @property
+    def mount_options(self) -> str:
+        """Options of the mount in the guest."""
+        options = [_9P_OPTIONS] if self.kind is ShareKind.NINE_P else []
+        return ",".join([*options, "ro"] if self.read_only else options)
 
 
 def find_virtiofsd() -> str | None:
@@ -213,22 +217,3 @@ def memory_backing_xml(shares: Sequence[Share]) -> str:
     if not any(share.kind is ShareKind.VIRTIOFS for share in shares):
         return ""
     return "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
-
-
-def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
-    """Convert the shares to mounts in the guest, in the same order, for the seed's boot hook."""
-    return tuple(
-        GuestMount(
-            tag=share.tag,
-            target=share.target,
-            type=share.kind.value,
-            options=_options(share),
-            bind=share.file,
-        )
-        for share in shares
-    )
-
-
-def _options(share: Share) -> str:
-    parts = [_9P_OPTIONS] if share.kind is ShareKind.NINE_P else []
-    return ",".join([*parts, "ro"] if share.read_only else parts)
