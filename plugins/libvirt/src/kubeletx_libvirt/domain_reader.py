@@ -326,6 +326,12 @@ def now_ns(host: Host) -> int:
     return int(host.clock.now().timestamp() * 1_000_000_000)
 
 
+def read_definition(handle: libvirt.virConnect, uuid: str, inactive: bool = False) -> str:
+    """Return the domain's XML: of the running machine, or with `inactive` that for the next start."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
+    return str(handle.lookupByUUIDString(uuid).XMLDesc(flags))
+
+
 def _read_all(
     handle: libvirt.virConnect, known: frozenset[str]
 ) -> tuple[dict[str, tuple[int, int]], dict[str, Identity | None]]:

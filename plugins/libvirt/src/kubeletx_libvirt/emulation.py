@@ -75,7 +75,7 @@ class Emulation(Part):
     async def _let_emulators_in(self) -> int | None:
         gid = None
         if not self._connection.is_embedded:
-            gid = emulator_gid(await self._connection.use(_capabilities))
+            gid = emulator_gid(await self._connection.use(libvirt.virConnect.getCapabilities))
         await self._images.share(gid)
         if gid is not None:
             try:
@@ -89,8 +89,3 @@ class Emulation(Part):
     def _warn(self, reason: str, message: str) -> None:
         ref = ObjectRef(kind="Runtime", name=self._runtime)
         self._host.events.record(ref, type="Warning", reason=reason, message=message)
-
-
-def _capabilities(handle: libvirt.virConnect) -> str:
-    text: str = handle.getCapabilities()
-    return text

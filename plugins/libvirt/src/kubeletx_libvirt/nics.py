@@ -20,12 +20,11 @@ from kubeletx.api import InvalidPod, Nic, NicState, NicStatus, Unavailable, Unit
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx_libvirt.addresses import NO_POD_LINK, Holder
 from kubeletx_libvirt.domain.devices import interface_aliases
-from kubeletx_libvirt.domain_reader import Found
+from kubeletx_libvirt.domain_reader import Found, read_definition
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.network.links import GuestLink, interface_alias, interface_xml
 from kubeletx_libvirt.network.nics import resolve_nics
-from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.units import Units
 
 DETACH_SECONDS = 12.0

@@ -25,7 +25,7 @@ import structlog
 
 from kubeletx.api import Conflict, KubeletxError, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
-from kubeletx_libvirt.domain_reader import Found, now_ns
+from kubeletx_libvirt.domain_reader import Found, now_ns, read_definition
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.units import Units, ask_again_seconds, call_guest_agent, pause_domain, resume_domain
 
@@ -211,12 +211,6 @@ def _refuse(found: Found, state: UnitState) -> NoReturn:
 
 
 # --- on the host's threads ---
-
-
-def read_definition(handle: libvirt.virConnect, uuid: str, inactive: bool = False) -> str:
-    """Return the domain's XML: of the running machine, or with `inactive` that for the next start."""
-    flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
-    return str(handle.lookupByUUIDString(uuid).XMLDesc(flags))
 
 
 def _save(handle: libvirt.virConnect, uuid: str) -> None:

@@ -25,9 +25,9 @@ import structlog
 from kubeletx.api import InvalidPod, Machine, Resources, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.client import DomainEvent
 from kubeletx_libvirt.domain.sizing import MIB, Size
+from kubeletx_libvirt.domain_reader import read_definition
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
-from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.records import UnitRecord
 from kubeletx_libvirt.units import Units
 

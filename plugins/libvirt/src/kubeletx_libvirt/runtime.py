@@ -42,7 +42,7 @@ from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.console import Consoles
 from kubeletx_libvirt.disks import base_paths, pod_directory, remove_disks
 from kubeletx_libvirt.domain.metadata import domain_uuid
-from kubeletx_libvirt.domain_reader import DomainReader, EventWaits, Found, now_ns
+from kubeletx_libvirt.domain_reader import DomainReader, EventWaits, now_ns
 from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
@@ -195,8 +195,10 @@ class LibvirtRuntime:
         return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
 
     async def health(self) -> RuntimeHealth:
-        await self.connection.probe(_ping)
-        problem = await self._network_problem()
+        await self.connection.probe(libvirt.virConnect.numOfDomains)
+        problem = "the agent was started without a directory of CNI configuration; set --cni-conf-dir"
+        if self.host.pod_network is not None:
+            problem = await self.host.pod_network.problem()
         condition = RuntimeCondition(
             type="NetworkReady",
             ok=not problem,
@@ -208,11 +210,6 @@ class LibvirtRuntime:
             network_ready=not problem,
             conditions=(RuntimeCondition(type="RuntimeReady", ok=True), condition),
         )
-
-    async def _network_problem(self) -> str:
-        if self.host.pod_network is None:
-            return "the agent was started without a directory of CNI configuration; set --cni-conf-dir"
-        return await self.host.pod_network.problem()
 
     # --- sandboxes ---
 
@@ -356,19 +353,11 @@ class LibvirtRuntime:
         for unit_id, found in all_found.items():
             await self.domains.confirm(unit_id, found)
         await self.sandboxes.adopt(found.identity for found in all_found.values())
-        await self._sweep_units(all_found)
-        await self.sandboxes.repair_links()
-
-    async def _sweep_units(self, found: Mapping[UnitId, Found]) -> None:
-        """Remove the files of machines that have no domain.
-
-        They are left after a crash between two steps or a removal by another client. `found`: all domains of
-        this runtime.
-        """
         for unit_id in await self.records.list_unit_directories():
-            if unit_id not in found:
+            if unit_id not in all_found:  # left by a crash between two steps, or a removal by another client
                 with contextlib.suppress(KubeletxError):  # the next `open` tries again
                     await self.units.sweep(unit_id)
+        await self.sandboxes.repair_links()
 
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
         found = await self.domains.all()
@@ -386,10 +375,6 @@ class LibvirtRuntime:
 
 def _versions(handle: libvirt.virConnect) -> tuple[int, int]:
     return handle.getLibVersion(), handle.getVersion()
-
-
-def _ping(handle: libvirt.virConnect) -> None:
-    handle.numOfDomains()
 
 
 def _dotted(number: int) -> str:

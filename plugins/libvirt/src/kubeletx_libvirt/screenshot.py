@@ -13,7 +13,7 @@ import zlib
 import libvirt
 
 from kubeletx.api import Internal, UnitId
-from kubeletx_libvirt.domain_reader import get_on
+from kubeletx_libvirt.domain_reader import get_on, read_definition
 from kubeletx_libvirt.machinery import Part
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -37,7 +37,7 @@ class Pictures(Part):
     async def definition(self, unit_id: UnitId) -> str:
         """Return the domain XML of the running machine, or that for the next start if it is off; without secrets."""
         await self._domains.get(unit_id)
-        return await self._connection.use(_describe, unit_id)
+        return await self._connection.use(read_definition, unit_id)
 
 
 def as_png(picture: bytes) -> bytes:
@@ -86,7 +86,3 @@ def _take_picture(handle: libvirt.virConnect, uuid: str) -> bytes:
         raise
     stream.finish()
     return bytes(picture)
-
-
-def _describe(handle: libvirt.virConnect, uuid: str) -> str:
-    return str(handle.lookupByUUIDString(uuid).XMLDesc(0))

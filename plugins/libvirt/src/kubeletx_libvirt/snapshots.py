@@ -28,11 +28,10 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx_libvirt.domain.devices import DiskSeen, disks_seen, forbids_saved_memory
-from kubeletx_libvirt.domain_reader import now_ns
+from kubeletx_libvirt.domain_reader import now_ns, read_definition
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.images.qcow2 import read_snapshot_sizes
 from kubeletx_libvirt.machinery import Machinery, Part
-from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.records import Run
 from kubeletx_libvirt.units import Units, destroy_domain
 

@@ -140,7 +140,7 @@ class Units(Part):
                 firmware=machine.firmware,
                 watchdog=self._settings.watchdog,
             )
-            await self._connection.use(_define, domain_xml(plan))
+            await self._connection.use(libvirt.virConnect.defineXMLFlags, domain_xml(plan), 0)
             self._domains.learn(unit_id, identity)
         if size.memory_is_default:
             text = f"The machine has no memory limit and got the default of {size.memory_bytes / GIB:g} GiB"
@@ -421,10 +421,6 @@ def granted(size: Size) -> dict[str, int]:
 def _make_log_directory(log_path: str) -> None:
     if log_path:
         Path(log_path).parent.mkdir(parents=True, exist_ok=True)
-
-
-def _define(handle: libvirt.virConnect, text: str) -> None:
-    handle.defineXMLFlags(text, 0)
 
 
 def _create(handle: libvirt.virConnect, uuid: str, paused: bool) -> None:
