@@ -259,7 +259,6 @@ def letting_end(strategy: Thawing, found: Resting, host: Host) -> standby.Standb
         {StrategyName.FREEZER: cast("Any", strategy)},
         cast("Any", None),
         resting=found,
-        freezers=cast("Any", None),
         tasks=cast("ContainerdTasks", RunningTasks()),
         host=host,
     )
@@ -349,7 +348,6 @@ def standby_of(
         {StrategyName.FREEZER: cast("Any", Strategy())},
         choose,
         resting=found,
-        freezers=cast("Freezers", stub),
         tasks=cast("ContainerdTasks", Tasks()),
         host=host,
     )

@@ -105,6 +105,11 @@ class Resting:
         self._pause.forget(unit_id)
         self._signal.forget(unit_id)
 
+    def forget(self, unit_id: UnitId) -> None:
+        """Remove a container that was removed, with its freezer."""
+        self.drop(unit_id)
+        self._freezers.forget(unit_id)
+
     def suspect(self, unit_id: UnitId) -> None:
         """Record that a container may have been paused or resumed; the next look at it asks containerd."""
         self._suspects.add(unit_id)

@@ -90,7 +90,6 @@ class QuarkRuntime(ContainerdRuntime):
             },
             self._strategy_of,
             resting=self._resting,
-            freezers=self._freezers,
             tasks=tasks,
             host=host,
         )
@@ -181,7 +180,7 @@ class QuarkRuntime(ContainerdRuntime):
     async def remove_unit(self, unit_id: UnitId) -> None:
         await self._standby.wake_all(lambda one: one == unit_id)
         await super().remove_unit(unit_id)
-        self._standby.forget(unit_id)
+        self._resting.forget(unit_id)
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
         await self._wake_units(sandbox_id)

@@ -17,7 +17,6 @@ from kubeletx.cri import ContainerdTasks, TaskState
 
 from .cgroups import container_cgroup, find_hierarchy
 from .config import StrategyName
-from .freezers import Freezers
 from .killed import wait_ended
 from .reclaim import Reclaimed, reclaim, restore_swap_limit
 from .resting import Resting
@@ -57,7 +56,6 @@ class Standby:
         choose: Choose,
         *,
         resting: Resting,
-        freezers: Freezers,
         tasks: ContainerdTasks,
         host: Host,
     ) -> None:
@@ -65,7 +63,6 @@ class Standby:
         self._strategies = strategies
         self._choose = choose
         self._resting = resting
-        self._freezers = freezers
         self._tasks = tasks
         self._host = host
         self._reclaims = asyncio.Semaphore(RECLAIMS)
@@ -152,10 +149,6 @@ class Standby:
         """Thaw all frozen containers for which `belongs` returns True; as `wake` does."""
         for unit_id in [one for one in self._resting if belongs(one)]:
             await self.wake(unit_id)
-
-    def forget(self, unit_id: UnitId) -> None:
-        self._resting.drop(unit_id)
-        self._freezers.forget(unit_id)
 
     async def _let_end(self, unit_id: UnitId, killed: Sequence[int]) -> bool:
         """Thaw a container so that its killed processes end. Returns True if its first process has ended."""
