@@ -55,15 +55,13 @@ namespaces = []
 class DomainEvent(NamedTuple):
     """One event of a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed or memory.
 
-    `uuid`: the domain. `event`, `detail`, `text`: libvirt's arguments of the event; 0 or empty if libvirt
-    passes none.
+    `uuid`: the domain. `event`, `detail`: libvirt's arguments of kinds lifecycle and agent; else 0.
     """
 
     uuid: str
     kind: str
     event: int = 0
     detail: int = 0
-    text: str = ""
 
 
 class _Attempt:
@@ -235,11 +233,11 @@ class Connection:
         for number, callback in (
             (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
             (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_reboot),
-            (libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG, self._on_watchdog),
             (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
-            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_device_removed),
-            (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._on_memory),
-            (libvirt.VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE, self._on_balloon),
+            (libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG, self._callback("watchdog")),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._callback("device-removed")),
+            (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._callback("memory")),
+            (libvirt.VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE, self._callback("memory")),
         ):
             callbacks.append(handle.domainEventRegisterAny(None, number, callback, None))
 
@@ -280,20 +278,12 @@ class Connection:
         if last is None or now - last > _SAME_REBOOT_SECONDS:
             self._tell(DomainEvent(uuid, "reboot"))
 
-    def _on_watchdog(self, _c: Any, domain: libvirt.virDomain, action: int, _o: Any) -> None:
-        self._tell(DomainEvent(domain.UUIDString(), "watchdog", action))
-
     def _on_agent(self, _c: Any, domain: libvirt.virDomain, state: int, reason: int, _o: Any) -> None:
         self._tell(DomainEvent(domain.UUIDString(), "agent", state, reason))
 
-    def _on_device_removed(self, _c: Any, domain: libvirt.virDomain, alias: str, _o: Any) -> None:
-        self._tell(DomainEvent(domain.UUIDString(), "device-removed", text=alias))
-
-    def _on_memory(self, _c: Any, domain: libvirt.virDomain, alias: str, size: int, _o: Any) -> None:
-        self._tell(DomainEvent(domain.UUIDString(), "memory", size, text=alias))
-
-    def _on_balloon(self, _c: Any, domain: libvirt.virDomain, size: int, _o: Any) -> None:
-        self._tell(DomainEvent(domain.UUIDString(), "memory", size))
+    def _callback(self, kind: str) -> Callable[..., None]:
+        """Return a callback for events whose further arguments are not used."""
+        return lambda _connection, domain, *_: self._tell(DomainEvent(domain.UUIDString(), kind))
 
 
 @functools.cache

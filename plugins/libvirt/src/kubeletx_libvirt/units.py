@@ -58,7 +58,6 @@ from kubeletx_libvirt.records import Run, UnitRecord
 
 log = structlog.get_logger(__name__)
 
-DESTROY_SECONDS = 20.0
 DISK_LARGER_THAN_FREE = "DiskLargerThanFree"
 """Event reason: the requested root disk is larger than the free space of its file system."""
 MEMORY_DISCARDED = "MemoryDiscarded"
