@@ -103,13 +103,11 @@ class LibvirtImages:
         """Read the index and remove the leftovers of a crash; a second call does nothing."""
         async with self._lock:
             if self._index is None:
-                try:
-                    self._id = await self._workers.finish(self._make_directory)
-                    self._index = await self._workers.finish(
-                        self._store.open, self._host.clock.now().timestamp()
-                    )
-                except OSError as error:
-                    raise from_os_error(error, "", self._store.directory) from error
+                with self._os_errors(""):
+                    now = self._host.clock.now().timestamp()
+                    index = await self._workers.finish(self._store.open, now)
+                    self._id = await self._workers.finish(self._store.identity)
+                self._index = index
 
     async def share(self, reader_gid: int | None) -> None:
         """Let the emulators' group read the disks. `reader_gid`: this group; None: emulators run as root."""
@@ -381,10 +379,6 @@ class LibvirtImages:
                 self._index = changed
 
     # --- private ---
-
-    def _make_directory(self) -> str:
-        self._store.directory.mkdir(mode=0o700, exist_ok=True)
-        return self._store.identity()
 
     def _need_index(self) -> Index:
         if self._index is None:

@@ -64,7 +64,7 @@ class DhcpSockets:
         if uid in self._sockets:
             return
         what = f"cannot answer DHCP on {INNER_DEVICE} of pod {uid}"
-        made = await self._threads.run(what, _open_in, netns)
+        made = await self._threads.run(what, _open, netns)
         if uid in self._sockets:
             made.close()
             return
@@ -101,13 +101,10 @@ class DhcpSockets:
 # --- on threads of their own ---
 
 
-def _open_in(netns: Path) -> socket.socket:
+def _open(netns: Path) -> socket.socket:
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with namespaces.entered(netns):
-        return _open()
-
-
-def _open() -> socket.socket:
-    one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0)
+        one = socket.socket(socket.AF_PACKET, kind, 0)
     try:
         code = b"".join(struct.pack("HBBI", *step) for step in _FILTER)
         holder = ctypes.create_string_buffer(code)

@@ -52,7 +52,9 @@ def resolve_nics(
     tables = _Tables(networks, ports, unknown)
     vpc = tables.vpc(machine.vpc)
     links: list[GuestLink] = []
-    for index, nic in enumerate(_with_vpc(machine.nics, vpc)):
+    # A vpc other than the pod network needs an interface, also if the pod lists none.
+    nics = machine.nics or (() if vpc.is_pod_network else (Nic(name="eth1"),))
+    for index, nic in enumerate(nics):
         link = _link(f"spec.nics[{index}]", nic, vpc, pod_link, tables, uid)
         if link.source == pod_link.source and any(one.source == link.source for one in links):
             raise _refusal(
@@ -112,11 +114,6 @@ class _Tables:
         if self.unknown == "refuse":
             raise _refusal(field=field, problem=problem, fix="add it there, or set unknownNetwork: warn")
         self.warnings.append(f"{field}: {problem}; {instead}")
-
-
-def _with_vpc(nics: tuple[Nic, ...], vpc: NetworkTarget) -> tuple[Nic, ...]:
-    """Return the pod's interfaces; if it lists none and its vpc is not the pod network, one interface for the vpc."""
-    return nics or (() if vpc.is_pod_network else (Nic(name="eth1"),))
 
 
 def _link(
