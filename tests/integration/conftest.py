@@ -21,6 +21,7 @@ from tests.integration.support.bench import Bench
 
 PARENT = Path("/tmp/kubeletx-tests")
 LONGEST = (
+    "storage/test_storage_agent_killed.py",
     "guest_v2/test_cgroup_v2.py",
     "vm/test_contract.py",
     "scripts/test_demo.py",

@@ -36,7 +36,6 @@ CREATE = method(tasks.DESCRIPTOR.services_by_name["Tasks"], tasks.CreateTaskRequ
 DELETE = method(
     containers.DESCRIPTOR.services_by_name["Containers"], containers.DeleteContainerRequest, Empty
 )
-RUNS = {"exited": ("true",), "running": ("sleep", "1000")}
 HEADER = ((NAMESPACE_HEADER, CRI_NAMESPACE),)
 
 
@@ -105,10 +104,11 @@ async def test_a_task_that_was_never_started_goes_with_its_pod(
 async def test_a_container_that_another_client_deleted_from_containerd_goes_with_its_pod(
     runtime: ContainerdRuntime, tmp_path: Path, state: str
 ) -> None:
-    sandbox_id, unit_id = await make_container(runtime, tmp_path, *RUNS[state])
+    sandbox_id, unit_id = await make_container(runtime, tmp_path, "sleep", "1000")
     await runtime.start_unit(unit_id)
     pid = (await ContainerdTasks(runtime.client).get(unit_id)).pid
     if state == "exited":
+        await ContainerdTasks(runtime.client).kill(unit_id)
         await wait_exited(runtime, unit_id)
     request = containers.DeleteContainerRequest(id=unit_id)
     await runtime.client.call(DELETE, request, timeout_seconds=30, metadata=HEADER)

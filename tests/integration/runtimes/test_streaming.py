@@ -27,7 +27,8 @@ from kubeletx.testing.contract.base import Pod, sweep
 from kubeletx.testing.contract.streams import echoed
 from kubeletx_testing.lab import PrivateContainerd, image_ref
 
-SERVER = "exec nc -ll -p 7777 -e cat"
+SERVER = f"exec nc -{16 * 'l'} -p 7777 -e cat"
+"""busybox takes the number of its letters l as the length of the queue of connections that wait."""
 
 
 @pytest.fixture

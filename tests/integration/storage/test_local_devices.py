@@ -130,7 +130,7 @@ async def test_what_else_is_not_formatted(preparer: VolumePreparer, image: Path,
     with pytest.raises(Unavailable, match="because it is read-only"):
         await prepare(preparer, pod("one"), device)
     run("blockdev", "--setrw", device)
-    with pytest.raises(Unavailable, match="is no name of a file system"):
+    with pytest.raises(Unavailable, match="is not the name of a file system"):
         await prepare(preparer, pod("one"), device, fs_type="../sh")
     with image.open("r+b") as file:
         file.truncate(MIB // 2)

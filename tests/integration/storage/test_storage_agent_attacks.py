@@ -395,7 +395,7 @@ def test_a_second_agent_is_refused_and_harms_nothing(node: AgentNode) -> None:
         command = [*node.agent.argv, *options]
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert done.returncode == 1
-        assert f"another storage agent, PID {node.agent.pid}," in done.stderr.decode()
+        assert f"another storage agent, PID {node.agent.pid} (" in done.stderr.decode()
         assert node.call("init").is_success
 
 
