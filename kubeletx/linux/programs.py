@@ -13,6 +13,7 @@ blocks nothing. In another mount namespace a program runs with ``nsenter`` befor
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import shlex
@@ -49,12 +50,15 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     `steps`: signals for the process group, each with the seconds until the next one. `leaves_daemon`: processes of the
     program that outlive it, such as the daemon of a FUSE file system, are no error and are not killed; what they print
-    is read for `DRAIN_SECONDS`. `survives_cancellation`: if the caller is cancelled, the program runs on.
+    is read for `DRAIN_SECONDS`. `survives_cancellation`: if the caller is cancelled, or this process ends, the program
+    runs on. Its output goes to files in memory, since a write to a pipe without a reader would kill it; and it is not
+    stopped if it prints too much, but the rest is lost. `most_bytes`: limit of its output.
     """
 
     steps: tuple[tuple[signal.Signals, float], ...] = ((signal.SIGKILL, 1.0),)
     leaves_daemon: bool = False
     survives_cancellation: bool = False
+    most_bytes: int = MOST_OUTPUT_BYTES
 
 
 KILL: Final = Ending()
@@ -127,11 +131,10 @@ async def run_program(
     `seconds`: its deadline; None: none. `environment`: all its variables; None: those of this process. `inherited`:
     descriptors that it gets with the same numbers, such as a lock that is held until the last of its processes has
     ended. `name`: for messages; empty: ``argv[0]``, since arguments may be secret; `shell_text` shows them. `started`: called
-    with the process ID. Raises
-    OSError if it cannot be started, TimedOut if it was stopped at the deadline, and ProgramHangs. If the caller is
-    cancelled, the program is stopped first.
+    with the process ID. Raises OSError if it cannot be started, TimedOut if it was stopped at the deadline, and
+    ProgramHangs. If the caller is cancelled, the program is stopped first.
     """
-    child = _Child(argv, stdin, environment, inherited, name)
+    child = _Child(argv, stdin, environment, inherited, name, ending)
     try:
         if started is not None:
             started(child.pid)
@@ -155,7 +158,7 @@ def run_blocking(
     name: str = "",
 ) -> ProgramResult:
     """Run the program as `run_program` does, in a thread that may block."""
-    child = _Child(argv, stdin, environment, inherited, name)
+    child = _Child(argv, stdin, environment, inherited, name, ending)
     try:
         return _drive_blocking(child, _life(child, seconds, ending))
     finally:
@@ -177,26 +180,32 @@ class _Child:
         environment: Mapping[str, str] | None,
         inherited: Sequence[int],
         name: str,
+        ending: Ending,
     ) -> None:
         self.name = name or argv[0]
+        self._most_bytes = ending.most_bytes
         self.is_cut = False
         self.has_exited = False
         with ExitStack() as stack:
+            files: list[int] = []
+            if ending.survives_cancellation:
+                files = [stack.enter_context(_output_file(ending.most_bytes)) for _ in range(2)]
             process = subprocess.Popen(
                 [_found(argv[0]), *argv[1:]],
                 stdin=stack.enter_context(_memory_file(stdin)) if stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdout=files[0] if files else subprocess.PIPE,
+                stderr=files[1] if files else subprocess.PIPE,
                 env=None if environment is None else dict(environment),
                 cwd="/",
                 pass_fds=inherited,
                 start_new_session=True,
             )
+            self._memory = stack.pop_all()
         self._process = process
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._output = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-        self._pipes = set(self._output)
+        self._output_files = files
+        pipes = [pipe.fileno() for pipe in (process.stdout, process.stderr) if pipe is not None]
+        self._output = {pipe: bytearray() for pipe in pipes}
+        self._pipes = set(pipes)
         self._pidfd = os.pidfd_open(process.pid)
         for pipe in self._pipes:
             os.set_blocking(pipe, False)
@@ -222,7 +231,7 @@ class _Child:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
             return False
-        room = MOST_OUTPUT_BYTES - sum(len(output) for output in self._output.values())
+        room = self._most_bytes - sum(len(output) for output in self._output.values())
         self._output[descriptor] += data[:room]
         self.is_cut = self.is_cut or len(data) > room
         if not data:
@@ -235,7 +244,7 @@ class _Child:
             os.killpg(self.pid, number)
 
     def result(self) -> ProgramResult:
-        stdout, stderr = self._output.values()
+        stdout, stderr = self._output.values() or map(_content, self._output_files)
         return ProgramResult(
             name=self.name,
             exit_code=self._process.wait(),
@@ -254,6 +263,7 @@ class _Child:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+        self._memory.close()
         os.close(self._pidfd)
 
 
@@ -351,3 +361,20 @@ def _memory_file(content: bytes) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _output_file(size: int) -> Iterator[int]:
+    """Yield a file in memory that cannot grow beyond `size`: a later write fails with EPERM."""
+    descriptor = os.memfd_create("kubeletx", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _content(descriptor: int) -> bytes:
+    """Return what was written to an output file. The program shares its position, and may still write."""
+    return os.pread(descriptor, os.lseek(descriptor, 0, os.SEEK_CUR), 0)

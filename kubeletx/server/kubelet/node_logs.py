@@ -22,7 +22,7 @@ import structlog
 from aiohttp import web
 
 from kubeletx.api import Blocking, NotFound, TimedOut
-from kubeletx.linux.programs import run_program
+from kubeletx.linux.programs import Ending, run_program
 
 from ..http import finish
 from .node_log_files import CHUNK_BYTES, NodeLogFile, open_log
@@ -40,6 +40,8 @@ from .route import KubeletRoute, plain
 log = structlog.get_logger(__name__)
 
 JOURNAL_SECONDS: Final = 30.0
+_UNITS: Final = Ending(most_bytes=16 * 1024 * 1024)
+"""Each session and each job of cron is a unit of its own: a year of them has more than one MiB of names."""
 ROOT: Final = Path("/var/log")
 _TEXT: Final = "text/plain; charset=utf-8"
 _BYTES: Final = "application/octet-stream"
@@ -128,7 +130,8 @@ async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> N
 async def _units() -> Sequence[str]:
     """Return the names of the systemd units that have logs in the journal; empty if there is no journal."""
     try:
-        result = await run_program(["journalctl", "--field=_SYSTEMD_UNIT"], seconds=JOURNAL_SECONDS)
+        command = ["journalctl", "--field=_SYSTEMD_UNIT"]
+        result = await run_program(command, seconds=JOURNAL_SECONDS, ending=_UNITS)
     except (OSError, TimedOut) as error:
         log.debug("Found no journal", err=str(error))
         return ()

@@ -28,9 +28,11 @@ from kubeletx.linux.programs import (
     shell_text,
     tool_environment,
 )
+from kubeletx_testing.waiting import until
 
 Run = Callable[..., Awaitable[ProgramResult]]
 GENTLE = Ending(steps=((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)))
+SURVIVES = Ending(leaves_daemon=True, survives_cancellation=True)
 ECHO = "import sys; a = sys.argv; sys.stdout.write(sys.stdin.read() + a[1]); sys.stderr.write(a[2]); sys.exit(int(a[3]))"
 TEXTS = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs",)), max_size=20)
 
@@ -68,7 +70,8 @@ def test_a_result_is_what_the_program_printed_and_its_exit_code(
     result = run_blocking(argv, **options)
     assert (result.stdout, result.stderr) == ((given + out).encode(), err.encode())
     assert (result.exit_code, result.is_cut) == (code, False)
-    assert asyncio.run(run_program(argv, **options)) == result
+    for ending in (Ending(), SURVIVES):
+        assert asyncio.run(run_program(argv, **options, ending=ending)) == result
 
 
 async def test_arguments_are_not_a_shell_line_and_the_environment_is_the_given_one(run: Run) -> None:
@@ -170,6 +173,30 @@ async def test_a_program_may_survive_the_cancellation_of_its_caller(tmp_path: Pa
     assert lives(pid)
     os.killpg(pid, signal.SIGKILL)
     await ends(pid)
+
+
+async def test_a_program_without_its_caller_prints_until_its_end(tmp_path: Path) -> None:
+    """A write to a pipe without a reader would kill it, in the middle of a repair."""
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    script = (
+        f"touch {begun}; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo 1; echo 2 >&2; touch {done}"
+    )
+    task = asyncio.create_task(run_program(["sh", "-c", script], seconds=60, ending=SURVIVES), name="program")
+    await until(begun.exists)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (tmp_path / "go").touch()
+    await until(done.exists)
+
+
+async def test_a_program_that_must_not_be_stopped_loses_what_it_prints_too_much(tmp_path: Path) -> None:
+    script = f"echo first; yes 2>/dev/null | head -c 3000000; touch {tmp_path}/done; echo last >&2; exit 1"
+    result = await run_program(["sh", "-c", script], seconds=60, ending=SURVIVES)
+    assert (tmp_path / "done").exists()
+    assert result.stdout.startswith(b"first\ny\ny\n")
+    assert len(result.stdout) <= MOST_OUTPUT_BYTES
+    assert (result.exit_code, result.text.rpartition("last")[1:], result.is_cut) == (1, ("last", ""), False)
 
 
 async def test_a_program_that_outlives_its_last_signal_keeps_the_lock(tmp_path: Path) -> None:

@@ -171,6 +171,18 @@ async def test_a_query_reads_the_journal_of_a_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("journal")
+async def test_a_unit_is_found_among_the_sessions_of_a_year(tmp_path: Path) -> None:
+    """Each login and each job of cron is a unit of its own."""
+    program = tmp_path / "bin" / "journalctl"
+    names = "\\nsession-%06d.scope"
+    program.write_text(
+        f'#!/bin/sh\ncase "$1" in --field=*) printf "{names}" $(seq 80000); echo;; *) echo read;; esac\n'
+    )
+    async with logs_of(tmp_path, queries=True) as (api, _):
+        assert await get(api, "/logs/?query=session-080000.scope") == (200, "read\n")
+
+
+@pytest.mark.usefixtures("journal")
 async def test_a_service_that_writes_files_is_read_from_them(tmp_path: Path) -> None:
     async with logs_of(tmp_path, queries=True) as (api, root):
         (root / "web").mkdir()
