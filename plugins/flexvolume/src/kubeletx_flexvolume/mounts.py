@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 _MAX_STACKED: Final = 16
 _GROUP_SECONDS: Final = 30.0
 _KEPT_BY_BINDS: Final = frozenset(
-    ("nosuid", "nodev", "noexec", "noatime", "nodiratime", "relatime", "strictatime")
+    ("nosuid", "nodev", "noexec", "noatime", "nodiratime", "relatime", "nosymfollow")
 )
 
 
@@ -85,10 +85,8 @@ class Mounts:
         if result.exit_code != 0:
             log.warning("Failed to make a volume read-only", volume=volume, err=str(result.problem("mount")))
 
-    async def bind(
-        self, directory: str, target: str, *, read_only: bool, options: Sequence[str] = ()
-    ) -> None:
-        """Mount `directory` also on `target`; succeeds if it is mounted there.
+    async def bind(self, directory: str, target: str, *, read_only: bool) -> None:
+        """Mount `directory` also on `target`, with the flags of its own mount; succeeds if it is mounted there.
 
         Raises Conflict if something else is mounted there, and Unavailable if nothing is mounted on `directory`, or the
         mount does not appear as asked.
@@ -103,8 +101,8 @@ class Mounts:
             if present is not None:
                 await self.unmount(target)
             # the second step of a read-only bind clears flags of the mount that are not given again
-            kept = [option for option in options if option in _KEPT_BY_BINDS]
-            chosen = ("bind", *(["ro"] if read_only else []), *kept)
+            flags = [option for option in base.options if option in _KEPT_BY_BINDS]
+            chosen = ("bind", "ro", *flags) if read_only else ("bind",)
             await self._mount("-o", ",".join(chosen), "--", directory, target)
         made = await self._programs.find_mount(target)
         if made is None or made.is_read_only < read_only:

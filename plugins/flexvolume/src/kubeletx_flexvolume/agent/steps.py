@@ -149,12 +149,7 @@ class StepRunner:
             return
         if self._sets_group and group is not None and not holder.read_only:
             await mounts.set_group(journal.global_dir, group)
-        await mounts.bind(
-            journal.global_dir,
-            holder.mount_dir,
-            read_only=holder.read_only,
-            options=volume.mount_options,
-        )
+        await mounts.bind(journal.global_dir, holder.mount_dir, read_only=holder.read_only)
 
     async def _confirm(self, journal: VolumeJournal, use: Use, _: MountRequest) -> None:
         await self._note(journal.volume, use.holder, _source(journal).source, HolderStatus.MOUNTED)
