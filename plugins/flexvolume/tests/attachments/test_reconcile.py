@@ -258,6 +258,15 @@ async def test_an_entry_of_a_lost_journal_goes_after_its_device(
     assert await node.model.holders() == []
 
 
+async def test_an_entry_whose_pod_has_another_volume_stays(node: NodeModel, reconciler: Reconciler) -> None:
+    """The volume of a mount directory has got another name."""
+    await node.model.put(entry("n1", "a"))
+    node.local.mount(volume("pv-2"), node.holder("a"))
+    await reconciler.clean_returned()
+    assert await node.model.holders() == ["n1/a"]
+    assert node.local.dropped == []
+
+
 async def test_entries_of_present_volumes_and_other_nodes_stay(
     node: NodeModel, reconciler: Reconciler
 ) -> None:

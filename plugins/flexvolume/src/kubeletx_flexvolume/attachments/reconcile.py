@@ -7,7 +7,7 @@
     attached       for some of its holders        none: the others protect the device
     attached       for all of its holders         complete those of an earlier version
     attaching      any                            none
-    nothing        of this boot                   drop it, since its journal was lost; then remove the entries
+    nothing        of this boot, of no holder     drop it, since its journal was lost; then remove the entries
     anything       of no holder on this node      remove the entries, such as those of an earlier boot
 
 It runs before the agent serves, then each minute for attached volumes, every ten minutes for the garbage list, and once
@@ -95,7 +95,7 @@ def decide(
         action = Action.DROP_LISTED
     elif here is not None and lost and len(lost) == len(here.holders):
         action = Action.DROP_LOST
-    elif here is None and of_this_boot:
+    elif here is None and not of_this_boot.issubset(used):
         action = Action.DROP_UNKNOWN
     elif here is not None and here.device and any(one.key in used and not one.modes for one in own):
         action = Action.COMPLETE
