@@ -126,7 +126,8 @@ class _KindRecords:
                 raise AlreadyExists(f"{self._words(name)} already exists")
             # Replaces a row that cannot be decoded.
             connection.execute(
-                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", (self._kind, name, after.version, text)
+                f"INSERT OR REPLACE INTO records (kind, name, version, {self._file.json_column}) VALUES (?, ?, ?, ?)",
+                (self._kind, name, after.version, text),
             )
 
         await self._write(name, work)

@@ -89,6 +89,16 @@ async def test_a_foreign_table_of_that_name_is_kept_aside(store: Store, records:
     connection.close()
 
 
+async def test_a_table_with_another_order_and_one_column_more_is_used(store: Store, records: Records) -> None:
+    altered(
+        store,
+        "CREATE TABLE records (json TEXT, name TEXT, colour TEXT, version TEXT, kind TEXT, PRIMARY KEY (kind, name))",
+    )
+    made = await records.create("one", {"a": 1})
+    assert await records.get("one") == made
+    assert (await records.replace("one", {"a": 2}, expected_version=made.version)).value == {"a": 2}
+
+
 @pytest.mark.parametrize("json", ["'{'", "'[1]'", "x'ff'", "7", "'null'"])
 async def test_a_row_that_makes_no_sense_counts_as_not_there(
     store: Store, records: Records, json: str
