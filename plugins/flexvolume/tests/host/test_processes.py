@@ -95,6 +95,16 @@ async def test_a_process_that_outlives_its_kill_blocks_further_calls_for_its_vol
     assert (await processes.run(shell("exit 0"), key="volume", environment=ENVIRONMENT)).exit_code == 0
 
 
+async def test_a_program_that_prints_too_much_and_outlives_its_kill_blocks_further_calls(
+    tmp_path: Path,
+) -> None:
+    processes = Processes(tmp_path / "running", lives=lambda pid: True)
+    await processes.open()
+    assert (await processes.run(("yes",), key="volume", environment=ENVIRONMENT)).is_cut
+    with pytest.raises(Unavailable, match=r"does not end although it was killed"):
+        await processes.run(shell("exit 0"), key="volume", environment=ENVIRONMENT)
+
+
 async def test_a_group_lives_until_its_last_process_has_ended() -> None:
     """Zombies do not count: nothing in the group can change a volume."""
     leader = await asyncio.create_subprocess_exec(

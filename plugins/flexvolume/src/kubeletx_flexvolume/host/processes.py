@@ -100,20 +100,21 @@ class Processes:
             self._record(record, RunningProcess(key, pid, start_time(pid), call))
 
         self._record(record, RunningProcess(key, 0, "", call))
+        was_killed = True
         try:
-            return await self._run(
+            result = await self._run(
                 program,
                 seconds=None,
                 environment={**environment, CALL: call},
                 ending=ENDING,
                 started=started,
             )
-        except BaseException:
-            if key and pid and self._lives(pid):
+            was_killed = result.is_cut
+            return result
+        finally:
+            if was_killed and key and pid and self._lives(pid):
                 self._stuck[key] = pid
                 log.warning("Failed to end a process with SIGKILL", pid=pid)
-            raise
-        finally:
             record.unlink(missing_ok=True)
 
     def _check(self, key: str) -> None:
