@@ -95,3 +95,28 @@ def test_status_starts_without_the_agents_modules() -> None:
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+def test_programs_can_be_interrupted_though_a_shell_started_the_agent_in_the_background(
+    tmp_path: Path,
+) -> None:
+    """Such a shell ignores SIGINT for it, and a program inherits that, unless the agent has a handler."""
+    source = f"""
+import os, signal
+from pathlib import Path
+from kubeletx_flexvolume.agent import lifecycle, main
+from kubeletx_flexvolume.commands import Commands
+
+async def run_agent(config, *, clock, stop):
+    result = await Commands(Path({str(tmp_path)!r})).run(["grep", "SigIgn", "/proc/self/status"], seconds=60)
+    print(result.out)
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.geteuid = lambda: 0
+lifecycle.run_agent = run_agent
+main.main(["agent", "--state-dir", {str(tmp_path / "state")!r}, "--records", {str(tmp_path / "records.db")!r}])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout.split() == ["SigIgn:", "0000000000000000"], done.stderr
