@@ -1,6 +1,7 @@
 """Mounts the block device of a local persistent volume with volumeMode Filesystem, and formats it if it is blank.
 
-`kubeletx.linux.blank` says what proves that a device is blank. A lock on the device keeps pods that start together from formatting it twice. All calls block.
+`kubeletx.linux.blank` says what proves that a device is blank. A lock on the device keeps pods that start together from
+formatting it twice. Programs that write to it inherit the lock, and keep it if they hang in the kernel. All calls block.
 
 Source: kubelet, pkg/volume/local; mount-utils, SafeFormatAndMount.
 """
@@ -28,7 +29,7 @@ from kubeletx.linux.blank import (
     problem_with_wipefs,
 )
 from kubeletx.linux.mounts import find_mount
-from kubeletx.linux.programs import ProgramResult, run_blocking
+from kubeletx.linux.programs import KILL, Ending, ProgramResult, run_blocking
 
 from .files.safe_paths import make_private
 from .mounting import HELPER_SECONDS, Mounter
@@ -38,6 +39,8 @@ log = structlog.get_logger(__name__)
 DEFAULT_FS_TYPE: Final = "ext4"
 _MKFS_OPTIONS: Final = {"ext3": ("-F", "-m0"), "ext4": ("-F", "-m0")}
 _FSCK_CLEAN, _FSCK_UNCORRECTED = (0, 1), 4
+_WRITES: Final = Ending(survives_cancellation=True)
+"""Half a repair is worse than a late one: fsck is not stopped if it prints much, or if the agent ends."""
 _NAME: Final = re.compile(r"[a-z0-9_-]*")
 
 
@@ -64,11 +67,11 @@ def mount_device(
         found = _file_system(device)
         if not found:
             found = fs_type or DEFAULT_FS_TYPE
-            _format(device, found, read_only)
+            _format(device, found, read_only, descriptor)
         elif fs_type and found != fs_type:
             raise _refused(device, f"it has a file system {found}, and the volume asks for fsType {fs_type}")
         elif not with_ro and not others:
-            _repair(device)
+            _repair(device, descriptor)
         mounter.mount_by_helper(
             device, target, fstype=found, options=(*options, *(("ro",) if with_ro else ()))
         )
@@ -89,7 +92,7 @@ def _file_system(device: str) -> str:
     return signature.fs_type
 
 
-def _format(device: str, fs_type: str, read_only: bool) -> None:
+def _format(device: str, fs_type: str, read_only: bool, lock: int) -> None:
     if read_only:
         raise _refused(device, "it is empty, and is not formatted for a claim that is read-only")
     done = _run(*WIPEFS, device)
@@ -103,23 +106,25 @@ def _format(device: str, fs_type: str, read_only: bool) -> None:
             f"it is not formatted, because {problem}; if nothing on it is needed, erase it (blkdiscard, or wipefs -a "
             "and zeros over its first and last MiB)",
         )
-    done = _run(f"mkfs.{fs_type}", *_MKFS_OPTIONS.get(fs_type, ()), device)
+    done = _run(f"mkfs.{fs_type}", *_MKFS_OPTIONS.get(fs_type, ()), device, lock=lock)
     if done.exit_code != 0:
         raise _failed(done, f"format {device}")
     log.info("Formatted a device", device=device, fs_type=fs_type)
 
 
-def _repair(device: str) -> None:
-    done = _run("fsck", "-a", device)
+def _repair(device: str, lock: int) -> None:
+    done = _run("fsck", "-a", device, lock=lock)
     if done.exit_code == _FSCK_UNCORRECTED:
         raise _failed(done, f"repair {device}; run it by hand")
     if done.exit_code not in _FSCK_CLEAN:  # as in the kubelet: there is no fsck for every file system
         log.warning("Could not check a file system", device=device, exit_code=done.exit_code)
 
 
-def _run(*command: str) -> ProgramResult:
+def _run(*command: str, lock: int | None = None) -> ProgramResult:
+    """Run a program. `lock`: of the device, for a program that writes to it."""
+    inherited, ending = ((), KILL) if lock is None else ((lock,), _WRITES)
     try:
-        return run_blocking(command, seconds=HELPER_SECONDS)
+        return run_blocking(command, seconds=HELPER_SECONDS, inherited=inherited, ending=ending)
     except FileNotFoundError as error:
         raise Unavailable(
             f"the node has no program {command[0]}; install it", reason=Event.FAILED_MOUNT

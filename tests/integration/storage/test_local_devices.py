@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.api import ClusterVolume, PodUid, Unavailable
+from kubeletx.linux.locks import LockHeld, hold_lock
 from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.mounting import LinuxMounter
 from kubeletx_testing.lab.disk import LoopDevice
@@ -93,6 +96,28 @@ async def test_pods_that_start_together_format_a_device_once(tmp_path: Path, dev
     assert [one["event"] for one in lines].count("Formatted a device") == 1
     for name in ("one", "two"):
         await preparer.release(PodUid(name))
+
+
+async def test_a_format_that_has_not_ended_keeps_the_device_locked(
+    preparer: VolumePreparer, tmp_path: Path, device: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that outlives mkfs stands for a mkfs that hangs in the kernel."""
+    program = tmp_path / "bin" / "mkfs.ext4"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nsleep 1000 >/dev/null 2>&1 &\necho $! >{tmp_path}/pid\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(Unavailable, match="could not format"):
+        await prepare(preparer, pod("one"), device)
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        with pytest.raises(LockHeld, match=f"is locked by PID {pid} "), hold_lock(device):
+            pass
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    with hold_lock(device, waits=True):
+        pass
+    await preparer.release(PodUid("one"))
 
 
 @pytest.mark.parametrize(
