@@ -22,6 +22,7 @@ from kubeletx.api import (
     Unsupported,
     VolumeDriver,
 )
+from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.plugins.identity import PluginIdentity
@@ -185,6 +186,9 @@ def _registrar(into: Registrations, plugin: PluginIdentity, hook: Hook) -> Calla
         check.factory(factory)
         if isinstance(factory, type):
             check_methods(factory, kind.protocol, plugin, f"{hook.value} {name!r}")
+        # Its pods would have the rights of the agent's own source: those of ``file`` are never evicted.
+        if hook is Hook.POD_SOURCE and name in BUILT_IN:
+            raise AlreadyExists(f"{plugin}: the agent itself has a pod source {name!r}; choose another name")
         read = {option: _OPTIONS[option] for option in kind.options}
         values = {option: read(check, given.get(option, default)) for option, (default, read) in read.items()}
         if values.get("title") == "":

@@ -110,6 +110,20 @@ def test_a_name_that_a_runtime_kind_has_is_refused_in_either_order(
     assert "taken by health-check/same of plugin a too" in reason(found, "b")
 
 
+@pytest.mark.parametrize("name", ["file", "http", "applied", "api"])
+def test_a_pod_source_cannot_have_the_name_of_one_of_the_agent(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def kubeletx_register_pod_sources(register: Any) -> None:
+        register(name, print)
+
+    bad = plugin(monkeypatch, "bad", kubeletx_register_pod_sources=kubeletx_register_pod_sources)
+    check = plugin(monkeypatch, "check", kubeletx_register_health_checks=checks(name))
+    found = load_plugins([bad, check])
+    assert f"the agent itself has a pod source {name!r}" in reason(found, "bad")
+    assert labels(found) == [f"health-check/{name}"]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3), GeneratorExit()])
 def test_a_hook_that_raises_anything_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
