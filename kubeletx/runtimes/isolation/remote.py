@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from typing import Any
@@ -90,6 +91,16 @@ class Served:
         except KeyError:
             raise Unavailable(f"no {target}.{method} in this process") from None
         values = args.decode(signature.arguments)
+        result = await self._result(found, method, signature, values, emit)
+        if found.protocol is Session and method == "close":
+            self.drop(target)
+        if signature.result is types.NoneType:
+            return None  # code of a plugin may return something all the same, which the other process would refuse
+        return self._streamed(result) if signature.result is Streamed else result
+
+    async def _result(
+        self, found: _Object, method: str, signature: Signature, values: tuple[Any, ...], emit: Emit
+    ) -> Any:
         if found.call is not None:
             return await found.call(method, values)
         function = _with_keywords(getattr(found.thing, method), signature)
@@ -97,14 +108,9 @@ class Served:
             await _pump(function(*values), emit)
             return None
         if signature.progress is not None:
-            result = await _with_progress(function, values, emit)
-        else:
-            result = function(*values)
-            if inspect.isawaitable(result):
-                result = await result
-        if found.protocol is Session and method == "close":
-            self.drop(target)
-        return self._streamed(result) if signature.result is Streamed else result
+            return await _with_progress(function, values, emit)
+        result = function(*values)
+        return await result if inspect.isawaitable(result) else result
 
     def note(self, target: str, method: str, args: Encoded) -> None:
         """Pass a one-way message to the object named `target`; see `CallHandler.note`.
