@@ -69,8 +69,11 @@ class CniPodNetwork:
         self._clock = clock
         self._plugin_seconds = plugin_seconds
         self._journal = JsonFiles(state_dir, CniAttachment, version=1, name=lambda entry: entry.uid)
+        stored = self._journal.load()
+        for problem in stored.problems.values():
+            log.warning("Failed to read a pod network record", err=str(problem))
         self._entries: dict[PodUid, CniAttachment] = {
-            entry.uid: _half_made_goes(entry) for entry in self._journal.load().values.values()
+            entry.uid: _half_made_goes(entry) for entry in stored.values.values()
         }
         self._locks: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(AT_ONCE)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeletx.api import Internal, PodUid, TimedOut, Unavailable
 from kubeletx.runtimes.cni import CniPodNetwork
@@ -206,6 +207,18 @@ async def test_an_add_that_a_crash_cut_off_is_given_back(lab: Lab) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert lab.calls() == ["DEL second", "DEL first"]
+
+
+async def test_a_record_that_cannot_be_read_is_kept_and_logged(lab: Lab) -> None:
+    await lab.add(lab.network())
+    (path,) = lab.root.rglob(f"{A}.json")
+    newer = path.read_bytes().replace(b"{", b'{"version":2,', 1)
+    path.write_bytes(newer)
+    with capture_logs() as lines:
+        assert lab.network().attachments == {}
+    (line,) = lines
+    assert (line["log_level"], path.read_bytes()) == ("warning", newer)
+    assert "has version 2" in line["err"]
 
 
 async def test_a_deletion_works_without_the_namespace(lab: Lab) -> None:
