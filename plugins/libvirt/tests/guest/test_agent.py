@@ -42,6 +42,31 @@ def ends_at_the_third_look(output: bytes, exit_code: int) -> Callable[[str, dict
     return answer
 
 
+class Processes:
+    """The table of processes of qemu-ga: it forgets one when its end has been read. A kill shows at the second look."""
+
+    def __init__(self, *, has_children: bool = False) -> None:
+        self.kept: dict[int, int] = {}
+        """Looks until the end of each process, by id; a negative number: until it is killed."""
+        self._has_children = has_children
+
+    def __call__(self, command: str, arguments: dict[str, Any]) -> Any:
+        if command == "guest-exec":
+            if arguments["path"] == "kill" and not self._has_children:
+                self.kept[int(arguments["arg"][1])] = 2
+            number = len(self.kept) + 1
+            self.kept[number] = 2 if arguments["path"] == "kill" else -1
+            return {"pid": number}
+        if command != "guest-exec-status":
+            return {}
+        number = arguments["pid"]
+        self.kept[number] -= 1
+        if self.kept[number] != 0:
+            return {"exited": False}
+        del self.kept[number]
+        return {"exited": True, "exitcode": 0}
+
+
 async def test_a_command_is_asked_for_until_it_has_ended(host: FakeHost) -> None:
     guest = ToldAgent(host, ends_at_the_third_look(b"hello\n", 3))
     result = await GuestCommands(guest).exec_sync(UNIT, ["echo", "hello"], 20)
@@ -50,13 +75,26 @@ async def test_a_command_is_asked_for_until_it_has_ended(host: FakeHost) -> None
 
 
 async def test_a_command_that_takes_too_long_is_killed_in_the_guest(host: FakeHost) -> None:
-    def answer(command: str, arguments: dict[str, Any]) -> Any:
-        return {"exited": False} if command == "guest-exec-status" else {"pid": 42}
-
-    guest = ToldAgent(host, answer)
+    guest = ToldAgent(host, Processes())
     with pytest.raises(TimedOut):
         await GuestCommands(guest).exec_sync(UNIT, ["sleep", "30"], 0.05)
-    assert guest.asked[-2] == ("guest-exec", {"path": "kill", "arg": ["-9", "42"]})
+    assert ("guest-exec", {"path": "kill", "arg": ["-9", "1"]}) in guest.asked
+
+
+async def test_the_guest_agent_keeps_no_end_that_a_later_process_with_the_same_id_would_get(
+    host: FakeHost,
+) -> None:
+    guest = ToldAgent(host, processes := Processes())
+    with pytest.raises(TimedOut):
+        await GuestCommands(guest).exec_sync(UNIT, ["sleep", "30"], 0.05)
+    assert processes.kept == {}
+
+
+async def test_a_killed_process_whose_children_keep_its_output_open_is_not_waited_for(host: FakeHost) -> None:
+    guest = ToldAgent(host, processes := Processes(has_children=True))
+    with pytest.raises(TimedOut):
+        await GuestCommands(guest).exec_sync(UNIT, ["sleep", "30"], 0.05)
+    assert list(processes.kept) == [1]
 
 
 async def test_a_guest_that_still_boots_is_waited_for(host: FakeHost) -> None:

@@ -23,6 +23,7 @@ READ_BYTES = 256 << 10
 _FIRST_PAUSE_SECONDS = 0.05
 _LAST_PAUSE_SECONDS = 1.0
 _TIDY_SECONDS = 5.0
+_LAST_LOOKS = 5
 _TRIES = 3
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -84,8 +85,8 @@ class Process:
     `number`: the guest agent's id of the process, which is the process id on Linux.
     """
 
-    def __init__(self, ask: Ask, number: int) -> None:
-        self._ask = ask
+    def __init__(self, guest: Guest, number: int) -> None:
+        self._guest = guest
         self.number = number
         self.result: ExecResult | None = None
         """The result of the process; None until a poll has shown that the process has ended."""
@@ -93,19 +94,28 @@ class Process:
     async def look(self) -> ExecResult | None:
         """Poll the guest agent once. Returns the result if the process has ended, else None."""
         if self.result is None:
-            status = await self._ask("guest-exec-status", {"pid": self.number})
+            status = await self._guest.ask("guest-exec-status", {"pid": self.number})
             self.result = result_of(status) if status.get("exited") else None
         return self.result
 
     async def kill(self) -> None:
         """Try to kill the process; failures are ignored. On Linux, `number` is the process id in the guest.
 
-        A last poll lets the guest agent forget the process.
+        The ends of the process and of kill(1) are read. Until that, the guest agent keeps them, and answers with them
+        for a later process that gets the same id: a command that runs would look as if it had succeeded.
         """
+        arguments = {"path": "kill", "arg": ["-9", str(self.number)]}
         with contextlib.suppress(KubeletxError, TimeoutError):
             async with asyncio.timeout(_TIDY_SECONDS):
-                await self._ask("guest-exec", {"path": "kill", "arg": ["-9", str(self.number)]})
-                await self.look()
+                answer = await self._guest.ask("guest-exec", arguments)
+                await Process(self._guest, answer["pid"]).end(_LAST_LOOKS)
+                await self.end(_LAST_LOOKS)
+
+    async def end(self, looks: int) -> None:
+        """Poll until the process has ended, but at most `looks` times: its children may keep its output open."""
+        pause = 0.0
+        while await self.look() is None and (looks := looks - 1):
+            pause = await self._guest.pause(pause)
 
 
 class Guest:
@@ -127,7 +137,7 @@ class Guest:
         arguments: dict[str, Any] = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
         if stdin:
             arguments["input-data"] = base64.b64encode(stdin).decode()
-        process = Process(self.ask, (await self.ask("guest-exec", arguments))["pid"])
+        process = Process(self, (await self.ask("guest-exec", arguments))["pid"])
         try:
             yield process
         finally:
