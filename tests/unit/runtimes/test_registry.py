@@ -337,18 +337,32 @@ async def test_a_bad_drop_in_is_named_and_leaves_the_others_alone(two: World, te
         assert len(await registry.fleet.reload_dropins()) == 1
 
 
-async def test_one_failing_runtime_never_ends_the_others(two: World) -> None:
+@pytest.mark.parametrize("failing", ["runtime_changed", "pod_changed"])
+async def test_one_failing_runtime_never_ends_the_others(two: World, failing: str) -> None:
+    failed: list[str] = []
+
     class FailingListener:
+        """Fails in the task that keeps the connection of a runtime, or in the one that lists its pods."""
+
         def runtime_changed(self, name: RuntimeName) -> None:
-            if name == "one":
+            self._called("runtime_changed", name)
+
+        def pod_changed(self, name: RuntimeName, uid: PodUid, event: object) -> None:
+            self._called("pod_changed", name)
+
+        def _called(self, method: str, name: RuntimeName) -> None:
+            if (method, name) == (failing, "one"):
+                failed.append(name)
                 raise RuntimeError("bug")
 
-        def pod_changed(self, name: RuntimeName, uid: PodUid, event: object) -> None: ...
-
     async with two.running() as registry:
+        await start(registry, "one", "a")
+        (unit,) = (await registry.get("one").look(PodUid("uid-a"))).units
         registry.subscribe(FailingListener())
-        two.runtimes["one"].backend.kill()
+        backend = two.runtimes["one"].backend
+        backend.exit_unit(unit.id) if failing == "pod_changed" else backend.kill()
         await two.clock.run_for(30)
+        assert failed
         assert registry.get("two").state.ready
         await start(registry, "two", "b")
         assert not (await registry.get("two").look(PodUid("uid-b"))).is_empty
