@@ -361,7 +361,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a module that many processes do not need, such as `records`, when a name of it is first used."""
+    """Import a module at the first use of one of its names: many processes do not need `records`, for example."""
     if name.startswith("Record") and name in __all__:
         from . import records
 

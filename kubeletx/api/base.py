@@ -55,7 +55,7 @@ class BaseRuntime:
 
 def matching(summaries: Iterable[S], match: Mapping[str, str]) -> list[S]:
     """Return the summaries whose labels contain every pair of `match`, in the order given; all if `match` is empty."""
-    return [one for one in summaries if match.items() <= one.labels.items()]
+    return [summary for summary in summaries if match.items() <= summary.labels.items()]
 
 
 async def stop_with_grace(

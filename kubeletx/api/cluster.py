@@ -157,7 +157,7 @@ class ClusterObjects(Protocol):
         ...
 
     async def find_volume_secret(self, uid: PodUid, namespace: str, name: str) -> ObjectData | None:
-        """Read a secret that a volume of the followed pod `uid` names, in any namespace; None if it does not exist.
+        """Read a secret for a volume of the followed pod `uid`, in any namespace; None if it does not exist.
 
         Each call reads it from the cluster. Raises Unavailable if it cannot be read now.
         """

@@ -66,7 +66,9 @@ class LabelledDurations:
     @property
     def counts(self) -> list[int]:
         """Number of values in each bucket, added up over all histograms."""
-        return [sum(column) for column in zip(*(one.counts for one in self._by_labels.values()), strict=True)]
+        return [
+            sum(column) for column in zip(*(label.counts for label in self._by_labels.values()), strict=True)
+        ]
 
     def items(self) -> Iterator[tuple[tuple[str, ...], Durations]]:
         """Yield the label values and the histogram of each combination, sorted by the label values."""

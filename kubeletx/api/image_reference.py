@@ -90,7 +90,7 @@ def find_image_reference(text: str) -> ImageReference | None:
 def is_same_image(one: str, other: str) -> bool:
     """Return True if both texts name the same image, such as busybox and docker.io/library/busybox:latest.
 
-    If one of them is no image reference, they must be equal as text.
+    If one of them is not an image reference, they must be equal as text.
     """
     if one == other:
         return True
@@ -171,7 +171,7 @@ def _digest_problem(digest: str) -> tuple[str, str] | None:
     algorithm, _, digits = digest.partition(":")
     length = _DIGEST_DIGITS.get(algorithm)
     if length is None:
-        return "what follows @ is no digest", "write @sha256: and 64 hexadecimal digits"
+        return "the part after @ is not a digest", "write @sha256: and 64 hexadecimal digits"
     if len(digits) != length or not re.fullmatch(_HEX, digits):
         problem = f"its digest has not {length} hexadecimal digits in lower case"
         return problem, f"write @{algorithm}: and {length} of them"

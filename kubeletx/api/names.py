@@ -119,7 +119,7 @@ MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
 
 # --- the node (kubelet's) ---
 CONTROLLER_ATTACHES: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""Node annotation that the agent removes: a controller attaches no volumes to the node, which attaches them itself."""
+"""Node annotation that the agent removes: this node attaches its volumes itself, without a controller."""
 
 # --- the node (ours) ---
 RUNTIMES_READY: Final = "RuntimesReady"

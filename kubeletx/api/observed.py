@@ -83,7 +83,7 @@ class UnitSummary(Seen, frozen=True, kw_only=True):
 
     `uid`: UID of its pod. `name`: name of the container or machine in the pod's spec.
 
-    `attempt`: number of the unit among those of this name, from 0. `image`: reference in the manifest.
+    `attempt`: number of the unit among units of this name, from 0. `image`: reference in the manifest.
     `image_id`: the image store's reference.
     """
 

@@ -72,7 +72,7 @@ class SharedPulls(Generic[T]):
         """Cancel all pulls and wait until they have ended. In their callers, `join` raises Unavailable."""
         import asyncio
 
-        tasks = [one.task for one in self._pulls.values()]
+        tasks = [pull.task for pull in self._pulls.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

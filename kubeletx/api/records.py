@@ -127,13 +127,13 @@ RecordKinds = Callable[[str], Records]
 
 
 def check_record_name(name: str, what: str = "record") -> None:
-    """Raise InvalidConfig if `name` is no valid name of a record. `what`: word for the object in the error message."""
+    """Raise InvalidConfig if `name` is not a valid name of a record. `what`: word for the object in the message."""
     if isinstance(name, str) and len(name) <= MAX_NAME_CHARS and _NAME.fullmatch(name):
         return
     raise InvalidConfig(
         obj=what,
         field="name",
-        problem=f"{name!r} is no DNS subdomain",
+        problem=f"{name!r} is not a DNS subdomain",
         fix="use lower-case letters, digits, '-' and '.', at most 253 characters",
     )
 

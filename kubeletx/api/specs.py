@@ -22,7 +22,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NamespaceMode(enum.Enum):
     """Selects the Linux namespace that a sandbox or unit uses. Source: CRI v1 NamespaceMode.
 
-    POD: one for the whole pod. CONTAINER: one for each unit. NODE: the node's. TARGET: that of another unit,
+    POD: one for the whole pod. CONTAINER: one for each unit. NODE: the node's. TARGET: the one of another unit,
     `Namespaces.target_unit`.
     """
 
@@ -284,7 +284,7 @@ class ProcessSecurity(Spec, frozen=True, kw_only=True):
 class Process(Spec, frozen=True, kw_only=True, tag="process"):
     """Settings of a unit that is a container, or a plain process of the node. A value of `UnitSpec.detail`.
 
-    `command`, `args`, `working_dir`, `stop_signal`: empty: those of the image; without images, the working directory
+    `command`, `args`, `working_dir`, `stop_signal`: empty: the image's; without images, the working directory
     is the root directory. `stop_signal`: a name such as SIGTERM.
     """
 

@@ -134,7 +134,7 @@ class SubprocessSession:
             asyncio.subprocess.PIPE if is_wanted else asyncio.subprocess.DEVNULL
             for is_wanted in wanted.values()
         ]
-        self._output.open = {one for one in (Channel.STDOUT, Channel.STDERR) if wanted[one]}
+        self._output.open = {channel for channel in (Channel.STDOUT, Channel.STDERR) if wanted[channel]}
         await self._spawn(("sh", "-c", PLAIN, directory, *request.command), environment, files)
         if self._transport is not None and request.stdin:
             self._stdin = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))

@@ -4,8 +4,9 @@
     pool = BoundedThreadPool("libvirt-images", threads=2, when_full=WhenFull.WAIT)   # queues
 
 A call that hangs occupies its thread until it returns. Use `WhenFull.REFUSE` for short calls to a daemon that may
-hang: if all threads hang, further calls fail at once instead of waiting, or after `patience_seconds`, so that many calls
-at the same time are no failure. Use `WhenFull.WAIT` for long work. Threads are created when first needed. They are daemon threads, so they never delay the exit of the program.
+hang: if all threads hang, further calls fail at once instead of waiting, or after `patience_seconds`, so that many
+calls at the same time do not fail. Use `WhenFull.WAIT` for long work. Threads are created when first needed. They are
+daemon threads, so they never delay the exit of the program.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class VolumeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeHost(PluginHost, Protocol):
-    """Services of the agent for one volume driver: those of `PluginHost`, more threads, and two directories."""
+    """Services of the agent for one volume driver: everything in `PluginHost`, more threads, and two directories."""
 
     @property
     def plugins_directory(self) -> Path:

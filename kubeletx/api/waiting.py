@@ -36,18 +36,18 @@ class SystemClock:
 async def first_of(name: str, *waits: Awaitable[Any]) -> tuple[asyncio.Future[Any] | None, ...]:
     """Wait until one of `waits` has ended. Return, for each in order, its ended future, or None if it had not ended.
 
-    Coroutines run as tasks called `name`; those that have not ended are cancelled, and have ended when this function
+    Coroutines run as tasks called `name`; unfinished tasks are cancelled, and have ended when this function
     returns, also if the caller is cancelled. Futures and tasks of the caller are left as they are.
     """
-    futures = [one if isinstance(one, asyncio.Future) else _task(name, one) for one in waits]
-    own = [future for one, future in zip(waits, futures, strict=True) if one is not future]
+    futures = [wait if isinstance(wait, asyncio.Future) else _task(name, wait) for wait in waits]
+    own = [future for wait, future in zip(waits, futures, strict=True) if wait is not future]
     try:
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         return tuple(future if future.done() else None for future in futures)
     finally:
         for future in own:
             future.cancel()
-        # Also for those that have ended: asyncio logs exceptions that no code has looked at.
+        # Ended tasks too: asyncio logs an exception that is never retrieved.
         await asyncio.gather(*own, return_exceptions=True)
 
 

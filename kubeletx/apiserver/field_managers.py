@@ -61,7 +61,7 @@ async def tell_foreign_write(
         entries = (await client.get(path, _Managed)).metadata.managed_fields
     except KubeletxError:
         entries = ()
-    shown = [_shown(one) for one in paths[:_MOST_FIELDS]]
+    shown = [_shown(field_path) for field_path in paths[:_MOST_FIELDS]]
     log.warning(
         "Corrected a foreign write to what this node reports",
         object=what,
@@ -78,10 +78,10 @@ def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) ->
     """
     paths = list(paths)
     known = list(entries)
-    owners = [one for one in known if any(_owns(one.fields, path) for path in paths)]
+    owners = [manager for manager in known if any(_owns(manager.fields, path) for path in paths)]
     if not owners:
-        owners = [one for one in known if one.manager != OUR_MANAGER] or known
-    last = max(owners, key=lambda one: (one.time, one.manager != OUR_MANAGER), default=None)
+        owners = [manager for manager in known if manager.manager != OUR_MANAGER] or known
+    last = max(owners, key=lambda manager: (manager.time, manager.manager != OUR_MANAGER), default=None)
     if last is None:
         return UNKNOWN
     return f"{last.manager} (another agent of this name)" if last.manager == OUR_MANAGER else last.manager
@@ -100,7 +100,7 @@ def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
             if field in _MAPS and isinstance(value, Mapping):
                 yield from ((*base, f"f:{key}") for key in value)
             elif field == "conditions":
-                yield from ((*base, f'k:{{"type":"{one["type"]}"}}') for one in value)
+                yield from ((*base, f'k:{{"type":"{condition["type"]}"}}') for condition in value)
             else:
                 yield base
 

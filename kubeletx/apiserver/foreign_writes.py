@@ -40,7 +40,7 @@ class _Contest(msgspec.Struct):
     cancel: Callable[[], None] | None = None
 
     def stop_timer(self) -> None:
-        """Cancel the call that is scheduled for the time of the correction."""
+        """Cancel the timer that would start the correction."""
         if self.cancel is not None:
             self.cancel()
             self.cancel = None
@@ -116,8 +116,8 @@ class ForeignWrites:
         return contest
 
     def _drop_old(self, now: float) -> None:
-        for key, one in list(self._contests.items()):
-            if one.due_at is None and now - one.settled_at > FORGET_SECONDS:
+        for key, contest in list(self._contests.items()):
+            if contest.due_at is None and now - contest.settled_at > FORGET_SECONDS:
                 del self._contests[key]
 
     def _free_at(self, now: float) -> float:

@@ -189,7 +189,7 @@ def prepared(pod: Pod) -> Pod:
                 phase=status.phase if status.phase in FINAL else None,
                 reason=status.reason if status.phase in FINAL else None,
                 message=status.message if status.phase in FINAL else None,
-                conditions=tuple(one for one in status.conditions if one.type not in OURS),
+                conditions=tuple(condition for condition in status.conditions if condition.type not in OURS),
                 nominated_node_name=status.nominated_node_name,
                 resource_claim_statuses=status.resource_claim_statuses,
             ),

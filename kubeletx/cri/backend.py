@@ -167,11 +167,13 @@ def _handler_types(settings: dict[str, Any]) -> dict[str, str]:
         kind = runtime.get("runtimeType") if isinstance(runtime, dict) else None
         if isinstance(kind, str) and kind:
             found[name] = kind
+    # A pod without a handler gets the default one; its type is found under the empty name.
     default = (settings.get("containerd") or {}).get("defaultRuntimeName", "")
     return {**found, "": found[default]} if default in found else found
 
 
 def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, Any], handler: str) -> str:
+    # SYSTEMD is 0, the enum's default: without this check an answer without the field would read as systemd.
     if config is not None and config.HasField("linux"):
         return SYSTEMD if config.linux.cgroup_driver == pb.SYSTEMD else CGROUPFS
     runtimes = _runtimes(settings)
@@ -196,6 +198,7 @@ def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -
         refused.add("recursive-read-only")
     if not status.features.supplemental_groups_policy:
         refused.add("strict-groups")
+    # Status has no field for these two, so the version decides; a server that is not in the tables keeps them.
     for feature, known in (("image-volumes", IMAGE_VOLUMES_SINCE), ("stop-signal", STOP_SIGNAL_SINCE)):
         since = known.get(version.name)
         if since is not None and _number(version.version) < since:

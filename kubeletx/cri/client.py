@@ -84,8 +84,10 @@ class CriClient:
         """Close the connection. Calls in flight fail, and so do later calls until the next `open`. Idempotent."""
         self._closed = True
         channel, self._channel = self._channel, None
+        # They belong to the old channel: `_prepare` makes new ones after the next `open`.
         self._calls.clear()
         if channel is not None:
+            # None: calls in flight end now; with a grace period `close` would wait for event streams, which never end.
             await channel.close(grace=None)
 
     async def call(
@@ -149,10 +151,12 @@ class CriClient:
             return await multicallable(request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as err:
             raise failed(key, err) from err
+        # `close` cancels calls in flight, and grpc.aio raises that here too; only a cancellation of this task may pass.
         except asyncio.CancelledError as err:
             if _task_is_cancelled():
                 raise
             raise self._gone(key) from err
+        # The channel was closed between `_prepare` and the call.
         except grpc.aio.UsageError as err:
             raise self._gone(key) from err
 
@@ -180,6 +184,7 @@ class CriClient:
         except grpc.aio.UsageError as err:
             raise self._gone(key) from err
         finally:
+            # A consumer that stops reading would leave the stream open at the server.
             if call is not None:
                 call.cancel()
 

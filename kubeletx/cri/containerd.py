@@ -62,6 +62,7 @@ async def server_uuid(client: CriClient) -> str:
     try:
         answer = await client.call(SERVER, Empty(), timeout_seconds=DEADLINE_SECONDS)
     except Unsupported:
+        # Other servers: their stores are told apart by the endpoint, see `find_store_id`.
         return ""
     return answer.uuid
 
@@ -109,10 +110,12 @@ def read_event(envelope: Envelope, known: KnownIds) -> RuntimeEvent | None:
         message: Message = topic.message.FromString(envelope.event.value)
     except DecodeError:  # unreadable: list everything instead
         return RESYNC
+    # The exit of an exec has the id of the exec; the exit of the container has the container's id twice.
     if isinstance(message, ev.TaskExit) and message.id not in ("", message.container_id):
         return None
     some_id: str = getattr(message, topic.field)
     at_ns = envelope.timestamp.ToNanoseconds()
+    # Before `forget`: the event of a deletion needs the owner that it removes from the table.
     owner = known.find(some_id)
     if topic.kind is EventKind.DELETED:
         known.forget(some_id)

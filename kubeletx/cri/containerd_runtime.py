@@ -105,6 +105,7 @@ class Fetched:
         `total_bytes` of the result is None while the size of a download is unknown.
         """
         now = {status.ref: (status.offset, status.total) for status in statuses}
+        # containerd drops a download from the list when it is complete; its bytes still count, or the sum would fall.
         arrived = {ref: (total or done, total or done) for ref, (done, total) in self._seen.items()}
         self._seen = {**arrived, **now}
         if not self._seen:
@@ -119,7 +120,7 @@ async def follow_pulls(
 ) -> None:
     """Call `report` with the progress of all running pulls every half second, until cancelled.
 
-    containerd does not say which download belongs to which pull, so the progress is that of all pulls together.
+    containerd does not say which download belongs to which pull, so the progress is the sum of all pulls.
     Returns early if the server does not answer; the pull itself continues without progress reports.
     """
     fetched = Fetched()

@@ -164,6 +164,7 @@ class ContainerdTasks:
             await self._call(KILL, request)
         except NotFound:
             return  # no task, or no process
+        # runc reports the end of the process with a message only, so the state decides.
         except (Conflict, Internal):
             if await self._state(task_id) not in (None, TaskState.STOPPED):
                 raise
@@ -173,6 +174,7 @@ class ContainerdTasks:
         kill = pb.KillRequest(container_id=task_id, signal=signal.SIGKILL, all=True)
         with suppress(NotFound, Conflict, Internal):  # runc: there is no process to kill, or it has ended
             await self._call(KILL, kill)
+            # containerd refuses to delete a running task, and a signal does not wait for the end.
             await self._call(WAIT, pb.WaitRequest(container_id=task_id))
         with suppress(NotFound):  # the CRI or another caller deleted it first
             await self._call(DELETE, pb.DeleteTaskRequest(container_id=task_id))

@@ -85,6 +85,7 @@ async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | N
                 following = asyncio.create_task(_next(items), name="events-next")
                 waiting.add(following)
     finally:
+        # Both tasks are awaited below: an unawaited `anext` would leave the generator running and unclosable.
         settled.cancel()
         following.cancel()
         await asyncio.gather(settled, following, return_exceptions=True)
@@ -102,6 +103,7 @@ async def knows_events(client: CriClient) -> bool:
     try:
         await client.call(methods.VERSION, pb.VersionRequest(), timeout_seconds=DEADLINE_SECONDS)
         done, _ = await asyncio.wait({probe}, timeout=PROBE_SECONDS)
+        # Any other error of the stream is an outage, not a missing call: the stream is tried again later.
         return not done or not isinstance(probe.exception(), Unsupported)
     finally:
         probe.cancel()

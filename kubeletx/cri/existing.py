@@ -1,6 +1,6 @@
 """Finds the sandbox or container that an earlier call has created, after a create failed because its name is taken.
 
-CRI servers reserve the name before they list the object. So if the name is reserved and the list does not have the
+CRI servers reserve the name before they list the object. If the name is reserved and the list does not have the
 object, an earlier call is still creating it. If another thing exists already, such as a network interface, the error of
 the create is the answer.
 """

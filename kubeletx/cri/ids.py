@@ -91,5 +91,6 @@ class KnownIds:
         self._units.clear()
 
     def _make_room(self) -> None:
+        # Emptied as a whole: the next lists add what still exists, and no order of age has to be kept.
         if len(self._owners) >= self._limit:
             self.clear()

@@ -124,6 +124,7 @@ class CriImages:
         try:
             return (await self._client.call(methods.PULL_IMAGE, request)).image_ref
         finally:
+            # The reports are about all pulls of the server, so they would continue after this one.
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
@@ -139,6 +140,7 @@ class CriImages:
         try:
             await self._client.call(methods.REMOVE_IMAGE, request, timeout_seconds=DEADLINE_SECONDS)
         except NotFound as error:
+            # NotFound may be about one of the names: the image counts as removed only if a query does not find it.
             if await self.find_image(replace(image, requested=image.ref or image.requested)) is not None:
                 raise Conflict(f"{error.message}; the runtime still has the image") from error
 

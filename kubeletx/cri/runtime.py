@@ -96,10 +96,12 @@ class CriRuntime:
         self.client.open()
         self.image_client.open()
         version = await self._call(methods.VERSION, pb.VersionRequest())
+        # Verbose: older servers (containerd 1.6) report handlers and cgroup driver only in their configuration.
         status = await self._call(methods.STATUS, pb.StatusRequest(verbose=True))
         config = await self._find(methods.RUNTIME_CONFIG, pb.RuntimeConfigRequest())
         self._backend = read_backend(version_from_cri(version), status, config, self.handler)
         self._capabilities = await self._ask_capabilities()
+        # Events of deletions may have been lost while there was no connection.
         self.known.clear()
 
     async def close(self) -> None:
@@ -166,6 +168,7 @@ class CriRuntime:
         try:
             await self._call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
         except NotFound as error:
+            # containerd also answers NotFound for a sandbox that it lists, if another client deleted its record.
             if await self._sandbox_state(sandbox_id) is SandboxState.READY:
                 raise _still_there(SandboxState.READY, error) from error
 
@@ -178,6 +181,7 @@ class CriRuntime:
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         try:
             await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
+        # The result is unknown, or no call gets through: removing the parts would fail as well.
         except (Unavailable, TimedOut):
             raise
         except KubeletxError as error:
@@ -234,11 +238,13 @@ class CriRuntime:
     async def start_unit(self, unit_id: UnitId) -> None:
         try:
             await self._call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=unit_id))
+        # containerd refuses to start a running container: an earlier call started it, and its answer was lost.
         except Conflict:
             if (await self.unit_status(unit_id)).summary.state is not UnitState.RUNNING:
                 raise
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
+        # CRI has whole seconds; rounding down would turn half a second into an immediate kill.
         seconds = max(0, math.ceil(grace_seconds))
         request = pb.StopContainerRequest(container_id=unit_id, timeout=seconds)
         await self._end_unit(
@@ -416,6 +422,7 @@ class CriRuntime:
                 await self._call(method, request)
             except KubeletxError as error:
                 task = left_task(error)
+                # A task that was ended before and is named again cannot be ended: a third call would not help.
                 if task is None or task in ended:
                     raise
                 if not self._belongs(task, target) or not await self.end_task(task):
@@ -437,6 +444,7 @@ class CriRuntime:
         for item in listed.containers:
             await self.remove_unit(UnitId(item.id))
         try:
+            # Without containers nothing else can be removed first, so the first error is the reason.
             if not listed.containers:
                 raise error
             await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
@@ -450,7 +458,7 @@ class CriRuntime:
         request = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=sandbox_id))
         answer = await self._call(methods.LIST_POD_SANDBOX, request)
         return next(
-            (sandbox_summary_from_cri(one).state for one in answer.items if one.id == sandbox_id), None
+            (sandbox_summary_from_cri(item).state for item in answer.items if item.id == sandbox_id), None
         )
 
     async def _unit_state(self, unit_id: UnitId) -> UnitState | None:
@@ -458,7 +466,12 @@ class CriRuntime:
         request = pb.ListContainersRequest(filter=pb.ContainerFilter(id=unit_id))
         answer = await self._call(methods.LIST_CONTAINERS, request)
         return next(
-            (unit_summary_from_cri(one).state for one in answer.containers if one.id == unit_id), None
+            (
+                unit_summary_from_cri(container).state
+                for container in answer.containers
+                if container.id == unit_id
+            ),
+            None,
         )
 
     def _belongs(self, task: str, target: str) -> bool:

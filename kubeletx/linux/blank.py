@@ -3,7 +3,7 @@
 A device is formatted only if three looks agree that it is blank: blkid(8) and wipefs(8) find no signature, and
 `blank_probe` finds a device that can be written, is not in use, and whose first and last MiB are zero. A partition table
 is data. Exit status 2 of blkid also means that the device could not be read, so it alone proves nothing. Data without a
-known signature, such as that of a database or an encrypted device, is therefore never overwritten.
+known signature, such as a database or an encrypted device, is therefore never overwritten.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def problem_of(path: str, *, is_interrupted: bool) -> str:
     descriptor = posix.open(path, posix.O_RDONLY | posix.O_EXCL | posix.O_CLOEXEC)
     try:
         if posix.fstat(descriptor).st_mode & _TYPE_MASK != _BLOCK:
-            return "it is no block device"
+            return "it is not a block device"
         if any(fcntl.ioctl(descriptor, _BLKROGET, bytes(4))):
             return "it is read-only"
         size = posix.lseek(descriptor, 0, 2)
@@ -52,7 +52,7 @@ def data_at(descriptor: int, size: int) -> str:
                 raise OSError(errno.EIO, "it ends early")
             data += part
         if data.count(0) != wanted:
-            first = next(index for index, one in enumerate(data) if one)
+            first = next(index for index, byte in enumerate(data) if byte)
             return f"it contains data that no program recognises: byte {offset + first} is not zero"
     return ""
 

@@ -109,7 +109,7 @@ def private_directory(path: Path) -> Path:
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
-    """Return the content of a regular file that is no link.
+    """Return the content of a regular file; a symbolic link is refused.
 
     Raises OSError with ELOOP for a link, EINVAL for anything else that is not a regular file, EFBIG above `max_bytes`.
     """

@@ -1,4 +1,4 @@
-"""Mount tables, such as ``/proc/self/mountinfo`` and that of another mount namespace. Source: proc(5).
+"""Mount tables: ``/proc/self/mountinfo``, and the table of another mount namespace. Source: proc(5).
 
 Paths in a table come from containers and manifests. They need not be UTF-8 and may contain characters that Python treats
 as line ends. Only a line feed ends a line; the kernel writes a line feed in a path as ``\\012``.

@@ -135,10 +135,10 @@ class _KindRecords:
 
     async def get(self, name: str) -> Record:
         check_record_name(name)
-        found = await self._file.read(lambda connection: self._find(connection, name))
-        if found is None:
+        record = await self._file.read(lambda connection: self._find(connection, name))
+        if record is None:
             raise NotFound(f"{self._words(name)} does not exist")
-        return found
+        return record
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
         def work(connection: sqlite3.Connection) -> RecordPage:
@@ -184,9 +184,9 @@ class _KindRecords:
             while True:
                 await self._file.wait(notices.came)
                 names = notices.take()
-                found = {record.name: record for record in await self._read_names(names)}
+                records = {record.name: record for record in await self._read_names(names)}
                 for name in names:
-                    for event in _news(name, found.get(name), seen):
+                    for event in _news(name, records.get(name), seen):
                         yield event
                 if (now := await self._file.changes()) != changes:
                     changes = now
@@ -205,12 +205,12 @@ class _KindRecords:
         return next(iter(self._decoded(rows)), None)
 
     def _expected(self, connection: sqlite3.Connection, name: str, version: str) -> Record:
-        found = self._find(connection, name)
-        if found is None:
+        record = self._find(connection, name)
+        if record is None:
             raise NotFound(f"{self._words(name)} does not exist")
-        if found.version != version:
+        if record.version != version:
             raise Conflict(f"{self._words(name)} was changed meanwhile: read it again")
-        return found
+        return record
 
     def _decoded(self, rows: Iterable[tuple[Any, ...]]) -> Iterable[Record]:
         for name, version, text in rows:
@@ -236,16 +236,16 @@ class _KindRecords:
         return [*(event for name in sorted(gone) for event in _news(name, None, seen)), *events]
 
     async def _read_names(self, names: list[str]) -> list[Record]:
-        found: list[Record] = []
+        records: list[Record] = []
         for start in range(0, len(names), _VARIABLES):
             part = names[start : start + _VARIABLES]
             query = f"{self._select} AND name IN ({', '.join('?' * len(part))})"
-            found += await self._file.read(
+            records += await self._file.read(
                 lambda connection, query=query, part=part: list(  # type: ignore[misc]
                     self._decoded(connection.execute(query, (self._kind, *part)).fetchall())
                 )
             )
-        return found
+        return records
 
     async def _write(self, name: str, work: Callable[[sqlite3.Connection], _Value]) -> _Value:
         """Run the write `work`, then notify the watches that record `name` changed.

@@ -35,20 +35,20 @@ class Redactor:
 
 
 def _forms(data: bytes) -> Iterator[str]:
-    for one in {data, data.strip()}:
-        if not one:
+    for form in {data, data.strip()}:
+        if not form:
             continue
-        for encoded in (base64.b64encode(one).decode(), base64.urlsafe_b64encode(one).decode()):
+        for encoded in (base64.b64encode(form).decode(), base64.urlsafe_b64encode(form).decode()):
             yield encoded
             yield encoded.rstrip("=")
-        yield one.hex()
-        yield from _texts(one.decode("utf-8", "replace"))
+        yield form.hex()
+        yield from _texts(form.decode("utf-8", "replace"))
 
 
 def _texts(text: str) -> Iterator[str]:
-    for one in (text, *(line for line in text.split("\n") if len(line.strip()) >= _SHORTEST_LINE)):
-        yield one
-        yield one.strip()
-        yield json.dumps(one)[1:-1]
-        yield json.dumps(one, ensure_ascii=False)[1:-1]
-        yield quote(one, safe="")
+    for secret in (text, *(line for line in text.split("\n") if len(line.strip()) >= _SHORTEST_LINE)):
+        yield secret
+        yield secret.strip()
+        yield json.dumps(secret)[1:-1]
+        yield json.dumps(secret, ensure_ascii=False)[1:-1]
+        yield quote(secret, safe="")

@@ -53,9 +53,9 @@ class ConditionTimes:
     def note(self, conditions: Sequence[NodeCondition]) -> None:
         """Store the transition times of the current conditions, if they differ from the stored ones."""
         times = {
-            one.type: (one.status, one.last_transition_time)
-            for one in conditions
-            if one.last_transition_time is not None
+            condition.type: (condition.status, condition.last_transition_time)
+            for condition in conditions
+            if condition.last_transition_time is not None
         }
         if times != self._known:
             self._known = times

@@ -135,6 +135,7 @@ def read_fs(path: Path) -> FsUsage | None:
     size = found.f_frsize
     return FsUsage(
         capacity_bytes=found.f_blocks * size,
+        # f_bavail and not f_bfree: blocks that are reserved for root are not available to pods.
         available_bytes=found.f_bavail * size,
         used_bytes=(found.f_blocks - found.f_bfree) * size,
         inodes=found.f_files,

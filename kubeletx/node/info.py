@@ -42,7 +42,7 @@ def kubelet_version(agent_version: str) -> str:
 def architecture(machine: str | None = None) -> str:
     """Return Kubernetes' name of a CPU architecture, such as amd64.
 
-    `machine`: the kernel's name of it, such as x86_64; None: that of this machine.
+    `machine`: the kernel's name of the hardware, such as x86_64; None: this machine.
     """
     machine = machine or os.uname().machine
     return ARCHITECTURES.get(machine, machine)

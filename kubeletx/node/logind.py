@@ -74,6 +74,7 @@ class Logind:
         """Release the delay lock, so that the host's shutdown goes on; does nothing without a lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            # logind waits as long as any copy of this descriptor is open; closing it is the release.
             os.close(lock)
 
     async def next(self) -> bool:
@@ -83,6 +84,7 @@ class Logind:
         the bus is lost.
         """
         while not self._signals:
+            # Waits on the event loop: a blocking receive would hold a thread until the host shuts down.
             await _readable(self._connection.sock)
             try:
                 while True:
@@ -117,6 +119,7 @@ class Logind:
 
         self._connection = open_dbus_connection(bus="SYSTEM", enable_fds=True, auth_timeout=CALL_SECONDS)
         rule = MatchRule(type="signal", interface=_MANAGER, member="PrepareForShutdown", path=_PATH)
+        # Before AddMatch: a signal that arrives with its answer would be lost.
         self._connection.filter(rule, queue=self._signals)
         self._send(message_bus.AddMatch(rule))
 
@@ -143,6 +146,7 @@ class Logind:
         from jeepney import DBusAddress, new_method_call
 
         systemd = DBusAddress(_SYSTEMD_PATH, bus_name=_SYSTEMD, interface=f"{_SYSTEMD}.Manager")
+        # logind reads its drop-in files again at SIGHUP; a restart of the service is not needed.
         call = ("systemd-logind.service", "all", _SIGHUP)
         self._send(new_method_call(systemd, "KillUnit", "ssi", call))
 

@@ -31,6 +31,7 @@ class MemoryEvents:
         self._file: int | None = None
         self._poll: select.epoll | None = None
         try:
+            # The kernel keeps a trigger as long as the file that it was written to is open.
             self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
             os.write(self._file, _TRIGGER)
             # An epoll of its own: asyncio cannot wait for priority data, but an epoll with a pending event is readable.
@@ -51,6 +52,7 @@ class MemoryEvents:
             return
         await self._clock.sleep(min(_SHORTEST_SECONDS, seconds))
         loop = asyncio.get_running_loop()
+        # It is still set if a stall ended the wait before.
         self._stalled.clear()
         loop.add_reader(self._poll.fileno(), self._hear)
         cancel = self._clock.call_at(self._clock.monotonic() + seconds - _SHORTEST_SECONDS, self._stalled.set)
@@ -71,5 +73,7 @@ class MemoryEvents:
 
     def _hear(self) -> None:
         if self._poll is not None:
+            # Takes the event from the epoll: without this it would stay readable, and asyncio would call
+            # again and again.
             self._poll.poll(0)
         self._stalled.set()

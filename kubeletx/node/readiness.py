@@ -141,10 +141,10 @@ def with_times(
     there is unchanged.
     """
     return tuple(
-        msgspec.structs.replace(one, last_transition_time=known[one.type][1])
-        if one.type in known and known[one.type][0] == one.status
-        else one
-        for one in conditions
+        msgspec.structs.replace(condition, last_transition_time=known[condition.type][1])
+        if condition.type in known and known[condition.type][0] == condition.status
+        else condition
+        for condition in conditions
     )
 
 
@@ -170,7 +170,7 @@ def _ready(facts: NodeFacts) -> NodeCondition:
         return NodeCondition(type=READY, status="False", reason="KubeletNotReady", message=message)
     message = "; ".join(text for text in ("kubelet is posting ready status", note) if text)
     if uncovered:
-        concerned = [one.trouble for one in facts.runtimes if one.workload_type in uncovered]
+        concerned = [runtime.trouble for runtime in facts.runtimes if runtime.workload_type in uncovered]
         message += f" ({'; '.join(concerned)})"
     return NodeCondition(type=READY, status="True", reason="KubeletReady", message=message)
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A group of pods that end together: those with at least `priority`, and less than the next group's priority."""
+    """Pods that end together: their priority is at least `priority`, and less than the next group's."""
 
     priority: int
     shutdown_grace_period_seconds: int
@@ -53,7 +53,7 @@ def in_order(
 ) -> tuple[tuple[ShutdownGroup, tuple[T, ...]], ...]:
     """Return each group with its pods, in the order in which the groups end.
 
-    `priorities`: priority of each pod. A pod whose priority is lower than that of every group is in the first group.
+    `priorities`: priority of each pod. A pod with a lower priority than every group is in the first group.
     """
     ordered = sorted(groups, key=lambda group: group.priority)
     members: dict[int, list[T]] = {index: [] for index in range(len(ordered))}

@@ -260,7 +260,7 @@ def runtime_handlers(runtimes: Sequence[RuntimeFacts]) -> Iterator[NodeRuntimeHa
         for handler in runtime.state.handlers:
             yield _handler(f"{name}{HANDLER_MARK}{handler}", runtime, handler)
             alone.setdefault(handler, _handler(handler, runtime, handler))
-    yield from (one for name, one in alone.items() if name not in {r.name for r in runtimes})
+    yield from (own_handler for name, own_handler in alone.items() if name not in {r.name for r in runtimes})
 
 
 def node_features(runtimes: Sequence[RuntimeFacts]) -> NodeFeatures | None:
@@ -268,7 +268,9 @@ def node_features(runtimes: Sequence[RuntimeFacts]) -> NodeFeatures | None:
     traits = [runtime.traits for runtime in runtimes if runtime.traits is not None]
     if not traits or len(traits) < len(runtimes):
         return None
-    return NodeFeatures(supplemental_groups_policy=not any(STRICT_GROUPS in one.refuses for one in traits))
+    return NodeFeatures(
+        supplemental_groups_policy=not any(STRICT_GROUPS in trait.refuses for trait in traits)
+    )
 
 
 def _handler(name: str, runtime: RuntimeFacts, handler: str = "") -> NodeRuntimeHandler:
@@ -339,7 +341,7 @@ def type_taints(runtimes: Iterable[RuntimeFacts]) -> tuple[Taint, ...]:
     tolerate the taints of other types (DECISIONS 27). A type has no taint while one of its runtimes has not been asked for its state yet.
     """
     runtimes = tuple(runtimes)
-    unknown = {one.workload_type for one in runtimes if one.state.reason == NEVER_ASKED}
+    unknown = {runtime.workload_type for runtime in runtimes if runtime.state.reason == NEVER_ASKED}
     return tuple(type_taint(type_) for type_ in types_without_runtime(runtimes) if type_ not in unknown)
 
 

@@ -1,7 +1,7 @@
 """Eviction thresholds: which are met, for how long, and the resulting node pressure. Pure.
 
 `parse_thresholds` makes thresholds from the configuration. `step` compares them with one round of measurements
-(observations); it returns the node's pressure, and the acting thresholds: those that demand an eviction now.
+(observations); it returns the node's pressure, and the acting thresholds, which require an eviction now.
 
 - A hard threshold acts as soon as it is met, a soft one after it was met for its whole grace period.
 - A threshold that acted stays met until the signal exceeds it by the minimum reclaim.
@@ -26,7 +26,7 @@ from .readiness import Pressure
 TRANSITION_SECONDS: Final = 300.0
 """Time for which a pressure is still reported after its last observation (evictionPressureTransitionPeriod)."""
 NODE: Final = ""
-"""Place of every observation except those of a separate image file system."""
+"""Place of every observation, except observations of a separate image file system."""
 
 MEMORY: Final = "memory.available"
 PIDS: Final = "pid.available"
@@ -134,16 +134,18 @@ def step(
     """
     observed = tuple(observations)
     met = tuple(_met(thresholds, observed, state.acting))
-    since = {one.key: state.since.get(one.key, mono) for one in met}
-    ripe = tuple(one for one in met if mono - since[one.key] >= one.threshold.grace_seconds)
-    pressed_at = {**state.pressed_at, **{one.threshold.signal: mono for one in met}}
-    new = tuple(one for one in ripe if _is_news(state, one.observation))
+    since = {crossing.key: state.since.get(crossing.key, mono) for crossing in met}
+    ripe = tuple(
+        crossing for crossing in met if mono - since[crossing.key] >= crossing.threshold.grace_seconds
+    )
+    pressed_at = {**state.pressed_at, **{crossing.threshold.signal: mono for crossing in met}}
+    new = tuple(crossing for crossing in ripe if _is_news(state, crossing.observation))
     return ThresholdReading(
         state=ThresholdState(
-            acting=frozenset(one.key for one in ripe),
+            acting=frozenset(crossing.key for crossing in ripe),
             since=since,
             pressed_at=pressed_at,
-            seen_at={(one.signal, one.place): one.at for one in observed},
+            seen_at={(observation.signal, observation.place): observation.at for observation in observed},
         ),
         pressure=pressure_of(pressed_at, mono=mono, hold_seconds=hold_seconds),
         acting=tuple(sorted(new, key=_urgency)),
@@ -196,7 +198,7 @@ def parse_thresholds(
                 minimum_reclaim=reclaims.get(name, ""),
             )
         )
-    return tuple(one for one in made if not is_off(one.amount))
+    return tuple(threshold for threshold in made if not is_off(threshold.amount))
 
 
 def is_off(text: str) -> bool:

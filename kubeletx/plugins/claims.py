@@ -1,8 +1,8 @@
 """`settle_claims`: decides which of several plugins may register the same name.
 
-A name is that of a runtime kind or of another registration. A plugin of this repository wins over all others. Of other
-plugins none wins: each that claims the name fails, and its message names the others, so that the order of loading has no
-effect.
+A name is the name of a runtime kind or of another registration. A plugin of this repository wins over all others. Of
+other plugins none wins: each that claims the name fails, and its message names the others, so that the order of
+loading has no effect.
 """
 
 from __future__ import annotations

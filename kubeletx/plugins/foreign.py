@@ -22,7 +22,7 @@ async def load_agent_plugins(
 ) -> Plugins:
     """Load the installed plugins: kubeletx's own in this process, all others in child processes.
 
-    `settings`: of plugins, with those that are disabled and the limits of child processes. `markers`, `sections`,
+    `settings`: of plugins: which are disabled, and the limits of child processes. `markers`, `sections`,
     `origin`: as for `load_plugins`.
     """
     found = installed_plugins()
@@ -42,7 +42,7 @@ async def imported_elsewhere(
     sections: Mapping[str, Any] | None,
     origin: str = "",
 ) -> list[Candidate]:
-    """Import the plugins of other projects, without those that are disabled or damaged, in child processes."""
+    """Import the plugins of other projects in child processes, except disabled and damaged plugins."""
     foreign = [
         plugin
         for plugin in plugins

@@ -93,16 +93,16 @@ class HealthChecks:
         """Return the last result of each check as an entry of ``/healthz``."""
         return tuple(
             PartHealth(
-                name=PART_PREFIX + one.name,
-                ok=one.outcome.verdict is not CheckVerdict.FAILED,
-                message=one.outcome.message,
+                name=PART_PREFIX + check.name,
+                ok=check.outcome.verdict is not CheckVerdict.FAILED,
+                message=check.outcome.message,
             )
-            for one in self.checks
+            for check in self.checks
         )
 
     def facts(self) -> tuple[CheckFacts, ...]:
         """Return the last result of each check, from which the node's conditions are computed."""
-        return tuple(_facts(one) for one in self.checks)
+        return tuple(_facts(check) for check in self.checks)
 
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
         """Run each check once per period, until cancelled.
@@ -110,8 +110,8 @@ class HealthChecks:
         `on_changed`: called with `facts()` after each change of a result.
         """
         async with asyncio.TaskGroup() as group:
-            for one in self.checks:
-                group.create_task(self._follow(one, on_changed), name=f"health check {one.name}")
+            for check in self.checks:
+                group.create_task(self._follow(check, on_changed), name=f"health check {check.name}")
 
     async def _follow(self, one: RunningCheck, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
         while True:

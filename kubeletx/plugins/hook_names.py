@@ -1,4 +1,4 @@
-"""Finds hooks of a plugin that pluggy would ignore: without `hookimpl`, or with a name that is no hook."""
+"""Finds hooks of a plugin that pluggy would ignore: without `hookimpl`, or with a name that no hook has."""
 
 from __future__ import annotations
 

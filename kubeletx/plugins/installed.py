@@ -30,11 +30,11 @@ def installed_plugins(directories: Iterable[str] | None = None) -> list[LoadedPl
     for dist in distributions() if directories is None else distributions(path=list(directories)):
         name = _first_name(dist) or _path_of(dist)
         # An earlier directory of the import path hides a later one, except what an interrupted uninstall left in it.
-        if name not in found or any(one.reason for one in found[name]):
+        if name not in found or any(plugin.reason for plugin in found[name]):
             plugins = list(_plugins_of(dist))
-            if name not in found or (plugins and not any(one.reason for one in plugins)):
+            if name not in found or (plugins and not any(plugin.reason for plugin in plugins)):
                 found[name] = plugins
-    return sorted(itertools.chain.from_iterable(found.values()), key=lambda one: one.name)
+    return sorted(itertools.chain.from_iterable(found.values()), key=lambda plugin: plugin.name)
 
 
 def described(point: EntryPoint) -> LoadedPlugin:
@@ -114,7 +114,7 @@ def _text_of(dist: Distribution, file: str) -> str:
 def origin_of(error: BaseException) -> tuple[PluginIdentity | None, str]:
     """Return the installed plugin whose package raised the exception, and ``file:line`` of the innermost call there.
 
-    Without such a plugin the first is None, and the place is that of the innermost call outside the agent. Blocks
+    Without such a plugin the first is None, and the place is the innermost call outside the agent. Blocks
     briefly, since it reads the metadata of all installed distributions.
     """
     packages = {

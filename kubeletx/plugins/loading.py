@@ -70,25 +70,26 @@ def load_plugins(
 ) -> Plugins:
     """Load every plugin, in the order of names. `found`: the plugins to load; None: all installed ones.
 
-    `reported`: those of them that child processes have imported; all others are imported in this process. `disabled`: names of plugins or distributions that are not imported. `markers`: remember an import that ends the
-    process; None: no files are read or written. `sections`: the plugins' sections of the configuration, and `origin`
-    the file that contains them; a plugin of others for which they are wrong is failed. None: they are not checked.
+    `reported`: the plugins that child processes have imported; all others are imported in this process. `disabled`:
+    names of plugins or distributions that are not imported. `markers`: remember an import that ends the process;
+    None: no files are read or written. `sections`: the plugins' sections of the configuration, and `origin` the file
+    that contains them; a plugin of others for which they are wrong is failed. None: they are not checked.
     """
     plugins = installed_plugins() if found is None else _sorted(found)
-    elsewhere = {one.about.identity: one for one in reported}
+    elsewhere = {candidate.about.identity: candidate for candidate in reported}
     markers = markers or CallMarkers(None)
     kinds, registrations = KindTable([PROGRAMS]), Registrations()
     candidates = [
-        disabled_candidate(one)
-        if is_disabled(one, disabled)
-        else elsewhere.get(one.identity) or load_candidate(one, markers)
-        for one in plugins
+        disabled_candidate(plugin)
+        if is_disabled(plugin, disabled)
+        else elsewhere.get(plugin.identity) or load_candidate(plugin, markers)
+        for plugin in plugins
     ]
     settled = settle_claims(candidates)
     if sections is not None:
-        settled = tuple(check_settings(one, sections, origin) for one in settled)
-    loaded = [take_over(one, kinds, registrations) for one in settled]
-    unknown = tuple(word for word in disabled if not any(is_disabled(one, [word]) for one in plugins))
+        settled = tuple(check_settings(candidate, sections, origin) for candidate in settled)
+    loaded = [take_over(candidate, kinds, registrations) for candidate in settled]
+    unknown = tuple(word for word in disabled if not any(is_disabled(plugin, [word]) for plugin in plugins))
     return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations, not_installed=unknown)
 
 
@@ -183,7 +184,7 @@ def load_candidate(about: LoadedPlugin, markers: CallMarkers | None = None) -> C
 
 
 def _sorted(found: Iterable[EntryPoint | LoadedPlugin]) -> list[LoadedPlugin]:
-    plugins = [described(one) if isinstance(one, EntryPoint) else one for one in found]
+    plugins = [described(item) if isinstance(item, EntryPoint) else item for item in found]
     return sorted(plugins, key=lambda one: one.name)
 
 
@@ -193,7 +194,7 @@ def take_over(candidate: Candidate, kinds: KindTable, registrations: Registratio
     If it has failed or one of its names is taken, it is added to `kinds.failed` only, and the state is failed.
     """
     about = _taken_over(candidate, kinds, registrations)
-    others = [one for one in kinds.failed if one.plugin.key != about.identity.key]
+    others = [failed for failed in kinds.failed if failed.plugin.key != about.identity.key]
     failed = candidate.failed(about)
     kinds.failed = (*others, failed) if failed is not None else tuple(others)
     return about
@@ -240,7 +241,7 @@ def _register(about: LoadedPlugin, plugin: object) -> Candidate:
     for name, register in hooks.items():
         _refuse_coroutines(about.name, name, getattr(manager.hook, name)(register=register))
     kinds = tuple(own_kinds)
-    registrations = tuple(msgspec.structs.replace(one, source=about.source) for one in own)
+    registrations = tuple(msgspec.structs.replace(registration, source=about.source) for registration in own)
     if not kinds and not registrations:
         reason = no_hooks(plugin)
         return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason=reason), is_known=True)

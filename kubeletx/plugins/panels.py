@@ -34,12 +34,12 @@ class Panels:
         return tuple(
             PanelView(
                 name=name,
-                title=one.registration.title,
-                plugin=one.registration.plugin,
-                state=one.state.word,
-                reason=one.state.reason,
+                title=panel.registration.title,
+                plugin=panel.registration.plugin,
+                state=panel.state.word,
+                reason=panel.state.reason,
             )
-            for name, one in sorted(self._panels.items())
+            for name, panel in sorted(self._panels.items())
         )
 
     async def show(self, name: str) -> PanelContent:
@@ -100,7 +100,7 @@ def checked(content: PanelContent) -> PanelContent:
                 raise ValueError(f"the text has {len(text)} characters, more than {MAX_CHARACTERS}")
         case Png(data=data, text=description):
             if not data.startswith(PNG_SIGNATURE):
-                raise ValueError("the picture is no PNG")
+                raise ValueError("the picture is not a PNG")
             if len(data) > MAX_BYTES:
                 raise ValueError(f"the picture has {len(data)} bytes, more than {MAX_BYTES}")
             return Png(data=data, text=shortened(description))

@@ -15,7 +15,7 @@ def key_of(pod: Any) -> tuple[str, str]:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value that the JSON encoder does not support. Raises TypeError if it is no mapping."""
+    """Convert a value that the JSON encoder does not support. Raises TypeError if it is not a mapping."""
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

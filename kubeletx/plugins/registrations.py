@@ -215,7 +215,7 @@ def _volume_sources(check: RegisterArguments, given: object) -> tuple[str, ...]:
     for source in sources:
         field, colon, driver = source.partition(":")
         if field not in DRIVER_SOURCES:
-            problem = f"{field!r} is no field of a volume that a driver can serve"
+            problem = f"{field!r} is not a field of a volume that a driver can serve"
             raise check.wrong("sources", problem, f"use one of: {', '.join(DRIVER_SOURCES)}")
         if colon and (field not in NAMED_DRIVERS or not driver):
             fix = (

@@ -78,7 +78,7 @@ class RunningPlugins:
         self._sections = sections
         self._disabled = settings.disabled
         self._markers = markers or CallMarkers(None)
-        self._loaded = {one.identity.key: one for one in plugins.loaded}
+        self._loaded = {plugin.identity.key: plugin for plugin in plugins.loaded}
         self._kinds = plugins.kinds
         self._on_settings = on_settings
         self._find = find
@@ -88,7 +88,7 @@ class RunningPlugins:
     @property
     def loaded(self) -> tuple[LoadedPlugin, ...]:
         """State of each plugin, sorted by name."""
-        return tuple(sorted(self._loaded.values(), key=lambda one: one.name))
+        return tuple(sorted(self._loaded.values(), key=lambda plugin: plugin.name))
 
     def close(self) -> None:
         """Let idle threads end; does not wait for a thread that hangs in the import of a plugin."""
@@ -101,10 +101,12 @@ class RunningPlugins:
         """
         async with self._turn:
             installed = await self._threads.run(self._scan)
-            running = {normal_name(one.distribution) for one in self._loaded.values() if one.state != FAILED}
-            new = [one for one in installed if normal_name(one.distribution) not in running]
+            running = {
+                normal_name(plugin.distribution) for plugin in self._loaded.values() if plugin.state != FAILED
+            }
+            new = [plugin for plugin in installed if normal_name(plugin.distribution) not in running]
             candidates = await self._load(new)
-            found = tuple(self._enter(one) for one in settle_claims(candidates))
+            found = tuple(self._enter(candidate) for candidate in settle_claims(candidates))
             return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(installed)))
 
     def _scan(self) -> list[LoadedPlugin]:
@@ -112,10 +114,10 @@ class RunningPlugins:
         return list(self._find())
 
     async def _load(self, plugins: Sequence[LoadedPlugin]) -> list[Candidate]:
-        """Import the plugins and return them in their order. Child processes import those of other projects."""
+        """Import the plugins and return them in their order. Child processes import plugins of other projects."""
         found = await imported_elsewhere(plugins, self._settings, self._sections)
         reported = {candidate.about.identity: candidate for candidate in found}
-        return [reported.get(one.identity) or await self._load_here(one) for one in plugins]
+        return [reported.get(plugin.identity) or await self._load_here(plugin) for plugin in plugins]
 
     async def _load_here(self, plugin: LoadedPlugin) -> Candidate:
         if is_disabled(plugin, self._disabled):
@@ -145,7 +147,7 @@ class RunningPlugins:
         except KubeletxError as error:
             about = msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error))
             return take_over(msgspec.structs.replace(candidate, about=about), self._kinds, Registrations())
-        late = ", ".join(one.label for one in candidate.registrations)
+        late = ", ".join(registration.label for registration in candidate.registrations)
         if late and candidate.about.state == READY and not candidate.kinds:
             reason = f"registers {late}: restart the agent to use it"
             return msgspec.structs.replace(candidate.about, state=SKIPPED, reason=reason)
@@ -171,7 +173,7 @@ class RunningPlugins:
 
     def _changes(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
         """Yield a sentence for each difference between the loaded and the installed plugins."""
-        installed = {one.identity.key: one for one in found}
+        installed = {plugin.identity.key: plugin for plugin in found}
         for key, loaded in sorted(self._loaded.items()):
             new = installed.pop(key, None)
             if loaded.state in (FAILED, DISABLED):
@@ -185,9 +187,9 @@ class RunningPlugins:
                     f"plugin {loaded.name} {loaded.version} runs on; restart the agent to use the installed "
                     f"{new.version}"
                 )
-        for _, one in sorted(installed.items()):
+        for _, plugin in sorted(installed.items()):
             yield (
-                f"plugin {one.name} is new in {one.distribution}, which is loaded already; restart the "
+                f"plugin {plugin.name} is new in {plugin.distribution}, which is loaded already; restart the "
                 "agent to use it"
             )
 

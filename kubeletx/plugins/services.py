@@ -53,11 +53,13 @@ class PluginServices:
         plugin registered with `only_configured` is used with its section only. None: everything is used.
         """
         self._unconfigured = frozenset(
-            one.name
-            for one in registrations
-            if one.only_configured and configured is not None and one.name not in configured
+            registration.name
+            for registration in registrations
+            if registration.only_configured and configured is not None and registration.name not in configured
         )
-        registrations = Registrations(one for one in registrations if one.name not in self._unconfigured)
+        registrations = Registrations(
+            registration for registration in registrations if registration.name not in self._unconfigured
+        )
         self._parts = parts
         self._markers = markers
         self._own_settings = own_settings
@@ -84,15 +86,19 @@ class PluginServices:
             map(self._make, registrations.of(Hook.ADMISSION_CHECK)),
             timeout_seconds=settings.admission_check_seconds,
         )
-        self._reviewers = [one for one in registrations.of(Hook.ADMISSION_CHECK) if self._is_isolated(one)]
+        self._reviewers = [
+            registration
+            for registration in registrations.of(Hook.ADMISSION_CHECK)
+            if self._is_isolated(registration)
+        ]
         self.review = self._admission.review if len(self._admission) else None
         """Reviews a new pod with the plugins' admission checks; None if there are none."""
         self.panels = Panels(
             map(self._make, registrations.of(Hook.PANEL)), timeout_seconds=settings.panel_seconds
         )
         self.volume_drivers = tuple(
-            PluginVolumeDriver(self._make(one), settings.volume_seconds)
-            for one in registrations.of(Hook.VOLUME_DRIVER)
+            PluginVolumeDriver(self._make(registration), settings.volume_seconds)
+            for registration in registrations.of(Hook.VOLUME_DRIVER)
         )
 
     def background(
@@ -105,8 +111,8 @@ class PluginServices:
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "plugin-health": partial(self.health_checks.run, on_checks)
         }
-        # a driver in a child process is opened by its first call, so that one which no pod uses costs no process
-        drivers = [one for one in self.volume_drivers if not self._is_isolated(one.registration)]
+        # a driver in a child process is opened by its first call: without a pod that uses it, no process starts
+        drivers = [driver for driver in self.volume_drivers if not self._is_isolated(driver.registration)]
         if drivers:
             tasks["plugin-volumes"] = partial(open_all, drivers)
         if self.processes is not None and self._reviewers:
@@ -127,7 +133,7 @@ class PluginServices:
             name: PluginState(UNCONFIGURED, f"not used without the section kubeletx.plugins.{name}")
             for name in self._unconfigured
         }
-        return {name: one.state for name, one in self.callbacks.items()} | idle
+        return {name: callback.state for name, callback in self.callbacks.items()} | idle
 
     def abandoned(self, name: str) -> dict[str, int]:
         """Return the numbers of cancelled calls of one registration that still run, by callback."""
@@ -176,7 +182,11 @@ def _processes(
     variables: Collection[str],
 ) -> PluginProcesses | None:
     """Return the processes of the registrations that do not run in the agent's process; None if all do."""
-    isolated = [one for one in registrations if isolation_of_registration(one, isolation) == "process"]
+    isolated = [
+        registration
+        for registration in registrations
+        if isolation_of_registration(registration, isolation) == "process"
+    ]
     if not isolated:
         return None
     from .isolated.processes import PluginProcesses

@@ -14,7 +14,7 @@ class PluginLimits(msgspec.Struct, frozen=True, kw_only=True):
     a volume driver's preparation, release or expansion of one volume. `stall_seconds`: time for which
     the plugin of a runtime may block the agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its
     next start isolates the runtime) or ``log``. `memory_limit_bytes`, `process_limit`, `cpu_weight`: of the child process
-    of one distribution, with all processes that it starts; the weight is that of cgroup v2, 100 the kernel's default.
+    of one distribution, with all processes that it starts; the weight is cgroup v2's, 100 the kernel's default.
     """
 
     disabled: tuple[str, ...]

@@ -54,7 +54,7 @@ def is_in_range(version: str, versions: str) -> bool:
 def range_problem(plugin: str, versions: str, running: str) -> str:
     """Return why this version of kubeletx must not load the plugin; empty if it may.
 
-    `plugin`: the plugin for people. `versions`: those that it requires. `running`: version of kubeletx.
+    `plugin`: the plugin for people. `versions`: which it requires. `running`: version of kubeletx.
     """
     if is_in_range(running, versions):
         return ""

@@ -21,7 +21,7 @@ from .volume_calls import MOST_LEFT, VolumeCalls, is_answer
 log = structlog.get_logger(__name__)
 
 SECONDS: Final = {"open": 30.0, "close": 2.0, "stats": 10.0}
-"""Deadlines of calls; those of others are configured."""
+"""Deadlines of calls; other calls have configured deadlines."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -99,17 +99,17 @@ class PluginVolumeDriver:
 
 async def open_all(drivers: Sequence[PluginVolumeDriver]) -> None:
     """Open all drivers, each also if others fail; a driver that fails is opened again before its next call."""
-    for one in drivers:
+    for driver in drivers:
         try:
-            await one.open()
+            await driver.open()
         except KubeletxError as error:
-            log.warning("Failed to open a volume driver", driver=one.entry.name, err=str(error))
+            log.warning("Failed to open a volume driver", driver=driver.entry.name, err=str(error))
 
 
 async def close_all(drivers: Sequence[PluginVolumeDriver]) -> None:
     """Close all drivers, each also if others fail."""
-    for one in drivers:
+    for driver in drivers:
         try:
-            await one.close()
+            await driver.close()
         except KubeletxError as error:
-            log.warning("Failed to close a volume driver", driver=one.entry.name, err=str(error))
+            log.warning("Failed to close a volume driver", driver=driver.entry.name, err=str(error))

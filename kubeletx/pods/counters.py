@@ -220,9 +220,9 @@ class Counters:
             ("container", before.container_statuses, after.container_statuses),
             ("ephemeral_container", before.ephemeral_container_statuses, after.ephemeral_container_statuses),
         ):
-            known = {end.container_id for one in old if (end := _last_end(one)) is not None}
-            for one in new:
-                end = _last_end(one)
+            known = {end.container_id for status in old if (end := _last_end(status)) is not None}
+            for status in new:
+                end = _last_end(status)
                 if end is not None and end.container_id not in known:
                     self.terminated_containers[kind, end.exit_code, end.reason or ""] += 1
 

@@ -184,7 +184,7 @@ class PodExecutor:
     def claimed(self, facts: PodFacts, desired: DesiredPod) -> None:
         """Update the node's resource accounting for a recovered pod, or for one whose spec changed.
 
-        The resources granted to the pod now are reserved, which may differ from those in its spec.
+        The resources granted to the pod now are reserved, which may differ from its spec.
         """
         count_granted(self._deps, facts, desired)
 
@@ -270,12 +270,12 @@ def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:
     if status is None:
         return False
     known: dict[str, bool] = {}
-    for one in (*status.init_container_statuses, *status.container_statuses):
-        ended = one.state.terminated
+    for container_status in (*status.init_container_statuses, *status.container_statuses):
+        ended = container_status.state.terminated
         if ended is not None and ended.container_id:
             known[ended.container_id.partition("://")[2]] = False
-        elif one.container_id and one.state.running is not None:
-            known[one.container_id.partition("://")[2]] = True
+        elif container_status.container_id and container_status.state.running is not None:
+            known[container_status.container_id.partition("://")[2]] = True
     newest: dict[str, bool] = {}
     for unit in snapshot.units:
         if unit.name not in newest:

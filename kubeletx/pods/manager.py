@@ -118,7 +118,7 @@ class PodManager:
         every store.
         """
         bound = [(worker.desired.pod, worker.facts.runtime) for worker in self._workers.values()]
-        for pod, runtime in (*bound, *((one.pod, None) for one in self.queued())):
+        for pod, runtime in (*bound, *((queued.pod, None) for queued in self.queued())):
             expected = runtime or self._expected_runtime(pod)
             if expected is not None and expected not in runtimes:
                 continue
@@ -291,6 +291,7 @@ class PodManager:
         self._synced.add(source)
         self._synced_news.set()
         self._synced_news = asyncio.Event()
+        # A copy: `_stop_unclaimed` removes from the set.
         for uid in list(self._unclaimed):
             worker = self._workers.get(uid)
             if worker is None or worker.desired.source != source:
@@ -332,7 +333,7 @@ class PodManager:
     # --- the runtimes' listener ---------------------------------------------------------------------
 
     def runtime_changed(self, name: str) -> None:
-        """Plan again the pods on this runtime and those without a runtime; make workers for pods found on it.
+        """Plan again the pods on this runtime and pods without a runtime; make workers for other pods on it.
 
         Called when the runtime's readiness, cordon or existence changed.
         """
@@ -383,8 +384,8 @@ class PodManager:
         """Make a worker for every pod that a stored binding assigns to a runtime; return their number."""
         records = await self._executor.records.load()
         found = find_again(self._executor.registry, records, self._executor.sources)
-        for one in found:
-            self._resume(one)
+        for pod in found:
+            self._resume(pod)
         return len(found)
 
     def adopt(self, name: str) -> None:
@@ -469,6 +470,7 @@ class PodManager:
                 raise
             except Exception:
                 log.exception("Pod worker failed with a bug; restarting it", pod=worker.desired.ref)
+                # A bug that is met in every round would otherwise fill the log and keep the processor busy.
                 await self._executor.clock.sleep(10)
         try:
             self._end(worker)
@@ -516,7 +518,7 @@ class PodManager:
     def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
         """Delete every pod on the runtime; return their namespace/name by UID.
 
-        `force`: do not wait for the runtime. Pods that their source still wants are created again: those that name the
+        `force`: do not wait for the runtime. Pods that their source still has are created again: pods that name the
         runtime wait for it, others are assigned to a runtime again. Pods that have ended, are being deleted, or are
         claimed by no source are not created again.
         """

@@ -71,9 +71,11 @@ class OverrideFiles:
             overrides = PodOverrides()
         overrides, lost = after_restart(overrides, self._deps.clock.now())
         events = PodEvents(self._deps.events, worker.desired.pod)
-        for one in lost:
-            what = f"{one.verb} {one.detail}".strip()
-            events.warning(Event.OPERATION_UNKNOWN, f"{what} begun at {one.begun_at:%H:%M:%S}: {one.message}")
+        for operation in lost:
+            what = f"{operation.verb} {operation.detail}".strip()
+            events.warning(
+                Event.OPERATION_UNKNOWN, f"{what} begun at {operation.begun_at:%H:%M:%S}: {operation.message}"
+            )
         if lost:
             await self._write_quietly(worker, overrides)
         if overrides.resources:
@@ -92,7 +94,7 @@ class OverrideFiles:
             log.warning("Failed to write the requests for a pod", pod=worker.desired.ref, err=str(error))
 
     def _count_again(self, worker: PodWorker, overrides: PodOverrides) -> None:
-        """Reserve the resources that an operator's resize gave the pod, instead of those that its spec requests."""
+        """Reserve the resources that an operator's resize gave the pod, instead of its spec's requests."""
         deps, facts = self._deps, replace(worker.facts, overrides=overrides)
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)

@@ -121,6 +121,8 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
         ),
         spec=PodSpec(
             termination_grace_period_seconds=whole_number(notes.get(POD_GRACE_SECONDS), at_most=INT32_MAX),
+            # The policy is not in the labels. Always is never final: a pod without its spec must not count
+            # as completed.
             restart_policy="Always",
         ),
     )
@@ -133,7 +135,7 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
 
 
 def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
-    """Set the pod's creation time to that of the binding, or of the sandbox if it is older.
+    """Set the pod's creation time to the binding's, or to the sandbox's if the sandbox is older.
 
     The sandbox is older if the binding was written again after a loss of the database.
     """
@@ -151,7 +153,7 @@ def _after_shutdown(record: PodRecord, sources: SourceTable) -> PodStatus | None
     status = record.status
     if status is None or status.reason != TERMINATED or sources.of(record.source).is_cluster:
         return status
-    kept = tuple(one for one in status.conditions if one.type != DISRUPTION_TARGET)
+    kept = tuple(condition for condition in status.conditions if condition.type != DISRUPTION_TARGET)
     return replace(status, phase=PENDING, reason=None, message=None, conditions=kept)
 
 

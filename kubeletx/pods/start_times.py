@@ -72,7 +72,9 @@ class StartTimes:
             return
         if status.phase in FINAL:
             del self._starting[uid]
-        elif status.phase == "Running" and all(_runs(one) for one in status.container_statuses):
+        elif status.phase == "Running" and all(
+            _runs(container_status) for container_status in status.container_statuses
+        ):
             del self._starting[uid]
             self._measure(start, status, now)
 
@@ -106,7 +108,7 @@ def _runs(status: ContainerStatus) -> bool:
 
 def _init_spans(status: PodStatus) -> list[Span]:
     """Return the time spans in which init containers ran that have ended; sidecars are not included."""
-    ends = (one.state.terminated for one in status.init_container_statuses)
+    ends = (container_status.state.terminated for container_status in status.init_container_statuses)
     return [
         (one.started_at, one.finished_at)
         for one in ends

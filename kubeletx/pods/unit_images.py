@@ -250,7 +250,9 @@ class UnitImages:
             return ()
         credentials: list[Credential] = []
         missing: list[str] = []
-        for secret in dict.fromkeys(one.name for one in user.pod.spec.image_pull_secrets if one.name):
+        for secret in dict.fromkeys(
+            reference.name for reference in user.pod.spec.image_pull_secrets if reference.name
+        ):
             try:
                 found = await cluster.find_secret(user.pod.namespace, secret)
                 if found is None:
@@ -278,7 +280,9 @@ class UnitImages:
 def _image_volumes(pod: Pod, container: PodUnit) -> list[ImageVolumeSource]:
     """Return the image volumes that the container mounts."""
     mounted = {mount.name for mount in container.volume_mounts}
-    return [one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted]
+    return [
+        volume.image for volume in pod.spec.volumes if volume.image is not None and volume.name in mounted
+    ]
 
 
 def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:

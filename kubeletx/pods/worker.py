@@ -262,6 +262,7 @@ class PodWorker:
         try:
             while not self.is_done:
                 await self._woken.wait()
+                # Before the round: an input that arrives during it wakes the next one.
                 self._woken.clear()
                 if cancel_timer is not None:
                     cancel_timer()
@@ -315,9 +316,12 @@ class PodWorker:
     def _with_in_flight(self) -> PodFacts:
         stopping = dict(self._stop_ends_at.values())
         stopping.update(dict.fromkeys(self._held.values(), math.inf))
+        # A command of an operator counts as an action: the plan starts no second one on the same object.
         in_flight = frozenset(self._tasks) | frozenset(self._held)
-        held = frozenset(str(getattr(one, "name", "")) for one in self._actions.values() if one.holds_probes)
-        revocable = frozenset(key for key, one in self._actions.items() if one.revocable)
+        held = frozenset(
+            str(getattr(action, "name", "")) for action in self._actions.values() if action.holds_probes
+        )
+        revocable = frozenset(key for key, action in self._actions.items() if action.revocable)
         self.facts = replace(
             self.facts, in_flight=in_flight, revocable=revocable, stopping=stopping, probes_held=held
         )
@@ -357,7 +361,7 @@ class PodWorker:
             task.cancel()
 
     def _ended(self, action: Action, task: asyncio.Task[Result]) -> None:
-        """Remove an ended action from those in flight; apply its result.
+        """Remove an ended action from the actions in flight; apply its result.
 
         One that was cancelled has none. If it was revocable, the pod's state is read, since the runtime may have not
         undone it, and it is counted for `repeats`, so that a readiness that changes all the time does not repeat it
@@ -429,6 +433,7 @@ class PodWorker:
         tasks = list(self._tasks.values())
         if not tasks:
             return
+        # Not cancelled at once: a create call that is cut off leaves a sandbox that no record names.
         _, late = await asyncio.wait(tasks, timeout=self._exit_seconds)
         for task in late:
             task.cancel()
@@ -483,6 +488,7 @@ def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
         status = facts.snapshot.status_of(unit.id)
         finished_ns = status.finished_at_ns if status is not None else 0
         ago = now.wall.timestamp() - finished_ns / 1e9 if finished_ns else 0.0
+        # Wall clocks jump: a time in the future counts as now, one long ago as an hour, which is past every back-off.
         exited_at = now.mono - min(max(ago, 0.0), 3600.0)
         facts = results.apply(facts, results.UnitExited(name, exited_at), now)
     return facts

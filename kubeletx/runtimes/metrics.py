@@ -11,30 +11,30 @@ from .registry import RuntimeRegistry
 
 
 def runtime_metrics(registry: RuntimeRegistry) -> Iterator[Metric]:
-    """Yield the metrics of all runtimes of the registry, also of those that are added later."""
+    """Yield the metrics of all runtimes of the registry, including runtimes that are added later."""
     handles, calls = registry.handles, ("operation_type", "runtime")
 
     def counts() -> Iterator[tuple[tuple[str, str], int, int, Durations]]:
         for handle in handles():
-            for method, one in sorted(handle.counts.items()):
-                yield (method, handle.name), one.calls, one.errors, one.durations
+            for method, count in sorted(handle.counts.items()):
+                yield (method, handle.name), count.calls, count.errors, count.durations
 
     yield gauge(
         "kubeletx_runtime_ready",
         "1 if the runtime is ready, else 0.",
-        lambda: [((one.name,), one.state.ready) for one in handles()],
+        lambda: [((runtime.name,), runtime.state.ready) for runtime in handles()],
         "runtime",
     )
     yield gauge(
         "kubeletx_runtime_abandoned_calls",
         "Number of calls of the runtime's plugin that did not end at their deadlines and still run.",
-        lambda: [((one.name,), sum(one.abandoned.values())) for one in handles()],
+        lambda: [((runtime.name,), sum(runtime.abandoned.values())) for runtime in handles()],
         "runtime",
     )
     yield counter(
         "kubeletx_runtime_events_throttled_total",
         "Number of events of the runtime that were held back, merged or dropped.",
-        lambda: [((one.name,), one.throttled_events) for one in handles()],
+        lambda: [((runtime.name,), runtime.throttled_events) for runtime in handles()],
         "runtime",
     )
     yield counter(
@@ -58,17 +58,17 @@ def runtime_metrics(registry: RuntimeRegistry) -> Iterator[Metric]:
     yield histogram(
         "kubelet_pleg_relist_duration_seconds",
         "Duration of one list of everything on a runtime.",
-        lambda: _sum(one.relists for one in handles()),
+        lambda: _sum(runtime.relists for runtime in handles()),
     )
     yield histogram(
         "kubelet_pleg_relist_interval_seconds",
         "Time between the beginnings of two such lists.",
-        lambda: _sum(one.relist_intervals for one in handles()),
+        lambda: _sum(runtime.relist_intervals for runtime in handles()),
     )
 
 
 def _sum(parts: Iterable[Durations]) -> Samples:
     total = Durations(BUCKETS)
-    for one in parts:
-        total.include(one)
+    for part in parts:
+        total.include(part)
     return [((), total)]

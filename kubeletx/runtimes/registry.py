@@ -220,11 +220,11 @@ class RuntimeRegistry:
             ) from None
 
     def image_service_by_pod(self, pod: Pod) -> SupportsImages:
-        """Return the image service of the pod's runtime. Raises NotFound if the runtime keeps no images."""
+        """Return the image service of the pod's runtime. Raises NotFound if the runtime has no image store."""
         handle = self.runtime_by_pod(pod)
         service = handle.capability(SupportsImages)
         if service is None:
-            raise NotFound(f"runtime {handle.name!r} keeps no images")
+            raise NotFound(f"runtime {handle.name!r} has no image store")
         return service
 
     async def runtime_status(self, handle: RuntimeHandle) -> RuntimeHealth:
@@ -388,6 +388,7 @@ class RuntimeRegistry:
         log.warning(
             "Found a pod on a second runtime; ending it there", pod_uid=uid, runtime=name, bound=bound
         )
+        # One event for the pod; all its sandboxes have the same name and UID.
         for sandbox in snapshot.sandboxes[:1]:
             ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=str(uid))
             message = f"Stopping pod on runtime {name}: it is bound to runtime {bound}"

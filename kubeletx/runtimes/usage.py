@@ -90,8 +90,8 @@ class UsageBoard:
     async def read_rates(self) -> tuple[RuntimeUsage, ...]:
         """Like `read`, but wait up to `RATE_SECONDS` for the CPU rate of a unit that was measured only once."""
         usages = await self.read()
-        readings = [self._last.get(one.name) for one in usages if one.answered]
-        once = [one.at for one in readings if one is not None and one.lacks_rates]
+        readings = [self._last.get(usage.name) for usage in usages if usage.answered]
+        once = [reading.at for reading in readings if reading is not None and reading.lacks_rates]
         if not once:
             return usages
         await self._clock.sleep(max(once) + RATE_SECONDS - self._clock.monotonic())

@@ -3,7 +3,7 @@
 The agent implements the protocols. The servers only translate HTTP requests to calls of these methods. Rules for
 every method:
 
-- Errors are those of `kubeletx.api.errors`; the server converts them to v1 Status objects.
+- Errors are classes of `kubeletx.api.errors`; the server converts them to v1 Status objects.
 - A list shows the last known state: it does not wait for a runtime that hangs. If the result has the field `missing`,
   that names the runtimes that did not answer.
 - Pods have their status and, once they are assigned to a runtime, the annotation ``kubeletx.io/bound-runtime``.
@@ -95,7 +95,7 @@ class PodVerbs(Protocol):
     """Operations on the pods of all sources: API server, manifest files, manifest URL, ``kubeletx apply``."""
 
     async def list_pods(self) -> Sequence[Pod]:
-        """Return all pods of all sources, orphaned ones and those that wait for the end of an older pod of their name.
+        """Return all pods of all sources, orphaned pods, and pods that wait until an older pod of their name has ended.
 
         They are in order of namespace and name.
         """
@@ -217,7 +217,7 @@ class MachineVerbs(Protocol):
         ...
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Request other CPU and memory limits; the returned view shows those that the machine has now.
+        """Request other CPU and memory limits; the returned view shows the machine's present limits.
 
         Raises Conflict if the resize fails, such as for limits that are impossible on this node.
         """
@@ -248,7 +248,7 @@ class MachineVerbs(Protocol):
         ...
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Return the network interfaces of the machine, then the requested ones that it does not have yet."""
+        """Return the network interfaces of the machine, then requested interfaces that it does not have yet."""
         ...
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
@@ -333,7 +333,7 @@ class RuntimeVerbs(Protocol):
         """Add a runtime, and store it for later starts of the agent.
 
         `text`: its endpoint, ``type:name:url``. `image_endpoint`: URL of a separate image service; None: there is
-        none. Raises InvalidConfig for an invalid endpoint, AlreadyExists if there is such a runtime.
+        none. Raises InvalidConfig for an invalid endpoint, AlreadyExists if the runtime exists.
         """
         ...
 
@@ -393,7 +393,7 @@ class ImageVerbs(Protocol):
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images that this agent pulled; with `all_unused`, those that other clients pulled, too.
+        """Remove unused images that this agent pulled; with `all_unused`, also images that other clients pulled.
 
         `runtime`: only in the store of this runtime; None: in all stores.
         """

@@ -33,7 +33,7 @@ def _base(error: KubeletxError) -> type[KubeletxError]:
 
 
 def to_status(error: KubeletxError) -> Status:
-    """Convert an error to a Status; an error class without a code of its own has that of its base class."""
+    """Convert an error to a Status; an error class without its own code has its base class's code."""
     cls = _base(error)
     code, reason = _CODES[cls]
     details = StatusDetails(kind=cls.__name__)
@@ -44,7 +44,7 @@ def to_status(error: KubeletxError) -> Status:
 
 
 def to_error(status: Status) -> KubeletxError:
-    """Convert a Status of this agent to the error from which `to_status` made it.
+    """Convert a Status of this agent back to the error that `to_status` converted.
 
     A Status that another server made is converted to Internal, with the same message.
     """

@@ -529,7 +529,7 @@ class PluginView(View, frozen=True, kw_only=True):
 class PluginReload(View, frozen=True, kw_only=True):
     """Result of a reload of plugins.
 
-    `plugins`: the new plugins, and those that had failed before. `notes`: sentences for the user about everything
+    `plugins`: the new plugins, and the ones that had failed before. `notes`: sentences for the user about everything
     that needs a restart of the agent or another action.
     """
 

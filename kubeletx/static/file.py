@@ -130,7 +130,7 @@ class FileSource:
     # --- all files ----------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """List all manifests and read those whose signature has changed."""
+        """List all manifests and read manifests whose signature has changed."""
         self._is_list_due = False
         self._watch.arm()
         try:

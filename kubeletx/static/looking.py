@@ -23,7 +23,7 @@ from .manifest_ownership import ManifestOwnership
 log = structlog.get_logger(__name__)
 
 _LARGE_BYTES: Final = 256 * 1024
-"""Size in bytes from which a manifest is parsed on a thread."""
+"""A manifest of at least this size in bytes is parsed on a thread."""
 
 
 class LookOutcome(enum.Enum):

@@ -31,7 +31,7 @@ from kubeletx.pods.model.sources import BUILT_IN
 class InvalidManifest(InvalidPod):
     """Raised for a manifest with one or more problems.
 
-    The message is that of the first problem, with the number of further ones. `problems`: all of them.
+    The message has the first problem, and the number of further problems. `problems`: all of them.
     """
 
     def __init__(self, problems: tuple[InvalidPod, ...]) -> None:
@@ -74,7 +74,7 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
         manager knows already keeps its creation time.
         """
         written = load_manifest(data, origin)
-        pods = tuple(set_defaults(one.pod) for one in written)
+        pods = tuple(set_defaults(item.pod) for item in written)
         problems = [problem for pod in pods for problem in self._problems(pod, origin)]
         problems += _duplicates(pods, origin)
         if problems:
@@ -89,7 +89,7 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
             )
             for original, pod in zip(written, pods, strict=True)
         )
-        unknown = tuple((pod, one.unknown) for one, pod in zip(written, made, strict=True) if one.unknown)
+        unknown = tuple((pod, item.unknown) for item, pod in zip(written, made, strict=True) if item.unknown)
         return Manifest(made, unknown)
 
     def _problems(self, pod: Pod, origin: str) -> tuple[InvalidPod, ...]:

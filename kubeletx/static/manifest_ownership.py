@@ -88,8 +88,8 @@ class ManifestOwnership:
         for ref in affected:
             concerned.update(self._origins[ref])
             self._deliver(ref)
-        for one in concerned:
-            self._report(one)
+        for manifest in concerned:
+            self._report(manifest)
 
     def _deliver(self, ref: str) -> None:
         origins, before = self._origins[ref], self._delivered.get(ref)

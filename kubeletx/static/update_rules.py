@@ -108,7 +108,7 @@ def _fixed_nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> list[str]:
 
 
 def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
-    if [one.name for one in old] != [one.name for one in new]:
+    if [container.name for container in old] != [container.name for container in new]:
         return old
     return tuple(
         msgspec.structs.replace(before, image=after.image, image_pull_policy=_policy(before, after))

@@ -101,7 +101,7 @@ def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols
     """Choose the protocol for a client's upgrade request. Call it before the command is started.
 
     `spdy_protocols`, `subprotocols`: SPDY and WebSocket subprotocols that the server supports, in order of
-    preference. Raises HTTPBadRequest if the request is no valid upgrade to one of the two, and HTTPForbidden if
+    preference. Raises HTTPBadRequest if the request is not a valid upgrade to either, and HTTPForbidden if
     client and server have no subprotocol in common.
     """
     upgrade = request.headers.get("Upgrade", "").lower()

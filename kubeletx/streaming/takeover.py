@@ -29,7 +29,7 @@ from .proxy import Copied, Relay
 
 BUFFER_BYTES = 1 << 16
 HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect", "authorization", "cookie"})
-"""Request headers that `pass_through` does not forward: those of one connection only, and the client's credentials.
+"""Request headers that `pass_through` does not forward: headers of one connection, and the client's credentials.
 
 ``Host`` is written separately.
 """

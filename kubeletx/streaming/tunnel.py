@@ -62,7 +62,7 @@ class Tunnel:
         """Return the data of the next message; empty once the other side has disconnected. `n` is ignored."""
         while True:
             message = await self._ws.receive()
-            if message.type is not aiohttp.WSMsgType.BINARY:  # text is no part of the protocol
+            if message.type is not aiohttp.WSMsgType.BINARY:  # text messages are not part of the protocol
                 return b""
             if message.data:
                 return bytes(message.data)

@@ -1,7 +1,7 @@
 """Client side of the HTTP/1.1 upgrade to SPDY/3.1.
 
 The streaming server answers 101 with the subprotocol that it has chosen, or an error whose body has the reason. Of an
-error's body at most 4 KiB are read. Errors become those of `kubeletx.api`: 404 NotFound, 401 and 403 PermissionDenied,
+error's body at most 4 KiB are read. Errors become errors of `kubeletx.api`: 404 NotFound, 401 and 403 PermissionDenied,
 429 and 5xx Unavailable, all others Internal.
 """
 

@@ -59,7 +59,7 @@ def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
 async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
     """Context manager that sends a ping every `PING_SECONDS`, so that proxies do not close an idle connection.
 
-    A missing pong is no error: it can be read only after the data before it, and a command may read its stdin
+    A missing pong is not an error: it can be read only after the data before it, and a command may read its stdin
     slowly.
     """
     pinging = asyncio.create_task(_ping(ws), name="websocket-ping")

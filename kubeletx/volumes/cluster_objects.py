@@ -70,10 +70,10 @@ def read(found: Mapping[K, T | Unread], key: K) -> T | None:
 
     Raises `Unread` if the object could not be fetched.
     """
-    one = found.get(key)
-    if isinstance(one, Unread):
-        raise one
-    return one
+    known = found.get(key)
+    if isinstance(known, Unread):
+        raise known
+    return known
 
 
 async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
@@ -95,7 +95,7 @@ async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
 
 
 async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObjects) -> ObjectSet:
-    """Fetch every config map and secret that the container's environment names; leave out those that do not exist.
+    """Fetch every config map and secret that the container's environment names; leave out missing ones.
 
     Raises Unavailable if one cannot be read.
     """
@@ -122,6 +122,6 @@ async def _one(ask: Callable[[K], Awaitable[T | None]], key: K) -> T | Unread | 
 
 
 def _raise_unread(found: Iterable[object]) -> None:
-    for one in found:
-        if isinstance(one, Unread):
-            raise one
+    for known in found:
+        if isinstance(known, Unread):
+            raise known

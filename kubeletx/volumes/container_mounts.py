@@ -78,7 +78,7 @@ def build_mounts(request: MountRequest) -> ContainerMounts:
     Raises `MountError` for a mount that the spec does not allow, and other KubeletxErrors or OSError.
     """
     container = request.container
-    mounts = [_volume_mount(request, index, one) for index, one in enumerate(container.volume_mounts)]
+    mounts = [_volume_mount(request, index, mount) for index, mount in enumerate(container.volume_mounts)]
     devices, disks = _block_volumes(request)
     mounts += disks
     if isinstance(container, Container):
@@ -212,7 +212,7 @@ def _block_volumes(request: MountRequest) -> tuple[tuple[Device, ...], list[Moun
 
 
 def _hosts_file(request: MountRequest, mounts: list[Mount]) -> list[Mount]:
-    if request.hosts_text is None or any(one.target == HOSTS_TARGET for one in mounts):
+    if request.hosts_text is None or any(mount.target == HOSTS_TARGET for mount in mounts):
         return []
     path = layout.hosts_path(request.root_dir, request.pod.uid)
     if not _holds(path, request.hosts_text.encode()):

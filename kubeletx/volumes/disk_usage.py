@@ -60,13 +60,13 @@ class _Use:
 
         An entry is not added if it is on another file system, was added before, or cannot be read.
         """
-        one = _stat(entry)
-        if one is None or one.st_dev != self._device or one.st_ino in self._linked:
+        status = _stat(entry)
+        if status is None or status.st_dev != self._device or status.st_ino in self._linked:
             return False
-        is_directory = S_ISDIR(one.st_mode)
-        if one.st_nlink > 1 and not is_directory:
-            self._linked.add(one.st_ino)
-        self.bytes, self.inodes = self.bytes + one.st_blocks * _BLOCK, self.inodes + 1
+        is_directory = S_ISDIR(status.st_mode)
+        if status.st_nlink > 1 and not is_directory:
+            self._linked.add(status.st_ino)
+        self.bytes, self.inodes = self.bytes + status.st_blocks * _BLOCK, self.inodes + 1
         return is_directory
 
 

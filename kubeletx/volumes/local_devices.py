@@ -61,9 +61,9 @@ def mount_device(
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         real = os.path.realpath(device)
-        others = [one for one in mounter.mounts() if os.path.realpath(one.source) == real]
+        others = [mount for mount in mounter.mounts() if os.path.realpath(mount.source) == real]
         # the kernel has one mode for all mounts of a device; the container's own mount is read-only in any case
-        with_ro = read_only and not any("rw" in one.super_options for one in others)
+        with_ro = read_only and not any("rw" in mount.super_options for mount in others)
         found = _file_system(device)
         if not found:
             found = fs_type or DEFAULT_FS_TYPE

@@ -129,8 +129,8 @@ def ensure_shared(mounter: Mounter, directory: Path) -> None:
     """
     real = directory.resolve()
     holder = max(
-        (one for one in mounter.mounts() if real.is_relative_to(one.target)),
-        key=lambda one: (len(one.target), one.id),
+        (mount for mount in mounter.mounts() if real.is_relative_to(mount.target)),
+        key=lambda mount: (len(mount.target), mount.id),
         default=None,
     )
     if holder is not None and holder.is_shared:

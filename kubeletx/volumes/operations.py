@@ -80,8 +80,8 @@ class OperationCounts:
 
     def add(self, operations: Operations) -> None:
         """Add finished operations to the totals."""
-        for one in operations:
-            self.durations.add(one.seconds, one.plugin, one.operation, one.outcome)
+        for operation in operations:
+            self.durations.add(operation.seconds, operation.plugin, operation.operation, operation.outcome)
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the metrics of these counts."""
@@ -89,7 +89,7 @@ class OperationCounts:
         yield histogram(
             "storage_operation_duration_seconds",
             "Duration of the set-up or tear-down of a volume.",
-            lambda: [((*values, "false"), one) for values, one in self.durations.items()],
+            lambda: [((*values, "false"), duration) for values, duration in self.durations.items()],
             *labels,
             "status",
             "migrated",
@@ -103,8 +103,8 @@ class OperationCounts:
 
     def _errors(self) -> Samples:
         errors: Counter[tuple[str, str]] = Counter()
-        for (plugin, operation, outcome), one in self.durations.items():
-            errors[plugin, operation] += sum(one.counts) if outcome != SUCCESS else 0
+        for (plugin, operation, outcome), duration in self.durations.items():
+            errors[plugin, operation] += sum(duration.counts) if outcome != SUCCESS else 0
         return errors.items()
 
 

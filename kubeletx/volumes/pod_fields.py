@@ -119,7 +119,7 @@ def resource_text(
 
 def containers_by_name(pod: Pod) -> dict[str, Container]:
     """Return every container of the pod (init, regular and ephemeral) by name; names are unique in a pod."""
-    return {one.name: one for one in all_containers(pod)}
+    return {container.name: container for container in all_containers(pod)}
 
 
 def all_containers(pod: Pod) -> Iterator[Container]:

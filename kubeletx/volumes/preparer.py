@@ -155,7 +155,7 @@ class VolumePreparer:
     async def release(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
         """Release and remove all volumes of the pod; the directories of hostPath volumes stay as they are.
 
-        Volumes of drivers are released by their drivers, also those of an earlier agent process. Succeeds if the pod
+        Volumes of drivers are released by their drivers, also after a restart of the agent. Succeeds if the pod
         has no volumes. Raises Unavailable while a volume is in use. The rest of the pod's directory, which has the
         termination messages, is kept until `remove_directory`.
         """

@@ -20,25 +20,30 @@ def object_user(pod: Pod) -> ObjectUser:
     """
     spec = pod.spec
     containers = list(all_containers(pod))
-    pull_secrets = [one.name for one in spec.image_pull_secrets]
+    pull_secrets = [secret.name for secret in spec.image_pull_secrets]
     return ObjectUser(
         uid=pod.uid,
         name=pod.name,
         namespace=pod.namespace,
         service_account=service_account_of(pod),
         config_maps=frozenset(
-            [*config_maps_of_volumes(pod), *(name for one in containers for name in config_maps_of(one))]
+            [
+                *config_maps_of_volumes(pod),
+                *(name for container in containers for name in config_maps_of(container)),
+            ]
         ),
         secrets=frozenset(
             name
             for name in (
                 *secrets_of_volumes(pod),
-                *(name for one in containers for name in secrets_of(one)),
+                *(name for container in containers for name in secrets_of(container)),
                 *pull_secrets,
             )
             if name
         ),
-        own_claims=frozenset(claim_of(pod, one) for one in spec.volumes if one.ephemeral is not None),
+        own_claims=frozenset(
+            claim_of(pod, volume) for volume in spec.volumes if volume.ephemeral is not None
+        ),
     )
 
 
@@ -49,16 +54,18 @@ def service_account_of(pod: Pod) -> str:
 
 def config_maps_of_volumes(pod: Pod) -> list[str]:
     """Return the names of the config maps that the pod's volumes use, without duplicates."""
-    found = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map is not None]
-    found += [one.config_map.name for one in _projections(pod) if one.config_map is not None]
-    return _unique(found)
+    names = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map is not None]
+    names += [
+        projection.config_map.name for projection in _projections(pod) if projection.config_map is not None
+    ]
+    return _unique(names)
 
 
 def secrets_of_volumes(pod: Pod) -> list[str]:
     """Return the names of the secrets that the pod's volumes use, without duplicates."""
-    found = [volume.secret.secret_name or "" for volume in pod.spec.volumes if volume.secret is not None]
-    found += [one.secret.name for one in _projections(pod) if one.secret is not None]
-    return _unique(found)
+    names = [volume.secret.secret_name or "" for volume in pod.spec.volumes if volume.secret is not None]
+    names += [projection.secret.name for projection in _projections(pod) if projection.secret is not None]
+    return _unique(names)
 
 
 def claims_of(pod: Pod) -> list[str]:
@@ -84,27 +91,27 @@ def tokens_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
 
     The audience is empty, the expiration None, if the pod does not set it.
     """
-    for one in _projections(pod):
-        if (token := one.service_account_token) is not None:
+    for projection in _projections(pod):
+        if (token := projection.service_account_token) is not None:
             yield token.audience or "", token.expiration_seconds
 
 
 def config_maps_of(container: Container) -> list[str]:
     """Return the names of the config maps that the container's environment uses, without duplicates."""
-    found = [one.config_map_ref.name for one in container.env_from if one.config_map_ref is not None]
+    names = [source.config_map_ref.name for source in container.env_from if source.config_map_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.config_map_key_ref is not None:
-            found.append(variable.value_from.config_map_key_ref.name)
-    return _unique(found)
+            names.append(variable.value_from.config_map_key_ref.name)
+    return _unique(names)
 
 
 def secrets_of(container: Container) -> list[str]:
     """Return the names of the secrets that the container's environment uses, without duplicates."""
-    found = [one.secret_ref.name for one in container.env_from if one.secret_ref is not None]
+    names = [source.secret_ref.name for source in container.env_from if source.secret_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.secret_key_ref is not None:
-            found.append(variable.value_from.secret_key_ref.name)
-    return _unique(found)
+            names.append(variable.value_from.secret_key_ref.name)
+    return _unique(names)
 
 
 def _projections(pod: Pod) -> Iterator[VolumeProjection]:

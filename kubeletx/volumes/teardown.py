@@ -78,7 +78,9 @@ def find_orphans(root_dir: Path, known: frozenset[PodUid], mounter: Mounter) -> 
     """Return the directories below ``pods/`` whose pod UID is not in `known`, sorted by UID."""
     pods = layout.pods_dir(root_dir)
     try:
-        uids = sorted(PodUid(one.name) for one in pods.iterdir() if one.is_dir() and not one.is_symlink())
+        uids = sorted(
+            PodUid(entry.name) for entry in pods.iterdir() if entry.is_dir() and not entry.is_symlink()
+        )
     except FileNotFoundError:
         return ()
     mounts, real = mounter.mounts(), pods.resolve()
@@ -86,7 +88,7 @@ def find_orphans(root_dir: Path, known: frozenset[PodUid], mounter: Mounter) -> 
         Orphan(
             uid=uid,
             path=pods / uid,
-            mounts=tuple(one.target for one in mounts_below(mounts, real / uid)),
+            mounts=tuple(mount.target for mount in mounts_below(mounts, real / uid)),
         )
         for uid in uids
         if uid not in known

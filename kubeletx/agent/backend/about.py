@@ -84,8 +84,8 @@ class AgentBackend:
     async def plugins(self) -> Sequence[PluginView]:
         configured = self._config.runtimes.plugin_isolation
         installed = [
-            msgspec.structs.replace(one, processes=self._processes_of(one))
-            for one in plugin_views(self._plugins.loaded, self._plugin_services, configured)
+            msgspec.structs.replace(view, processes=self._processes_of(view))
+            for view in plugin_views(self._plugins.loaded, self._plugin_services, configured)
         ]
         return [*installed, *program_views(self._registry)]
 

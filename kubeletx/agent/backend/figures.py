@@ -128,7 +128,7 @@ class FigureBackend:
             missing=tuple(str(name) for name in report.missing),
             machine=self._machine,
             groups=node.groups,
-            system=tuple(self._with_rate(one, host) for one in node.system),
+            system=tuple(self._with_rate(cgroup, host) for cgroup in node.system),
             root_device=node.root_device,
             image_device=image_device,
         )
@@ -148,9 +148,9 @@ class FigureBackend:
             async with asyncio.timeout(ASK_SECONDS):
                 stores, _ = await self._stores.all()
                 for store in stores:
-                    for one in (await store.info()).filesystems:
-                        self._image_mount = one.mountpoint
-                        return one.mountpoint
+                    for filesystem in (await store.info()).filesystems:
+                        self._image_mount = filesystem.mountpoint
+                        return filesystem.mountpoint
         except (KubeletxError, TimeoutError) as error:
             log.debug("Found no file system of images", err=str(error))
         return self._image_mount
@@ -163,16 +163,16 @@ class FigureBackend:
             return None
         return (host.cpu_core_ns - before.cpu_core_ns) * 1_000_000_000 // (host.at_ns - before.at_ns)
 
-    def _with_rate(self, one: SystemFigures, host: HostUsage) -> SystemFigures:
-        if self._last is None or one.usage.cpu_seconds is None:
-            return one
+    def _with_rate(self, cgroup: SystemFigures, host: HostUsage) -> SystemFigures:
+        if self._last is None or cgroup.usage.cpu_seconds is None:
+            return cgroup
         last = self._last[1]
-        before = next((other.usage.cpu_seconds for other in last.system if other.name == one.name), None)
+        before = next((other.usage.cpu_seconds for other in last.system if other.name == cgroup.name), None)
         if before is None or host.at_ns <= last.host.at_ns:
-            return one
-        spent_ns = (one.usage.cpu_seconds - before) * 1e9
+            return cgroup
+        spent_ns = (cgroup.usage.cpu_seconds - before) * 1e9
         rate = round(max(spent_ns, 0.0) * 1e9 / (host.at_ns - last.host.at_ns))
-        return replace(one, cpu_nano_cores=rate)
+        return replace(cgroup, cpu_nano_cores=rate)
 
     def _wanted(self, worker: PodWorker) -> Wanted:
         pod = worker.desired.pod
@@ -200,8 +200,10 @@ def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[
     local = disk.reported if disk is not None else {}
     counted = disk.volumes if disk is not None else {}
     return {
-        name: VolumeFigures(at=one.at, fs=one.fs, use=one.use, claim=one.claim, on_node_disk=name in counted)
-        for name, one in (*local.items(), *volumes.figures.get(uid, {}).items())
+        name: VolumeFigures(
+            at=volume.at, fs=volume.fs, use=volume.use, claim=volume.claim, on_node_disk=name in counted
+        )
+        for name, volume in (*local.items(), *volumes.figures.get(uid, {}).items())
     }
 
 
@@ -238,7 +240,8 @@ def _pod(
         started_at=status.start_time.timestamp() if status.start_time is not None else 0.0,
         units=units,
         is_whole={unit.id for unit in awake} <= {unit.id for unit in units},
-        interfaces=kernel.interfaces or next((one.interfaces for one in measured if one.interfaces), ()),
+        interfaces=kernel.interfaces
+        or next((unit_figures.interfaces for unit_figures in measured if unit_figures.interfaces), ()),
         volumes=volumes,
         cgroup=kernel.cgroup,
         cgroup_path=kernel.cgroup_path,
@@ -246,7 +249,7 @@ def _pod(
 
 
 def _unit(pod: Pod, unit: UnitSummary, stats: UnitStats, kernel: KernelPod, started_at: float) -> UnitFigures:
-    spec = next((one for one in all_units(pod) if one.name == unit.name), None)
+    spec = next((candidate for candidate in all_units(pod) if candidate.name == unit.name), None)
     found = kernel.units.get(unit.id, KernelUnit())
     return UnitFigures(
         name=unit.name,
@@ -278,8 +281,8 @@ def _started_at(status: PodStatus, name: str) -> float | None:
         *status.container_statuses,
         *status.ephemeral_container_statuses,
     )
-    for one in every:
-        running = one.state.running
-        if one.name == name and running is not None and running.started_at is not None:
+    for container_status in every:
+        running = container_status.state.running
+        if container_status.name == name and running is not None and running.started_at is not None:
             return running.started_at.timestamp()
     return None

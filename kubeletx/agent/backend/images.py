@@ -121,12 +121,12 @@ class ImageBackend:
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
         found, _ = await self._listed(runtime)
-        ids = meant(image, (one for _, images in found for one in images))
+        ids = meant(image, (stored for _, images in found for stored in images))
         removed = []
         for store, images in found:
-            for one in images:
-                if one.id in ids:
-                    await self._collector.remove(store, one)
+            for stored in images:
+                if stored.id in ids:
+                    await self._collector.remove(store, stored)
                     removed.append(str(store.id))
         if not removed:
             raise NotFound(f"no store has image {image}")
@@ -187,8 +187,12 @@ class ImageBackend:
     def _default_for(self, store: ImageStore) -> tuple[str, ...]:
         """Return the workload types whose default runtime uses this store, in the order of the runtimes."""
         types = dict.fromkeys(handle.workload_type for handle in self._registry.handles())
-        defaults = {one: self._registry.default_for(one) for one in types}
-        return tuple(one for one, handle in defaults.items() if handle and handle.name in store.members)
+        defaults = {workload_type: self._registry.default_for(workload_type) for workload_type in types}
+        return tuple(
+            workload_type
+            for workload_type, handle in defaults.items()
+            if handle and handle.name in store.members
+        )
 
     def _users(self, store: ImageStore, image: ImageStatus) -> tuple[str, ...]:
         names = {image.id, image.ref, *image.tags, *image.digests}

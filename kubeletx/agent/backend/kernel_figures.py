@@ -94,11 +94,11 @@ def read_kernel(
         system=tuple(_system(trees, shared)),
         root_device=device_of(root_dir),
     )
-    return node, {one.uid: _read_pod(trees, one) for one in wanted}
+    return node, {pod.uid: _read_pod(trees, pod) for pod in wanted}
 
 
 def _root_usage(trees: CgroupTrees, host: HostUsage) -> CgroupUsage:
-    """Return the usage of the whole machine as that of the root cgroup.
+    """Return the usage of the whole machine, as if it were the usage of the root cgroup.
 
     CPU, memory and pressure are taken from /proc, since the root cgroup of cgroup v2 has no memory usage.
     """

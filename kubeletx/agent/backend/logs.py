@@ -24,7 +24,7 @@ class PodLogs:
     async def open(self, worker: PodWorker, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         """Find the log file of a container, and return an iterator over its selected lines.
 
-        The log is that of the newest attempt that was started; with `options.previous`, that of the attempt before the
+        The log is the newest started attempt's; with `options.previous`, the log of the attempt before the
         newest. Raises NotFound if there was no such attempt, or if it has no log and cannot write one any more,
         Unavailable if the pod's runtime does not answer.
         """
@@ -60,9 +60,11 @@ class PodLogs:
         status = self._services.board.statuses.get(worker.uid)
         if status is None:
             return False
-        for one in (*status.init_container_statuses, *status.container_statuses):
-            ended = one.last_state.terminated if one.last_state is not None else None
-            if one.name == container and ended is not None:
+        for container_status in (*status.init_container_statuses, *status.container_statuses):
+            ended = (
+                container_status.last_state.terminated if container_status.last_state is not None else None
+            )
+            if container_status.name == container and ended is not None:
                 return (ended.container_id or "").endswith(unit.id)
         return False
 
@@ -83,7 +85,7 @@ class PodLogs:
         # than this one's by more than one.
         snapshot = worker.facts.snapshot
         older = snapshot.units_named(container)[1:] if snapshot is not None else ()
-        return max((one.attempt for one in older), default=unit.attempt - 1), None
+        return max((unit_status.attempt for unit_status in older), default=unit.attempt - 1), None
 
     def _newest_started(
         self, worker: PodWorker, container: str, unit: UnitSummary
@@ -111,7 +113,11 @@ class PodLogs:
     def _waiting_reason(self, worker: PodWorker, container: str) -> str:
         status = self._services.board.statuses.get(worker.uid)
         found = (*status.init_container_statuses, *status.container_statuses) if status is not None else ()
-        states = (one.state for one in found if one.name == container and one.state is not None)
+        states = (
+            container_status.state
+            for container_status in found
+            if container_status.name == container and container_status.state is not None
+        )
         waiting = next((state.waiting for state in states), None)
         return waiting.reason or "" if waiting is not None else ""
 

@@ -33,7 +33,7 @@ def pod_metrics(manager: PodManager, *, in_cluster: bool) -> Iterator[Metric]:
     yield gauge(
         "kubelet_desired_pods",
         "Number of pods that pod sources deliver.",
-        lambda: _counts(sorted(Counter(static_label(one.traits) for one in manager.desired()).items())),
+        lambda: _counts(sorted(Counter(static_label(pod.traits) for pod in manager.desired()).items())),
         "static",
     )
     yield gauge(
@@ -46,15 +46,17 @@ def pod_metrics(manager: PodManager, *, in_cluster: bool) -> Iterator[Metric]:
         "kubelet_mirror_pods",
         "Number of mirror pods that should exist in the API server.",
         lambda: sum(
-            in_cluster and one.facts.admitted and one.desired.traits.mirrored
-            for one in manager.workers.values()
+            in_cluster and worker.facts.admitted and worker.desired.traits.mirrored
+            for worker in manager.workers.values()
         ),
     )
     yield gauge(
         "kubeletx_runtime_pods",
         "Number of pods assigned to the runtime.",
         lambda: _counts(
-            Counter(one.facts.runtime for one in manager.workers.values() if one.facts.runtime).items()
+            Counter(
+                worker.facts.runtime for worker in manager.workers.values() if worker.facts.runtime
+            ).items()
         ),
         "runtime",
     )
@@ -115,7 +117,7 @@ def _active_pods(manager: PodManager) -> Samples:
 
 def _resting_pods(manager: PodManager) -> Samples:
     workers = manager.workers.values()
-    resting = Counter(workload_of(one.facts).rest_of(one.desired, one.facts) for one in workers)
+    resting = Counter(workload_of(worker.facts).rest_of(worker.desired, worker.facts) for worker in workers)
     return [((state.value,), resting[state]) for state in (Power.STANDBY, Power.HIBERNATED)]
 
 

@@ -95,7 +95,7 @@ class NodeBackend:
     def problems_changed(self, *problems: str) -> None:
         """Set the further reasons why the node is not Ready, such as a host shutdown, and recompute the conditions.
 
-        The reasons replace those of the last call; a call without reasons removes them.
+        The reasons replace the last call's reasons; a call without reasons removes them.
         """
         self._problems = problems
         self.runtime_changed("")

@@ -34,7 +34,7 @@ def plugin_views(
     states = services.states() if services is not None else {}
     return [
         _plugin_view(
-            one,
+            plugin,
             tuple(
                 RegistrationView(
                     name=item.name,
@@ -43,11 +43,11 @@ def plugin_views(
                     reason=states[item.name].reason if item.name in states else "",
                     abandoned_calls=services.abandoned(item.name) if services is not None else {},
                 )
-                for item in one.registrations
+                for item in plugin.registrations
             ),
             isolation,
         )
-        for one in plugins
+        for plugin in plugins
     ]
 
 
@@ -58,9 +58,11 @@ def _plugin_view(
     default = default_isolation(plugin.distribution)
     isolations = dict.fromkeys(
         [isolation.get(kind, default) for kind in plugin.kinds]
-        + [isolation_of_registration(one, isolation) for one in plugin.registrations]
+        + [isolation_of_registration(registration, isolation) for registration in plugin.registrations]
     )
-    broken = [one for one in registrations if one.state not in ("ready", "unconfigured")]
+    broken = [
+        registration for registration in registrations if registration.state not in ("ready", "unconfigured")
+    ]
     return PluginView(
         name=plugin.name,
         distribution=plugin.distribution,
@@ -70,7 +72,7 @@ def _plugin_view(
         kinds=plugin.kinds,
         workload_types=plugin.workload_types,
         registrations=registrations,
-        reason=plugin.reason or "; ".join(one.reason for one in broken),
+        reason=plugin.reason or "; ".join(registration.reason for registration in broken),
         isolation=",".join(isolations),
     )
 
@@ -103,7 +105,7 @@ def processes_of(registry: RuntimeRegistry, kinds: Iterable[str]) -> tuple[Plugi
     """Return the processes of all runtimes of these kinds, in the order of the runtimes."""
     wanted = set(kinds)
     found = [process_of(registry, handle.name) for handle in registry.handles() if handle.kind in wanted]
-    return tuple(one for one in found if one is not None)
+    return tuple(view for view in found if view is not None)
 
 
 def program_views(registry: RuntimeRegistry) -> tuple[PluginView, ...]:
@@ -117,17 +119,19 @@ def program_views(registry: RuntimeRegistry) -> tuple[PluginView, ...]:
 
 def _program_view(registry: RuntimeRegistry, path: str, handles: Iterable[RuntimeHandle]) -> PluginView:
     handles = tuple(handles)
-    broken = [one for one in handles if not one.state.is_ready]
-    versions = dict.fromkeys(one.last_version.version for one in handles if one.last_version is not None)
-    processes = [process_of(registry, one.name) for one in handles]
+    broken = [handle for handle in handles if not handle.state.is_ready]
+    versions = dict.fromkeys(
+        handle.last_version.version for handle in handles if handle.last_version is not None
+    )
+    processes = [process_of(registry, handle.name) for handle in handles]
     return PluginView(
         name=PurePath(path).name or PROGRAMS.name,
         distribution=path,
         version=",".join(versions),
         state="degraded" if broken else "ready",
         kinds=(PROGRAMS.name,),
-        workload_types=tuple(sorted({one.workload_type for one in handles})),
-        reason="; ".join(f"runtime {one.name}: {one.state.message}" for one in broken),
+        workload_types=tuple(sorted({handle.workload_type for handle in handles})),
+        reason="; ".join(f"runtime {handle.name}: {handle.state.message}" for handle in broken),
         isolation="process",
-        processes=tuple(one for one in processes if one is not None),
+        processes=tuple(process for process in processes if process is not None),
     )

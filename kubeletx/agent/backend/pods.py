@@ -250,8 +250,8 @@ class PodBackend:
         """
         worker = self._manager.find(target.namespace, target.name)
         found = [worker.desired] if worker is not None else []
-        found += [one for one in self._manager.queued() if one.ref == target.ref]
-        lives = [one for one in found if target.uid in ("", one.uid)]
+        found += [queued for queued in self._manager.queued() if queued.ref == target.ref]
+        lives = [candidate for candidate in found if target.uid in ("", candidate.uid)]
         if not lives:
             raise NotFound(f'pods "{target.name}" not found in namespace "{target.namespace}"')
         return lives

@@ -101,8 +101,8 @@ class RuntimeBackend:
         return RuntimeDetail(
             runtime=self._view(handle),
             capabilities={
-                one.__name__.removeprefix("Supports"): handle.capability(one) is not None
-                for one in CAPABILITIES
+                capability.__name__.removeprefix("Supports"): handle.capability(capability) is not None
+                for capability in CAPABILITIES
             },
             traits=msgspec.to_builtins(traits) if traits is not None else {},
             conditions=tuple(

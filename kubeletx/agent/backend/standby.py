@@ -1,7 +1,7 @@
 """Commands on standby (``kubeletx pod standby`` and ``activate``) for the admin socket.
 
 The request is stored in the pod's overrides, and the pod's worker carries it out: containers by the plan of
-`pods.workloads.standby`, machines by that of `pods.workloads.machine`.
+`pods.workloads.standby`, machines by the plan of `pods.workloads.machine`.
 """
 
 from __future__ import annotations
@@ -152,9 +152,13 @@ def _failures(worker: PodWorker, wanted: Power) -> dict[str, ActionFailure]:
     known, machines = standby_of(worker.facts), machine_of_facts(worker.facts).units
     rests = known.rest_failures if wanted is not Power.RUNNING else {}
     return {
-        **{f"rest/{name}": one for name, one in rests.items()},
-        **{f"thaw/{name}": one for name, one in known.thaw_failures.items()},
-        **{f"power/{name}": one.power_failure for name, one in machines.items() if one.power_failure},
+        **{f"rest/{name}": failure for name, failure in rests.items()},
+        **{f"thaw/{name}": failure for name, failure in known.thaw_failures.items()},
+        **{
+            f"power/{name}": machine.power_failure
+            for name, machine in machines.items()
+            if machine.power_failure
+        },
     }
 
 
@@ -162,9 +166,9 @@ def _waits(status: PodStatus | None) -> Iterator[str]:
     """Yield a text for each container that waits, with the reason, such as ``web waits (ImagePullBackOff)``."""
     if status is None:
         return
-    for one in (*status.init_container_statuses, *status.container_statuses):
-        if one.state.waiting is not None and one.state.waiting.reason:
-            yield f"{one.name} waits ({one.state.waiting.reason})"
+    for container_status in (*status.init_container_statuses, *status.container_statuses):
+        if container_status.state.waiting is not None and container_status.state.waiting.reason:
+            yield f"{container_status.name} waits ({container_status.state.waiting.reason})"
 
 
 def _states(worker: PodWorker) -> dict[str, str]:

@@ -116,7 +116,7 @@ class VolumeBackend:
 def attached_volumes(preparer: VolumePreparer) -> tuple[AttachedVolume, ...]:
     """Return the devices that volume drivers have attached to this node, in order of name.
 
-    The names are those of the kubelet: the plugin, a slash and the name of the volume.
+    The names are the kubelet's: the plugin, a slash and the name of the volume.
     """
     found = {}
     for journal in preparer.journals().values():

@@ -75,7 +75,9 @@ class PowerRequest:
         before = dict(failures())
 
         def refuse() -> None:
-            failed = next((one for name, one in failures().items() if before.get(name) != one), None)
+            failed = next(
+                (failure for name, failure in failures().items() if before.get(name) != failure), None
+            )
             if failed is not None:
                 text = f"cannot {self.doing}: {failed.message}{again(failed)}"
                 raise Conflict(text, reason=failed.reason)

@@ -138,7 +138,7 @@ def _is_good(held: KeyPair, subject: Subject, other: KeyPair, clock: Clock) -> b
 def _pair_of(access: ClusterAccess) -> KeyPair | None:
     if access.certificate is None or access.key is None:
         return None
-    parts = [_bytes(one) for one in dict.fromkeys((access.certificate, access.key))]
+    parts = [_bytes(file) for file in dict.fromkeys((access.certificate, access.key))]
     return parse_pair(
         b"\n".join(parts), str(access.certificate) if isinstance(access.certificate, Path) else "kubeconfig"
     )

@@ -174,4 +174,4 @@ def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
         for one in (worker.desired for worker in manager.workers.values())
         if one.traits.mirrored
     }
-    return here, {key for key, one in here.items() if manager.is_orphan(one.uid)}
+    return here, {key for key, pod in here.items() if manager.is_orphan(pod.uid)}

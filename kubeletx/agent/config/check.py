@@ -143,7 +143,7 @@ def _may_label(key: str) -> bool:
 
 
 def _is_below(domain: str, others: tuple[str, ...]) -> bool:
-    return any(domain == one or domain.endswith(f".{one}") for one in others)
+    return any(domain == zone or domain.endswith(f".{zone}") for zone in others)
 
 
 def _reserved(config: AgentConfig, path: str, reserved: dict[str, str]) -> Iterator[InvalidConfig]:
@@ -218,7 +218,7 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 def _unused_value(config: AgentConfig, *names: str) -> UnusedSetting | None:
     """Return the configured setting without effect that has one of these names."""
-    return next((one for one in config.unused if one.name in names and one.value), None)
+    return next((setting for setting in config.unused if setting.name in names and setting.value), None)
 
 
 def dropped_servers(config: AgentConfig) -> Iterator[UnusedSetting]:
@@ -288,7 +288,7 @@ def _thresholds(config: AgentConfig, path: str, thresholds: dict[str, str]) -> I
         if signal not in SIGNALS:
             yield _error(config, path, f"{signal!r} is not a signal", _SIGNALS_FIX)
         elif not (_is_percentage(text) or _is_quantity(text)) or _is_out_of_range(path, text):
-            yield _error(config, path, f"{signal}: {text!r} is no threshold", "write it like 100Mi or 10%")
+            yield _error(config, path, f"{signal}: {text!r} is not a threshold", "write it like 100Mi or 10%")
 
 
 def _is_out_of_range(path: str, text: str) -> bool:
@@ -314,10 +314,10 @@ def _logging(config: AgentConfig) -> Iterator[InvalidConfig]:
     gates = _unused_value(config, "featureGates", "--feature-gates")
     if gates is not None and isinstance(gates.value, dict) and gates.value.get("LoggingAlphaOptions"):
         return
-    for one in config.unused:
-        if one.name.startswith(("logging.options.", "--log-json-", "--log-text-")):
+    for setting in config.unused:
+        if setting.name.startswith(("logging.options.", "--log-json-", "--log-text-")):
             problem = "needs the feature gate LoggingAlphaOptions"
-            yield InvalidConfig(obj=one.origin, field=one.name, problem=problem, fix="leave it out")
+            yield InvalidConfig(obj=setting.origin, field=setting.name, problem=problem, fix="leave it out")
 
 
 def _server(config: AgentConfig) -> Iterator[InvalidConfig]:

@@ -28,14 +28,14 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
     a runtime listens. Raises InvalidConfig naming each wrong item, or if no such socket exists. `kinds`: the runtime
     kinds that an endpoint may have.
     """
-    images = tuple(one.text for one in config.runtimes.image_endpoints)
-    image_places = tuple(one.place for one in config.runtimes.image_endpoints)
+    images = tuple(endpoint.text for endpoint in config.runtimes.image_endpoints)
+    image_places = tuple(endpoint.place for endpoint in config.runtimes.image_endpoints)
     if config.runtimes.endpoints:
         return _read_texts(config, kinds)
     if any(config.runtimes_directory.glob("*.*")):
         return parse_endpoints([], images, kinds, image_places=image_places)
     found = discover()
-    first = next((one for one in found if one.listens), found[0])
+    first = next((endpoint for endpoint in found if endpoint.listens), found[0])
     log.info("Took the first well-known CRI socket", endpoint=first.item, found=describe(found))
     return parse_endpoints([first.item], images, kinds, "discovered", image_places=image_places)
 
@@ -89,12 +89,12 @@ def check_plugin_isolation(config: AgentConfig, kinds: KindTable, others: Collec
 
 def _read_texts(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
     texts, images = config.runtimes.endpoints, config.runtimes.image_endpoints
-    origin = ", ".join(dict.fromkeys(one.origin for one in texts))
+    origin = ", ".join(dict.fromkeys(endpoint.origin for endpoint in texts))
     return parse_endpoints(
-        [one.text for one in texts],
-        [one.text for one in images],
+        [endpoint.text for endpoint in texts],
+        [image_endpoint.text for image_endpoint in images],
         kinds,
         origin,
-        places=[one.place for one in texts],
-        image_places=[one.place for one in images],
+        places=[endpoint.place for endpoint in texts],
+        image_places=[image_endpoint.place for image_endpoint in images],
     )

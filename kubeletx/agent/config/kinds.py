@@ -372,7 +372,7 @@ class Taints(msgspec.Struct, frozen=True):
         try:
             taints = msgspec.convert(value, tuple[Taint, ...])
         except msgspec.ValidationError as error:
-            raise ValueError(f"is no list of taints: {error}") from error
+            raise ValueError(f"is not a list of taints: {error}") from error
         return tuple(_checked(taint) for taint in taints)
 
     def from_flag(self, text: str) -> tuple[Taint, ...]:
@@ -420,7 +420,7 @@ class PriorityGraces(msgspec.Struct, frozen=True):
         try:
             groups = msgspec.convert([_filled(group, zero) for group in value], tuple[ShutdownGroup, ...])
         except msgspec.ValidationError as error:
-            raise ValueError(f"is no list of grace periods: {error}") from error
+            raise ValueError(f"is not a list of grace periods: {error}") from error
         if len({group.priority for group in groups}) < len(groups):
             raise ValueError("names a priority twice")
         return groups

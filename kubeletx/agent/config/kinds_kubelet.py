@@ -47,7 +47,7 @@ class Switches(msgspec.Struct, frozen=True):
         value = {name: False if switch is None else switch for name, switch in value.items()}
         for name, switch in value.items():
             if not isinstance(name, str) or not isinstance(switch, bool):
-                raise ValueError(f"has {name!r}: {switch!r}; names to true or false are expected")
+                raise ValueError(f"has {name!r}: {switch!r}; true or false is expected")
         return dict(value)
 
     def from_flag(self, text: str) -> dict[str, bool]:
@@ -95,7 +95,7 @@ class Curves(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> tuple[int, ...]:
         if not isinstance(value, list):
             raise ValueError(f"is {type_word(value)}; a list of numbers is expected")
-        if unknown := [one for one in value if isinstance(one, bool) or one not in _CURVES]:
+        if unknown := [item for item in value if isinstance(item, bool) or item not in _CURVES]:
             raise ValueError(f"has {unknown[0]!r}; use {', '.join(map(str, _CURVES))}")
         if len(set(value)) < len(value):
             raise ValueError("names a curve twice")

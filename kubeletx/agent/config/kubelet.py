@@ -1,7 +1,7 @@
 """`KubeletOption`: a setting of the kubelet that has no effect in kubeletx.
 
 - `tree.SETTINGS` has the kubelet's settings that have an effect.
-- `kubelet_options` has those without an effect. The two tables cover every flag and every KubeletConfiguration field of
+- `kubelet_options` has the others. The two tables cover every flag and every KubeletConfiguration field of
   kubelet v1.36; a test compares them with the kubelet's own list.
 - `kubelet_legacy` has flags of kubelets since v1.15 that v1.36 no longer has.
 
@@ -45,7 +45,7 @@ class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if the value is accepted without a warning, since it needs no missing feature."""
         if value is None or (isinstance(value, str | list | dict | tuple) and not value):
             return True
-        return any(type(value) is type(one) and value == one for one in self.silent)
+        return any(type(value) is type(default) and value == default for default in self.silent)
 
     def is_refused(self, value: Any) -> bool:
         """Return True if the agent refuses to start with this value."""

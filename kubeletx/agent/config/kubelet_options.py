@@ -22,7 +22,7 @@ _BIT: Final = Integer(high=31)
 _BOTH: Final = (True, False)
 _PINS_NOTHING: Final = "kubeletx pins no CPUs, memory or devices to pods; leave it out"
 _NO_RULES: Final = "kubeletx makes no iptables rules; the network plugin and kube-proxy make theirs"
-_OWN_CGROUP: Final = "the agent manages only the cgroups of pods; systemd manages those of services"
+_OWN_CGROUP: Final = "the agent manages only the cgroups of pods; systemd manages the cgroups of services"
 _UNBUFFERED: Final = "each line of the log is written at once, to standard error"
 _USAGE: Final = (
     "usage is read from the kernel and from the runtimes, not by cAdvisor; the option changes nothing"

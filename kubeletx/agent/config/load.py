@@ -5,7 +5,7 @@ The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JS
 in order of name. Later values replace earlier ones; maps are merged key by key. All mistakes are raised together.
 
 Keys and flags are looked up in `tree.SETTINGS`, then among the kubelet's settings that have no effect (`kubelet_options`);
-an unknown key is refused. Lists of endpoints are not replaced: those of flags come before those of files (DECISIONS 2).
+an unknown key is refused. Lists of endpoints are not replaced: flags' endpoints come before files' (DECISIONS 2).
 """
 
 from __future__ import annotations
@@ -171,11 +171,11 @@ def _read_file(path: Path, values: _Values, *, is_drop_in: bool) -> None:
         return
     file = str(path)
     for field, expected in _HEADER.items():
-        found = document.pop(field, None)
-        if not found:
+        value = document.pop(field, None)
+        if not value:
             values.refuse(file, field, "is missing", f"write {field}: {expected}")
-        elif found != expected:
-            values.refuse(file, field, f"{found!r} is not supported", f"use {expected}")
+        elif value != expected:
+            values.refuse(file, field, f"{value!r} is not supported", f"use {expected}")
     for key, value in _flatten(document, ""):
         if not (is_drop_in and value is None and _take_back(key, values)):
             _read_key(file, key, value, values)
@@ -240,10 +240,10 @@ def _take_back(key: str, values: _Values) -> bool:
     Returns False if there is no such key.
     """
     known: dict[str, Setting | KubeletOption] = {**BY_KEY, **OPTION_BY_FIELD}
-    found = [setting for name, setting in known.items() if f"{name}.".startswith(f"{key}.")]
-    for setting in found:
+    settings = [setting for name, setting in known.items() if f"{name}.".startswith(f"{key}.")]
+    for setting in settings:
         values.forget(setting)
-    return bool(found)
+    return bool(settings)
 
 
 def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
@@ -382,7 +382,9 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
         values.origins["root_dir"] = "flag --root-dir"
     config = msgspec.structs.replace(base, **changes, origins=dict(values.origins))
     dropped = tuple(dropped_servers(config))
-    servers = [one for one in config.network.cluster_dns if one not in {item.value for item in dropped}]
+    servers = [
+        server for server in config.network.cluster_dns if server not in {item.value for item in dropped}
+    ]
     return msgspec.structs.replace(
         config,
         network=msgspec.structs.replace(config.network, cluster_dns=tuple(servers)),
@@ -395,13 +397,13 @@ def _defaults_that_follow(values: _Values) -> dict[str, Any]:
 
     Source: kubelet, SetDefaults_KubeletConfiguration.
     """
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     if (values.found.get("images.max_parallel_pulls") or 1) > 1:
-        found["images.serialize_pulls"] = False
+        defaults["images.serialize_pulls"] = False
     update = "node.status_update_seconds"
     if update in values.found and not values.origins[update].startswith("flag"):
-        found["cluster.report_seconds"] = values.found[update]
-    return found
+        defaults["cluster.report_seconds"] = values.found[update]
+    return defaults
 
 
 def _suggest(key: str, known: Sequence[str]) -> str:

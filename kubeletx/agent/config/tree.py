@@ -488,7 +488,7 @@ class AuthSettings(Section, frozen=True, kw_only=True):
     webhook_cache_seconds: Annotated[float, Setting("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl",
         "How long the review of a token is cached.", PERIOD)] = 120.0
     anonymous: Annotated[bool, Setting("authentication.anonymous.enabled", "anonymous-auth",
-        "Treat requests without credentials as those of user system:anonymous.")] = False
+        "Treat requests without credentials as requests of user system:anonymous.")] = False
     mode: Annotated[str, Setting("authorization.mode", "authorization-mode",
         "Webhook: the API server authorizes each request. AlwaysAllow: every authenticated request is "
         "allowed.", Choice(("Webhook", "AlwaysAllow")))] = "Webhook"

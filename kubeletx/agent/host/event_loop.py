@@ -5,7 +5,7 @@ plugin; a task, callback or thread that a plugin starts itself has no such place
 the plugin's distribution and line, once in `QUIET_SECONDS` for each line, and the loop continues. The cost is one more
 Python frame below the loop: tasks and callbacks run the same code as before.
 
-Other exceptions of such tasks, which asyncio reports itself, and those of threads get the same words.
+Other exceptions of these tasks, which asyncio reports itself, and exceptions of threads get the same words.
 """
 
 from __future__ import annotations

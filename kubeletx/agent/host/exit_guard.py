@@ -74,7 +74,9 @@ class ExitGuard:
     def finish(self) -> None:
         """Close the guard, unless the interpreter will wait for threads or exit functions; their end has the limit too."""
         waited_for = [
-            one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()
+            thread
+            for thread in threading.enumerate()
+            if not thread.daemon and thread is not threading.main_thread()
         ]
         if not waited_for and atexit._ncallbacks() <= self._exit_functions:
             self.close()

@@ -195,11 +195,11 @@ def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
 def is_port_free(address: str, port: int) -> bool:
     """Return True if no process listens on the address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as one:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         # without it, connections in TIME_WAIT of an earlier agent count as listeners
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind((address, port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

@@ -51,7 +51,7 @@ def _damaged(path: Path, problem: str) -> InvalidConfig:
 def _refuse_pods_of_another(root_dir: Path) -> None:
     directory = pods_dir(root_dir)  # a kubelet's has the same name
     try:
-        pods = sorted(one.name for one in directory.iterdir())
+        pods = sorted(entry.name for entry in directory.iterdir())
     except FileNotFoundError:
         return
     except OSError as error:

@@ -52,9 +52,9 @@ class SourceHealth:
         """Return one message for each pod source with several recent failures in a row, sorted by name."""
         now = self._clock.monotonic()
         return tuple(
-            f"{name} failed {one.count} times: {one.problem}"
-            for name, one in sorted(self._failing.items())
-            if one.count >= REPEATED and now - one.last_at < FORGET_SECONDS
+            f"{name} failed {failure.count} times: {failure.problem}"
+            for name, failure in sorted(self._failing.items())
+            if failure.count >= REPEATED and now - failure.last_at < FORGET_SECONDS
         )
 
     def parts(self) -> tuple[PartHealth, ...]:

@@ -44,7 +44,7 @@ def make_membership(
     heartbeats = client.lane(None)  # not throttled: an agent with many other requests still renews its lease
 
     def is_here(uid: PodUid) -> bool:
-        return uid in manager.workers or any(one.uid == uid for one in manager.queued())
+        return uid in manager.workers or any(queued.uid == uid for queued in manager.queued())
 
     def are_all_seen() -> bool:
         """Return True if every source whose pods get mirror pods has delivered all its pods."""

@@ -92,7 +92,7 @@ def make_plugins(ctx: PartContext, node: NodeAssembly, volumes: VolumesAssembly)
 
 def _child_cgroup(ctx: PartContext) -> Callable[[str], ChildCgroup] | None:
     """Return the function that returns the cgroup of a distribution's child; None if the agent makes no cgroups."""
-    if all(one.origin.is_own for one in ctx.plugins.registrations):
+    if all(registration.origin.is_own for registration in ctx.plugins.registrations):
         return None
     if not may_make_cgroups(ctx.config.cgroups, ctx.host.trees):
         return None

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 class RuntimesAssembly(msgspec.Struct, frozen=True, kw_only=True):
     """The runtimes of the node, from `make_runtimes`.
 
-    `registry`: all runtimes; `Assembly.run` runs it. `plugins`: the loaded plugins, including those that a reload
+    `registry`: all runtimes; `Assembly.run` runs it. `plugins`: the loaded plugins, including plugins that a reload
     loads.
     """
 

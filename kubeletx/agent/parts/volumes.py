@@ -12,7 +12,7 @@ from .node import NodeAssembly
 from .part import Part, PartContext
 
 VOLUME_THREADS = 16
-"""Number of threads that measure volumes, and of those that prepare them.
+"""Number of threads that measure volumes, and of threads that prepare volumes.
 
 A file server that does not answer blocks one of them.
 """

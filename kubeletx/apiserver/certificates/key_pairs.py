@@ -99,8 +99,8 @@ def make_request(key: bytes, subject: Subject) -> bytes:
         ]
     )
     builder = x509.CertificateSigningRequestBuilder().subject_name(name)
-    names: list[x509.GeneralName] = [x509.DNSName(one) for one in subject.dns_names]
-    names += [x509.IPAddress(ipaddress.ip_address(one)) for one in subject.addresses]
+    names: list[x509.GeneralName] = [x509.DNSName(dns_name) for dns_name in subject.dns_names]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in subject.addresses]
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(_private(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
@@ -177,7 +177,7 @@ def _names(certificate: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, .
     except x509.ExtensionNotFound:
         return (), ()
     dns = tuple(found.get_values_for_type(x509.DNSName))
-    return dns, tuple(str(one) for one in found.get_values_for_type(x509.IPAddress))
+    return dns, tuple(str(address) for address in found.get_values_for_type(x509.IPAddress))
 
 
 def _bad(origin: str, problem: str) -> InvalidConfig:

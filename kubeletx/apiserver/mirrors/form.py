@@ -7,7 +7,7 @@ The mirror pod is the static pod as written, plus what the API server needs, min
 - fields that only kubeletx has become annotations, and a virtual machine becomes one container (`kube.machine_form`),
   since an API server prunes unknown fields and refuses a pod without containers; docs/decisions/0004 gives the reasons;
 - first-boot data of machines is left out: it often holds passwords, and users who can read pods can read annotations;
-- block devices are left out, since the API server refuses those that are not claims; so are priorities, which it
+- block devices are left out, since the API server refuses any but claims; so are priorities, which it
   computes itself.
 
 Source: kubelet, pkg/kubelet/pod/mirror_client.go; kubectl, pkg/describe (events of mirror pods).
@@ -136,4 +136,7 @@ def mirror_of(static: DesiredPod, *, node_name: str, node_uid: str) -> Pod:
 
 
 def _without_devices(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    return tuple(replace(one, volume_devices=()) if one.volume_devices else one for one in containers)
+    return tuple(
+        replace(container, volume_devices=()) if container.volume_devices else container
+        for container in containers
+    )

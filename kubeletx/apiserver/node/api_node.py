@@ -196,19 +196,19 @@ class ApiNode:
 
     async def _read(self) -> None:
         try:
-            found = await self._client.get(NODES.path(name=self._name), Node)
+            node = await self._client.get(NODES.path(name=self._name), Node)
         except NotFound:
-            found = None
+            node = None
         self._is_in_doubt = False
-        self._set(found)
+        self._set(node)
 
     async def _register(self, wanted: Node) -> bool:
         """Create the Node or read the existing one. Returns False if it was deleted and may not be created now."""
         path = NODES.path(name=self._name)
         self._reported = None
         if self._was_registered and not self._policy.register_again:
-            found = self._current  # another client may have created it
-            if found is None:
+            node = self._current  # another client may have created it
+            if node is None:
                 return False
         elif self._was_registered and not self._may_answer(_DELETION):
             return False
@@ -223,19 +223,19 @@ class ApiNode:
                 ),
             )
             try:
-                found = await self._client.create(NODES.path(), fresh, Node)
+                node = await self._client.create(NODES.path(), fresh, Node)
                 self._reported_at = self._clock.monotonic()
                 log.info("Registered node", node=self._name)
             except AlreadyExists:
-                found = await self._client.get(path, Node)
+                node = await self._client.get(path, Node)
         else:
             try:
-                found = await self._client.get(path, Node)
+                node = await self._client.get(path, Node)
             except NotFound as error:
                 raise NotFound(
                     f"node {self._name} is not in the API server and --register-node is false; create it"
                 ) from error
-        self._current = found
+        self._current = node
         self._was_registered = True
         self._foreign.settle(_DELETION)
         self.registered.set()

@@ -319,10 +319,10 @@ class NodeLease:
 
     def _owners(self, known: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
         """Return the owners `known` with the present Node instead of an earlier Node; owners of other kinds stay."""
-        if not self._node_uid or any(one.uid == self._node_uid for one in known):
+        if not self._node_uid or any(owner.uid == self._node_uid for owner in known):
             return known
         node = OwnerReference(api_version="v1", kind="Node", name=self._name, uid=self._node_uid)
-        return (*(one for one in known if one.kind != "Node"), node)
+        return (*(owner for owner in known if owner.kind != "Node"), node)
 
 
 def _words(lease: Lease) -> str:

@@ -62,17 +62,20 @@ def status_patch(
             value = {**dict.fromkeys(before.get(field, {}).keys() - value.keys()), **value}
         patch[field] = value
     known = {condition.type: condition for condition in current.conditions}
-    changed = [one for one in wanted.conditions if not _same(one, known.get(one.type))]
+    changed = [
+        condition for condition in wanted.conditions if not _same(condition, known.get(condition.type))
+    ]
     ours = {condition.type for condition in wanted.conditions}
     gone = [type_ for type_ in sorted(known.keys() - ours) if type_.startswith(_OWN_CONDITIONS)]
     if not patch.keys() - _ALONG and not changed and not gone and not is_due:
         return None
     conditions: list[dict[str, Any]] = [
-        {"message": None, **_plain(_timed(one, known.get(one.type), heartbeat))} for one in wanted.conditions
+        {"message": None, **_plain(_timed(condition, known.get(condition.type), heartbeat))}
+        for condition in wanted.conditions
     ]
     conditions += [{"$patch": "delete", "type": type_} for type_ in gone]
     # the condition Ready stays the last one, as clients expect
-    order = [{"type": one.type} for one in wanted.conditions]
+    order = [{"type": condition.type} for condition in wanted.conditions]
     return {**patch, "conditions": conditions, "$setElementOrder/conditions": order}
 
 
@@ -96,11 +99,12 @@ def metadata_patch(current: ObjectMeta, wanted: ObjectMeta) -> dict[str, dict[st
 
 def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
     """Return the status patch without unchanged conditions, for the log."""
-    known = {one.type: _said(one) for one in current.conditions}
+    known = {condition.type: _said(condition) for condition in current.conditions}
     changed = [
-        one
-        for one in patch.get("conditions", ())
-        if known.get(one["type"]) != (one.get("status"), one.get("reason") or "", one.get("message") or "")
+        change
+        for change in patch.get("conditions", ())
+        if known.get(change["type"])
+        != (change.get("status"), change.get("reason") or "", change.get("message") or "")
     ]
     return {**patch, "conditions": changed}
 
@@ -110,9 +114,15 @@ def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
 
     Source: kubernetes, pkg/controller/nodelifecycle (tryUpdateNodeHealth).
     """
-    known = {one.type: one for one in current.conditions}
-    differing = [known.get(one.type) for one in wanted.conditions if not _same(one, known.get(one.type))]
-    return bool(differing) and all(one is not None and one.reason in _GIVEN_UP for one in differing)
+    known = {condition.type: condition for condition in current.conditions}
+    differing = [
+        known.get(condition.type)
+        for condition in wanted.conditions
+        if not _same(condition, known.get(condition.type))
+    ]
+    return bool(differing) and all(
+        condition is not None and condition.reason in _GIVEN_UP for condition in differing
+    )
 
 
 def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:

@@ -102,7 +102,9 @@ class TypeTaints:
             return
         self._reported = due
         self._foreign.settle("taints", is_answer=is_answer)
-        log.info("Changed the taints of workload types", taints=", ".join(one.key for one in due) or "none")
+        log.info(
+            "Changed the taints of workload types", taints=", ".join(taint.key for taint in due) or "none"
+        )
 
 
 def merged(current: tuple[Taint, ...], due: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
@@ -110,10 +112,10 @@ def merged(current: tuple[Taint, ...], due: tuple[Taint, ...]) -> tuple[Taint, .
 
     `current`: the Node's taints. `due`: the taints for workload types without a ready runtime.
     """
-    ours = [one for one in current if one.key.startswith(WORKLOAD_TAINT_PREFIX)]
-    if {_said(one) for one in ours} == {_said(one) for one in due}:
+    ours = [taint for taint in current if taint.key.startswith(WORKLOAD_TAINT_PREFIX)]
+    if {_said(taint) for taint in ours} == {_said(taint) for taint in due}:
         return None
-    return (*(one for one in current if not one.key.startswith(WORKLOAD_TAINT_PREFIX)), *due)
+    return (*(taint for taint in current if not taint.key.startswith(WORKLOAD_TAINT_PREFIX)), *due)
 
 
 def _said(taint: Taint) -> tuple[str, str | None, str]:

@@ -139,8 +139,8 @@ class FollowedObjects:
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
-                for one in self._followed.values():
-                    self._begin(one)
+                for followed in self._followed.values():
+                    self._begin(followed)
                 await asyncio.Event().wait()
             finally:
                 self._group = None
@@ -150,11 +150,11 @@ class FollowedObjects:
         wanted = {ObjectKey(FollowedKind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
         wanted |= {ObjectKey(FollowedKind.SECRET, user.namespace, name) for name in user.secrets}
         for key in wanted:
-            one = self._followed.get(key)
-            if one is None:
-                one = self._followed[key] = _Followed(key, self._tell)
-                self._begin(one)
-            one.users.add(user.uid)
+            followed = self._followed.get(key)
+            if followed is None:
+                followed = self._followed[key] = _Followed(key, self._tell)
+                self._begin(followed)
+            followed.users.add(user.uid)
         self._drop(user.uid, but=wanted)
 
     def leave(self, uid: PodUid) -> None:
@@ -168,17 +168,17 @@ class FollowedObjects:
         answer.
         """
         key = ObjectKey(kind, namespace, name)
-        one = self._followed.get(key)
-        if one is None:
+        followed = self._followed.get(key)
+        if followed is None:
             return await self._read(key)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await one.known.wait()
+                await followed.known.wait()
         except TimeoutError as error:
-            one.is_missed = True
-            problem = one.reflector.problem if one.reflector is not None else ""
+            followed.is_missed = True
+            problem = followed.reflector.problem if followed.reflector is not None else ""
             raise Unavailable(f"{key} cannot be read: {problem or 'no answer yet'}") from error
-        return one.data
+        return followed.data
 
     async def _read(self, key: ObjectKey) -> ObjectData | None:
         path = key.kind.resource.path(key.namespace, key.name)
@@ -203,11 +203,11 @@ class FollowedObjects:
         one.begin(self._group, reflector)
 
     def _drop(self, uid: PodUid, *, but: set[ObjectKey]) -> None:
-        for key, one in list(self._followed.items()):
-            if uid in one.users and key not in but:
-                one.users.discard(uid)
-                if not one.users:
-                    one.end()
+        for key, followed in list(self._followed.items()):
+            if uid in followed.users and key not in but:
+                followed.users.discard(uid)
+                if not followed.users:
+                    followed.end()
                     del self._followed[key]
 
 

@@ -48,7 +48,7 @@ class RuntimeClasses(Mapping[str, str]):
         self._become({**self._found, item.metadata.name: item.handler})
 
     def drop(self, item: RuntimeClass) -> None:
-        self._become({name: one for name, one in self._found.items() if name != item.metadata.name})
+        self._become({name: handler for name, handler in self._found.items() if name != item.metadata.name})
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """Keep the class's last decoded handler."""

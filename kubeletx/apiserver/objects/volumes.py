@@ -198,7 +198,7 @@ def _expanded(claim: PersistentVolumeClaim, size_bytes: int) -> dict[str, Any]:
     """Return the patch of a claim's status after its file system has grown."""
     amounts = {**claim.status.capacity, "storage": str(Quantity(size_bytes * NANO, Format.BINARY))}
     status: dict[str, Any] = {"capacity": amounts}
-    left = [one for one in claim.status.conditions if one.type not in _RESIZING]
+    left = [condition for condition in claim.status.conditions if condition.type not in _RESIZING]
     if len(left) < len(claim.status.conditions):
         status["conditions"] = left or None
     return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
@@ -213,4 +213,4 @@ def _storage(amounts: Mapping[str, str]) -> int:
 
 
 def _is_owned(claim: PersistentVolumeClaim, uid: PodUid) -> bool:
-    return any(one.controller and one.uid == uid for one in claim.metadata.owner_references)
+    return any(reference.controller and reference.uid == uid for reference in claim.metadata.owner_references)

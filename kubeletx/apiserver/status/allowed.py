@@ -26,19 +26,20 @@ def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:
     """
     spec, current = pod.spec, pod.status
     every = (*spec.containers, *spec.init_containers)
-    if any(rule.action == RESTART_ALL for one in every for rule in one.restart_policy_rules):
+    if any(rule.action == RESTART_ALL for container in every for rule in container.restart_policy_rules):
         return wanted
     policy = spec.restart_policy
 
     def kept(
         known: Iterable[ContainerStatus], reported: tuple[ContainerStatus, ...]
     ) -> tuple[ContainerStatus, ...]:
-        final = {one.name: one for one in known if _is_final(one, containers, policy)}
+        final = {status.name: status for status in known if _is_final(status, containers, policy)}
         return tuple(
-            final[one.name] if one.state.terminated is None and one.name in final else one for one in reported
+            final[status.name] if status.state.terminated is None and status.name in final else status
+            for status in reported
         )
 
-    containers = {one.name: one for one in every}
+    containers = {container.name: container for container in every}
     return replace(
         wanted,
         container_statuses=kept(current.container_statuses, wanted.container_statuses),
@@ -67,7 +68,7 @@ def is_startup_only(status: PodStatus) -> bool:
     if status.phase != "Pending" or status.reason or status.message:
         return False
     containers = (*status.init_container_statuses, *status.container_statuses)
-    return bool(containers) and all(_is_on_the_way(one) for one in containers)
+    return bool(containers) and all(_is_on_the_way(container) for container in containers)
 
 
 def _is_on_the_way(container: ContainerStatus) -> bool:

@@ -42,7 +42,11 @@ def status_patch(current: PodStatus, wanted: PodStatus) -> dict[str, Any] | None
 def _conditions(current: tuple[PodCondition, ...], wanted: tuple[PodCondition, ...]) -> list[dict[str, Any]]:
     known = {condition.type: condition for condition in current}
     ours = {condition.type: condition for condition in wanted if _is_ours(condition, known)}
-    changed = [_condition(one, known.get(one.type)) for one in ours.values() if known.get(one.type) != one]
+    changed = [
+        _condition(condition, known.get(condition.type))
+        for condition in ours.values()
+        if known.get(condition.type) != condition
+    ]
     gone = sorted(type_ for type_ in known.keys() - ours.keys() if type_ in OURS)
     return changed + [{"$patch": "delete", "type": type_} for type_ in gone]
 

@@ -40,7 +40,7 @@ SAY_SECONDS = 10.0
     type=click.IntRange(min=-1),
     default=-1,
     metavar="SECONDS",
-    help="Grace period; -1: that of the pod.",
+    help="Grace period; -1: the pod's own.",
 )
 @boolean("--now", "at_once", help="The same as --grace-period=1.")
 @boolean("--force", help="With --grace-period=0: do not wait for a runtime that does not answer.")
@@ -209,6 +209,6 @@ def _waits_for(agent: AgentClient, namespace: str, name: str) -> str:
         items = agent.get(pod_path(namespace, name, "history"), PodHistory).items
     except KubeletxError as error:  # it has just gone, or the agent is restarting; the watch shows which
         return error.message
-    running = [one.name for one in pod.status.container_statuses if one.state.running is not None]
+    running = [status.name for status in pod.status.container_statuses if status.state.running is not None]
     last = f"{items[-1].action}: {items[-1].result}" if items else "the agent has done nothing yet"
     return f"containers run: {', '.join(running)}; {last}" if running else last

@@ -48,8 +48,8 @@ def describe(
 ) -> int:
     """Show everything about a pod, the node, a runtime or a volume.
 
-    KIND is pod, node, runtime or volume, or KIND/NAME. The name of a volume is POD/VOLUME, or that of its persistent
-    volume.
+    KIND is pod, node, runtime or volume, or KIND/NAME. The name of a volume is POD/VOLUME, or the name of its
+    persistent volume.
     """
     is_first = True
     for chosen, wanted in kinds_and_names((kind, *names)):
@@ -122,22 +122,26 @@ def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) 
     from ..describe.volume import describe_volume
     from ..output.columns import volume_name
 
-    everything = [one for one in list_volumes(agent)[0] if namespace in (None, one.namespace)]
+    everything = [volume for volume in list_volumes(agent)[0] if namespace in (None, volume.namespace)]
     for name in names:
-        if not any(name in (volume_name(one), one.persistent_volume) for one in everything):
+        if not any(name in (volume_name(volume), volume.persistent_volume) for volume in everything):
             raise NotFound(f"volume {name!r} not found; 'kubeletx get volumes -A' lists all of them")
-    wanted = [one for one in everything if not names or {volume_name(one), one.persistent_volume} & {*names}]
+    wanted = [
+        volume
+        for volume in everything
+        if not names or {volume_name(volume), volume.persistent_volume} & {*names}
+    ]
     events = agent.get("/v1/events", EventList).items
     sheets = []
-    for one in wanted:
+    for volume in wanted:
         about = [
             event
             for event in events
             if event.involved_object.kind == "Pod"
-            and event.involved_object.uid == one.pod_uid
-            and f'"{one.name}"' in (event.message or "")
+            and event.involved_object.uid == volume.pod_uid
+            and f'"{volume.name}"' in (event.message or "")
         ]
-        sheets.append(describe_volume(one, about, now()))
+        sheets.append(describe_volume(volume, about, now()))
     _print(sheets)
 
 

@@ -32,7 +32,7 @@ def exec_(
 ) -> int:
     """Run COMMAND in a container of POD. Write -- before a command with flags.
 
-    The exit code is that of COMMAND.
+    The exit code is COMMAND's.
     """
     found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
     return run_in(agent, "exec", found, choose_container(found, container), command, stdin=stdin, tty=tty)

@@ -37,7 +37,7 @@ def _runtime_option(text: str) -> Callable[[F], F]:
 
 @image.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
-@_runtime_option("Into this runtime's store; by default that of the default container runtime.")
+@_runtime_option("Into this runtime's store; by default the default container runtime's.")
 @boolean("-q", "--quiet", help="Show no progress.")
 @with_agent
 def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet: bool) -> int:

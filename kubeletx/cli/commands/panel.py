@@ -19,11 +19,11 @@ from ..options.go_flags import boolean, command
 from ..output.printers import Column, ObjectTable, print_list, print_object, write_picture
 
 _COLUMNS = (
-    Column("NAME", lambda one, _: one.name),
-    Column("TITLE", lambda one, _: one.title),
-    Column("PLUGIN", lambda one, _: one.plugin),
-    Column("STATE", lambda one, _: one.state),
-    Column("REASON", lambda one, _: one.reason),
+    Column("NAME", lambda row, _: row.name),
+    Column("TITLE", lambda row, _: row.title),
+    Column("PLUGIN", lambda row, _: row.plugin),
+    Column("STATE", lambda row, _: row.state),
+    Column("REASON", lambda row, _: row.reason),
 )
 
 

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 
 def _abandoned(plugin: PluginView) -> int:
-    return sum(sum(one.abandoned_calls.values()) for one in plugin.registrations)
+    return sum(sum(registration.abandoned_calls.values()) for registration in plugin.registrations)
 
 
 def _processes(plugin: PluginView) -> str:
-    return "; ".join(f"{one.runtime or 'others'}: {process_text(one)}" for one in plugin.processes)
+    return "; ".join(
+        f"{process.runtime or 'others'}: {process_text(process)}" for process in plugin.processes
+    )
 
 
 _COLUMNS = (
@@ -39,7 +41,12 @@ _COLUMNS = (
     Column("STATE", lambda plugin, _: plugin.state),
     Column("KINDS", lambda plugin, _: ",".join(plugin.kinds)),
     Column("TYPES", lambda plugin, _: ",".join(plugin.workload_types)),
-    Column("REGISTERS", lambda plugin, _: ",".join(f"{one.hook}/{one.name}" for one in plugin.registrations)),
+    Column(
+        "REGISTERS",
+        lambda plugin, _: ",".join(
+            f"{registration.hook}/{registration.name}" for registration in plugin.registrations
+        ),
+    ),
     Column("REASON", lambda plugin, _: plugin.reason),
     Column("ISOLATION", lambda plugin, _: plugin.isolation, wide=True),
     Column("ABANDONED", lambda plugin, _: str(_abandoned(plugin)), wide=True),
@@ -96,12 +103,12 @@ def plugins(agent: AgentClient, output: str | None) -> int:
 
     'kubeletx plugins' and 'kubeletx plugin list' are the same. KUBELETX: the versions of kubeletx that the plugin is made for.
 
-    While no agent runs, they are those that one would find. With agent flags before 'plugins', such as --config and
-    --disable-plugin, no agent is asked: the plugins of an agent started with these flags are shown.
+    While no agent runs, they are the plugins that an agent would find. With agent flags before 'plugins', such as
+    --config and --disable-plugin, no agent is asked: the plugins of an agent started with these flags are shown.
 
     With -o wide also the number of calls that were cancelled and still run, except calls to runtimes (ABANDONED), and
     whether the plugin runs in processes of its own, with memory, CPU time and restarts of each
-    process: NAME is that of a runtime, others the process of everything else that its distribution registers.
+    process: NAME is a runtime, others the process of everything else that its distribution registers.
     """
     found = _found(agent, click.get_current_context().obj)
     if output in ("json", "yaml"):

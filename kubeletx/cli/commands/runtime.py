@@ -102,7 +102,7 @@ def reload(agent: AgentClient) -> int:
         click.echo("No new plugins found.")
     for note in found.notes:
         click.echo(f"Warning: {note}", err=True)
-    return ExitCode.FAILED if any(one.state == "failed" for one in found.plugins) else ExitCode.OK
+    return ExitCode.FAILED if any(item.state == "failed" for item in found.plugins) else ExitCode.OK
 
 
 @runtime.command()
@@ -133,7 +133,7 @@ def manifests(agent: AgentClient, output: str) -> int:
     from ..output.printers import to_yaml
 
     listed, _ = list_runtimes(agent)
-    details = [agent.get(_path(one.name), RuntimeDetail) for one in listed]
+    details = [agent.get(_path(item.name), RuntimeDetail) for item in listed]
     documents: Sequence[object]
     if output == "configmap":
         from kubeletx.kube.types.node import Node
@@ -148,7 +148,7 @@ def manifests(agent: AgentClient, output: str) -> int:
         documents, notes = runtime_classes(details)
     for note in notes:
         click.echo(f"Warning: {note}", err=True)
-    click.echo("\n---\n".join(to_yaml(one) for one in documents))
+    click.echo("\n---\n".join(to_yaml(document) for document in documents))
     return ExitCode.OK
 
 

@@ -32,7 +32,7 @@ class Classes(NamedTuple):
 
 def runtime_classes(details: Sequence[RuntimeDetail]) -> Classes:
     """Make the RuntimeClasses of the runtimes, in the order of `details`."""
-    types = sorted({CONTAINER, VM, *(one.runtime.workload_type for one in details)})
+    types = sorted({CONTAINER, VM, *(item.runtime.workload_type for item in details)})
     classes, notes = [], []
     for detail in details:
         name = detail.runtime.name
@@ -51,12 +51,12 @@ def runtime_classes(details: Sequence[RuntimeDetail]) -> Classes:
 def _handlers(detail: RuntimeDetail) -> Iterator[str]:
     yield detail.runtime.name
     if len(detail.handlers) > 1:
-        yield from (f"{detail.runtime.name}{HANDLER_MARK}{one}" for one in detail.handlers)
+        yield from (f"{detail.runtime.name}{HANDLER_MARK}{handler}" for handler in detail.handlers)
 
 
 def _class(detail: RuntimeDetail, handler: str, types: Sequence[str]) -> RuntimeClass:
     runtime = detail.runtime
-    others = [one for one in types if one != runtime.workload_type]
+    others = [workload_type for workload_type in types if workload_type != runtime.workload_type]
     return RuntimeClass(
         metadata=ObjectMeta(name=handler),
         handler=handler,
@@ -64,7 +64,8 @@ def _class(detail: RuntimeDetail, handler: str, types: Sequence[str]) -> Runtime
         scheduling=Scheduling(
             node_selector={names.RUNTIME_LABEL_PREFIX + runtime.name: "ready"},
             tolerations=tuple(
-                Toleration(key=names.WORKLOAD_TAINT_PREFIX + one, operator="Exists") for one in others
+                Toleration(key=names.WORKLOAD_TAINT_PREFIX + workload_type, operator="Exists")
+                for workload_type in others
             ),
         ),
     )

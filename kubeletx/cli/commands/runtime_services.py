@@ -32,13 +32,13 @@ class ServiceReport(NamedTuple):
 def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> ServiceReport:
     """Make the ConfigMap that lists a node's runtimes. It has no namespace, so that the user can choose one."""
     notes = [
-        f"{one.runtime.name} never answered, so its features and handlers are not known"
-        for one in details
-        if not one.traits
+        f"{detail.runtime.name} never answered, so its features and handlers are not known"
+        for detail in details
+        if not detail.traits
     ]
     config_map = ConfigMap(
         metadata=ObjectMeta(name=f"runtime-services.{node_name}", labels=LABELS),
-        data={NODE: node_name, SERVICES: to_yaml([_service(one) for one in details]) + "\n"},
+        data={NODE: node_name, SERVICES: to_yaml([_service(detail) for detail in details]) + "\n"},
     )
     return ServiceReport(config_map, tuple(notes))
 

@@ -30,13 +30,13 @@ def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
     """Return the lines that show the agent's last actions on a pod, oldest first (``describe --history``)."""
     rows = [
         (
-            age(one.at, now),
-            f"x{one.count}" if one.count > 1 else "",
-            f"{one.seconds:.2f}s",
-            one.action,
-            one.result,
+            age(item.at, now),
+            f"x{item.count}" if item.count > 1 else "",
+            f"{item.seconds:.2f}s",
+            item.action,
+            item.result,
         )
-        for one in items
+        for item in items
     ]
     return Sheet().table("History", ("Age", "Count", "Took", "Action", "Result"), rows).lines()
 
@@ -71,7 +71,9 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
 
 def _standby(pod: Pod) -> str:
     """Return state, time of the last change, and memory of a pod that stands by; empty for other pods."""
-    found = next((one for one in pod.status.conditions if one.type == names.STANDBY_CONDITION), None)
+    found = next(
+        (condition for condition in pod.status.conditions if condition.type == names.STANDBY_CONDITION), None
+    )
     if found is None:
         return ""
     since = f"{found.reason} since {_time(found.last_transition_time)}"
@@ -81,7 +83,8 @@ def _standby(pod: Pod) -> str:
 def add_events(sheet: Sheet, events: Sequence[Event], now: datetime) -> None:
     """Add the events to the sheet, as its last section."""
     rows = [
-        [one.type or "", one.reason or "", last_seen(one, now), (one.message or "").strip()] for one in events
+        [event.type or "", event.reason or "", last_seen(event, now), (event.message or "").strip()]
+        for event in events
     ]
     sheet.table("Events", ("Type", "Reason", "Age", "Message"), rows)
 

@@ -77,9 +77,9 @@ def explain_unknown(option: str) -> str:
     name = option.lstrip("-").partition("=")[0]
     field = _FIELDS.get(name.replace("-", ""))
     if field is not None:
-        return f"--{name} is no flag; set {field} in the --config file, as for a kubelet"
+        return f"--{name} is not a flag; set {field} in the --config file, as for a kubelet"
     known = [*BY_FLAG, "root-dir", "config", "config-dir", "namespace", "version", "help"]
-    return f"unknown flag --{name}{did_you_mean(f'--{name}', [f'--{one}' for one in known])}"
+    return f"unknown flag --{name}{did_you_mean(f'--{name}', [f'--{flag}' for flag in known])}"
 
 
 _FIELDS: Final = {field.lower(): field for field in (*BY_KEY, *OPTION_BY_FIELD) if "." not in field}

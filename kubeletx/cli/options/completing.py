@@ -31,7 +31,7 @@ def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the container names that begin with `incomplete`, of the pod that the command line names.
 
-    If it does not name a pod yet, returns those of all pods in the namespace.
+    If it does not name a pod yet, returns the names for all pods in the namespace.
     """
     name = str(ctx.params.get("pod") or "").rpartition("/")[2]
     pods = [pod for pod in _pods(ctx) if not name or pod.name == name]

@@ -109,8 +109,8 @@ def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
 def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front: bool = False) -> list[str]:
     """Rewrite arguments from pflag's syntax to click's; unknown options are unchanged.
 
-    Arguments after ``--`` are unchanged. `only_front`: so are the first argument that is no option (a subcommand) and
-    all after it.
+    Arguments after ``--`` are unchanged. `only_front`: so is everything from the first argument that is not an option
+    (a subcommand).
     """
     result: list[str] = []
     rest = list(args)
@@ -130,9 +130,9 @@ def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front
 
 
 def refuse_detached_value(args: Sequence[str], spellings: dict[str, Spelling]) -> None:
-    """Raise UsageError if the first argument that is no option is the value of a boolean, as in ``--follow false``.
+    """Raise UsageError if the first argument that is not an option is a boolean's value, as in ``--follow false``.
 
-    `args`: arguments of a command whose first argument that is no option is the name of a subcommand.
+    `args`: arguments of a command; the first one that is not an option names a subcommand.
     """
     words = spell_out(args, spellings, only_front=True)
     front = next((index for index, word in enumerate(words) if not word.startswith("-")), len(words))

@@ -36,7 +36,7 @@ POD: Final = (
     Column("RUNTIME", lambda pod, _: runtime_of(pod)),
     Column(
         "IP",
-        lambda pod, _: ",".join(one.ip for one in pod.status.pod_ips) or pod.status.pod_ip or "",
+        lambda pod, _: ",".join(ip.ip for ip in pod.status.pod_ips) or pod.status.pod_ip or "",
         wide=True,
     ),
     Column("NODE", lambda pod, _: pod.spec.node_name or "", wide=True),
@@ -45,7 +45,7 @@ POD: Final = (
 
 
 def _runtime_status(runtime: RuntimeView, _: datetime) -> str:
-    """Return the status; that of a cordoned runtime ends with SchedulingDisabled, as kubectl shows it for nodes."""
+    """Return the status; for a cordoned runtime it ends with SchedulingDisabled, as kubectl shows it for nodes."""
     return f"{runtime.status},SchedulingDisabled" if runtime.cordoned else runtime.status
 
 
@@ -69,7 +69,7 @@ RUNTIME: Final = (
 
 
 def _node_status(node: Node, _: datetime) -> str:
-    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "")
+    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "")
     return {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
 
 
@@ -90,7 +90,9 @@ NODE: Final = (
     Column("RUNTIMES", _ready_runtimes),
     Column(
         "INTERNAL-IP",
-        lambda node, _: next((one.address for one in node.status.addresses if one.type == "InternalIP"), ""),
+        lambda node, _: next(
+            (address.address for address in node.status.addresses if address.type == "InternalIP"), ""
+        ),
         wide=True,
     ),
     _node_info("OS-IMAGE", "os_image", wide=True),

@@ -106,7 +106,7 @@ def _watch_images(agent: AgentClient) -> Watch:
 def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
     """Yield all images, by store and id, after each change.
 
-    If a store does not answer, its images are those of its last answer.
+    If a store does not answer, the images of its last answer are yielded.
     """
     before: dict[Hashable, ImageView] = {}
     for line in agent.lines("GET", "/v1/images", {"watch": True}):
@@ -254,7 +254,9 @@ def kinds_and_names(words: tuple[str, ...]) -> list[tuple[ObjectKind, tuple[str,
     for word in words:
         kind, slash, name = word.partition("/")
         if not slash or not name:
-            raise click.UsageError(f"{word!r} is not KIND/NAME, as {words[0]!r} is; write all of them so")
+            raise click.UsageError(
+                f"{word!r} is not KIND/NAME like {words[0]!r}; write every object as KIND/NAME"
+            )
         plural = kind_of(kind).plural
         found[plural] = (*found.get(plural, ()), name)
     return [(kind_of(plural), names) for plural, names in found.items()]

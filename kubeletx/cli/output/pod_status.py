@@ -61,15 +61,17 @@ def summarise(pod: Pod, now: datetime) -> PodSummary:
 
 def _standby(pod: Pod) -> str:
     """Return Standby or Hibernated for a pod with frozen containers, which Kubernetes shows as running; else empty."""
-    for one in pod.status.conditions:
-        if one.type == names.UNITS_RUNNING and one.status == "False":
-            return _RESTS.get(one.reason or "", "")
+    for condition in pod.status.conditions:
+        if condition.type == names.UNITS_RUNNING and condition.status == "False":
+            return _RESTS.get(condition.reason or "", "")
     return ""
 
 
 def _machine_standby(pod: Pod) -> str:
     """Return Standby or Hibernated for a machine on standby; else empty."""
-    found = next((one for one in pod.status.conditions if one.type == names.STANDBY_CONDITION), None)
+    found = next(
+        (condition for condition in pod.status.conditions if condition.type == names.STANDBY_CONDITION), None
+    )
     return found.reason or "" if found is not None and found.status == "True" else ""
 
 
@@ -171,7 +173,9 @@ def _machine(pod: Pod, now: datetime) -> PodSummary:
     reason, count = _regular(pod, _first(pod), _Count())
     if status is None:
         return PodSummary("0/1", _ending(pod, reason), _restarts(count, now))
-    waits = any(one.state.waiting is not None for one in pod.status.container_statuses)
+    waits = any(
+        container_status.state.waiting is not None for container_status in pod.status.container_statuses
+    )
     if pod.status.phase == "Running" and not waits:
         reason = _machine_standby(pod) or _POWERS.get(status.power_state or "", reason)
     restarts = _restarts(count._replace(restarts=status.restart_count), now)

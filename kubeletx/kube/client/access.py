@@ -174,7 +174,7 @@ class _Reader:
         try:
             parts = urlsplit(text)
             is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # brackets that do not match, a port that is no number
+        except ValueError:  # brackets that do not match, a port that is not a number
             is_good = False
         if not is_good:
             raise _bad(self._path, f"cluster.{key}", f"{text!r} is not an address", "use https://HOST:PORT")
@@ -225,7 +225,7 @@ class _Reader:
         )
 
     def _arguments(self, found: Any) -> tuple[str, ...]:
-        if not isinstance(found or [], list) or not all(isinstance(one, str) for one in found or ()):
+        if not isinstance(found or [], list) or not all(isinstance(item, str) for item in found or ()):
             raise _bad(self._path, "user.exec.args", "is not a list of texts", "put each in quotes")
         return tuple(found or ())
 
@@ -236,7 +236,7 @@ class _Reader:
             raise _bad(
                 self._path, "user.exec.env", "is not a list of name and value", "put values in quotes"
             ) from error
-        return tuple((one.name, one.value) for one in pairs)
+        return tuple((pair.name, pair.value) for pair in pairs)
 
 
 class _Variable(msgspec.Struct):
@@ -245,9 +245,9 @@ class _Variable(msgspec.Struct):
 
 
 def _extension(found: Any) -> Any:
-    for one in found if isinstance(found, list) else ():
-        if isinstance(one, dict) and one.get("name") == _EXTENSION:
-            return one.get("extension")
+    for item in found if isinstance(found, list) else ():
+        if isinstance(item, dict) and item.get("name") == _EXTENSION:
+            return item.get("extension")
     return None
 
 

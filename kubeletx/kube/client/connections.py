@@ -107,9 +107,9 @@ class Connections:
         """Close all connections, and end every stream by letting its deadline expire."""
         log.info("Closed all connections to the API server", server=self.access.server)
         now = asyncio.get_running_loop().time()
-        for one in self.streams:  # aiohttp does not wake the reader of a body when its session is closed
-            if not one.expired():  # an expired one was ended before and has not finished yet
-                one.reschedule(now)
+        for stream in self.streams:  # aiohttp does not wake the reader of a body when its session is closed
+            if not stream.expired():  # an expired one was ended before and has not finished yet
+                stream.reschedule(now)
         await self.close()
 
     def note_answer(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:

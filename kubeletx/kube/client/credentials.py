@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 LOOK_AGAIN_SECONDS = 10.0
 EXEC_SECONDS = 60.0
 EARLY_SECONDS = 30.0
-"""Time before its expiry at which a credential is renewed."""
+"""A credential is renewed this long before it expires."""
 
 
 _Stamp = tuple[int, int, int] | None

@@ -67,7 +67,7 @@ def _contains(whole: Any, part: Any) -> bool:
     """Return True if `whole` (as the server stores it) has every key and value of `part` (as the client sent it)."""
     if isinstance(part, Mapping):
         return isinstance(whole, Mapping) and all(
-            key in whole and _contains(whole[key], one) for key, one in part.items()
+            key in whole and _contains(whole[key], value) for key, value in part.items()
         )
     if isinstance(part, list | tuple):
         return (

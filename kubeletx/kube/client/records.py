@@ -110,7 +110,7 @@ class CustomResourceRecords:
     def _check_version(self, name: str, version: str) -> None:
         """Raise Conflict for a text that cannot be a resourceVersion; the server would answer 400."""
         if not version.isascii() or not version.isdecimal():
-            raise Conflict(f"{self._resource.plural} {name!r}: {version!r} is no version of it")
+            raise Conflict(f"{self._resource.plural} {name!r}: {version!r} is not a version of it")
 
 
 class _News:
@@ -126,11 +126,11 @@ class _News:
         self._came = asyncio.Event()
 
     def replace(self, items: Sequence[CustomObject], unreadable: Sequence[ObjectMeta]) -> None:
-        there = {one.metadata.name for one in items} | {one.name for one in unreadable}
+        there = {item.metadata.name for item in items} | {record.name for record in unreadable}
         for name in self._seen.keys() - there:
             self._gone(name)
-        for one in items:
-            self.put(one)
+        for item in items:
+            self.put(item)
         if not self._is_synced:
             self._is_synced = self._tells_synced = True
         self._came.set()

@@ -57,7 +57,7 @@ class WatchTimes(msgspec.Struct, frozen=True, kw_only=True):
     watch: tuple[int, int] = (300, 600)
     """Range of the watch timeout, drawn at random, so that nodes do not reconnect all at once."""
     late: float = 30.0
-    """Time after the watch timeout at which the connection counts as dead."""
+    """The connection counts as dead this long after the watch timeout."""
     silent: float = 200.0
     """Silence after which a watch counts as dead if the server sends bookmarks.
 
@@ -238,7 +238,7 @@ class Reflector(Generic[T]):
         """Raise Unavailable if the answer is not a list: objects that it lacks would otherwise look deleted."""
         if not page.kind.endswith("List") or not page.metadata.resource_version:
             found = f"kind {page.kind!r}, resourceVersion {page.metadata.resource_version!r}"
-            raise Unavailable(f"{self._path}: the answer is no list of {self._what}: {found}")
+            raise Unavailable(f"{self._path}: the answer is not a list of {self._what}: {found}")
 
     # --- watch ---
 
@@ -337,7 +337,7 @@ class Reflector(Generic[T]):
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split the bytes into lines and yield those that are complete and not blank.
+    """Split the bytes into lines and yield the complete lines that are not blank.
 
     Bytes after the last line feed are dropped, since that line was cut off. Raises Unavailable for a line of
     more than `MAX_LINE_BYTES`.

@@ -112,7 +112,7 @@ class KubeClient:
         return beside
 
     async def close(self) -> None:
-        """Close all connections, those of open streams too."""
+        """Close all connections, including open streams."""
         await self._connections.close()
 
     async def reconnect(self) -> None:
@@ -333,7 +333,7 @@ def decode(body: bytes, type_: type[T], what: str) -> T:
     try:
         return decode_object(body, msgspec.json.Decoder(type_))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"{what}: the answer is no {type_.__name__}: {error}") from error
+        raise Unavailable(f"{what}: the answer is not of type {type_.__name__}: {error}") from error
 
 
 def preconditions(uid: str, resource_version: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The defaults that an API server would set, for pods that do not come from one.
 
 `set_defaults` returns a completed copy. Values that are set are kept, so applying it twice changes nothing. Source:
-kubernetes, pkg/apis/core/v1/defaults.go. The virtual machine's defaults are those of the multi-runtime design (Arktos).
+kubernetes, pkg/apis/core/v1/defaults.go. The virtual machine's defaults are from the multi-runtime design (Arktos).
 """
 
 from __future__ import annotations
@@ -61,9 +61,11 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
         security_context=spec.security_context or PodSecurityContext(),
         scheduler_name=spec.scheduler_name or "default-scheduler",
         volumes=_each(volume_defaults, spec.volumes),
-        init_containers=tuple(container_defaults(one, host) for one in spec.init_containers),
-        containers=tuple(container_defaults(one, host) for one in spec.containers),
-        ephemeral_containers=tuple(container_defaults(one, host) for one in spec.ephemeral_containers),
+        init_containers=tuple(container_defaults(container, host) for container in spec.init_containers),
+        containers=tuple(container_defaults(container, host) for container in spec.containers),
+        ephemeral_containers=tuple(
+            container_defaults(container, host) for container in spec.ephemeral_containers
+        ),
         virtual_machine=spec.virtual_machine and _machine_defaults(spec.virtual_machine),
         nics=tuple(_nic_defaults(nic, index) for index, nic in enumerate(spec.nics)),
     )

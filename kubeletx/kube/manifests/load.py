@@ -139,7 +139,7 @@ def _refuse_half_pairs(value: Any, path: str) -> None:
     """Raise _TextError for a string with half of a surrogate pair: it can be neither stored nor sent as UTF-8."""
     if isinstance(value, str) and not is_printable(value):
         where = f" in {path}" if path else ""
-        raise _TextError(f"has half of a surrogate pair{where}, which is no character")
+        raise _TextError(f"has half of a surrogate pair{where}, which is not a character")
     if isinstance(value, dict):
         for key, inner in value.items():
             _refuse_half_pairs(key, path)
@@ -254,7 +254,7 @@ def _tidy_field(name: str, annotation: Any) -> Tidy:
     """Return the function that tidies the values of a field."""
     if name in _QUANTITIES:
         return _quantity
-    given = [one for one in typing.get_args(annotation) if one is not type(None)]
+    given = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
     if typing.get_origin(annotation) is tuple:
         return functools.partial(_tidy_list, _tidy_field("", given[0]), _empty(given[0]))
     if isinstance(annotation, types.UnionType):
@@ -273,13 +273,13 @@ def _empty(kind: Any) -> Any:
 
 
 def _tidy_list(tidy: Tidy, empty: Any, value: Any) -> Any:
-    return [empty if one is None else tidy(one) for one in value] if isinstance(value, list) else value
+    return [empty if item is None else tidy(item) for item in value] if isinstance(value, list) else value
 
 
 def _tidy_map(tidy: Tidy, empty: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {key: empty if one is None else tidy(one) for key, one in value.items()}
+    return {key: empty if item is None else tidy(item) for key, item in value.items()}
 
 
 def _tidy_struct(kind: type[msgspec.Struct], value: Any) -> Any:

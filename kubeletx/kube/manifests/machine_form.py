@@ -130,10 +130,10 @@ def _to_container(machine: VirtualMachine) -> Container:
         resources=machine.resources,
         resize_policy=tuple(
             ContainerResizePolicy(
-                resource_name=one.resource_name,
-                restart_policy=RESTARTS if one.policy == RESTARTS else "NotRequired",
+                resource_name=policy.resource_name,
+                restart_policy=RESTARTS if policy.policy == RESTARTS else "NotRequired",
             )
-            for one in machine.resize_policy
+            for policy in machine.resize_policy
         ),
         volume_mounts=machine.volume_mounts,
         volume_devices=machine.volume_devices,
@@ -162,10 +162,10 @@ def _from_container(container: Container, annotations: dict[str, str]) -> Virtua
         resources=container.resources,
         resize_policy=tuple(
             VirtualMachineResizePolicy(
-                resource_name=one.resource_name,
-                policy=RESTARTS if one.restart_policy == RESTARTS else "NoRestart",
+                resource_name=policy.resource_name,
+                policy=RESTARTS if policy.restart_policy == RESTARTS else "NoRestart",
             )
-            for one in container.resize_policy
+            for policy in container.resize_policy
         ),
         volume_mounts=container.volume_mounts,
         volume_devices=container.volume_devices,

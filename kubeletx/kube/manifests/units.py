@@ -41,7 +41,7 @@ def main_containers(pod: Pod) -> tuple[Container, ...]:
 def main_names(pod: Pod) -> tuple[str, ...]:
     """Return the names of the regular containers, or of the machine, in the spelling of the spec."""
     machine = pod.spec.virtual_machine
-    containers = tuple(one.name for one in pod.spec.containers)
+    containers = tuple(container.name for container in pod.spec.containers)
     return containers if machine is None else (*containers, machine.name)
 
 

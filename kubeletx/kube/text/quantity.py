@@ -112,7 +112,7 @@ def canonical(text: str) -> str:
 
 
 def add(a: Quantity, b: Quantity) -> Quantity:
-    """Add two amounts. The result has the notation of `a`, or that of `b` if `a` is zero."""
+    """Add two amounts. The result has the notation of `a`, or of `b` if `a` is zero."""
     return Quantity(a.nanos + b.nanos, a.format if a.nanos else b.format)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 MAX_DEPTH: Final = 100
 MAX_ALIASED: Final = 10_000
-"""Maximum number of values to which all aliases of one text expand together."""
+"""Maximum number of values after the expansion of all aliases of one text."""
 MAX_VALUES: Final = 1_000_000
 
 _TAG: Final = "tag:yaml.org,2002:"

@@ -1,7 +1,7 @@
 """Containers of a pod. Source: core/v1 Container and the types it uses.
 
 Fields that a manifest leaves out have these values: required strings ``""``, optional scalars None, lists
-``()`` and maps ``{}``. A missing required field is no decoding error, so that validation can report all of
+``()`` and maps ``{}``. A missing required field is not a decoding error, so that validation can report all of
 them at once. Quantities are kept as written (`kubeletx.kube.text.quantity` parses them).
 """
 

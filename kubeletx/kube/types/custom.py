@@ -51,4 +51,4 @@ class CustomResourceDefinition(ApiStruct, frozen=True, kw_only=True):
 
     def condition(self, type_: str) -> DefinitionCondition | None:
         """Return the condition of type `type_`; None if the definition has no such condition."""
-        return next((one for one in self.status.conditions if one.type == type_), None)
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)

@@ -1,6 +1,6 @@
 """The virtual machine of a pod, and extra network interfaces: extensions of core/v1.
 
-The field names are those of the multi-runtime design (Arktos), so that its manifests work unchanged. A pod has either
+The field names are from the multi-runtime design (Arktos), so that its manifests work unchanged. A pod has either
 containers or one virtual machine.
 """
 

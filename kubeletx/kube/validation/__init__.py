@@ -34,7 +34,7 @@ def validate_pod(
     """Return all problems of a pod whose defaults are set, in the order of its fields; empty if the pod is valid.
 
     `origin`: file or URL of the pod, named in each problem. `workload_types`: workload types of this node
-    (container, vm, and those that plugins declare), which the annotation ``kubeletx.io/workload-type`` may
+    (container, vm, and types that plugins declare), which the annotation ``kubeletx.io/workload-type`` may
     name; None: that annotation is not checked.
     """
     problems = Problems(describe(origin, pod.metadata.name))

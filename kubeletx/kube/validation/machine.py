@@ -131,7 +131,7 @@ def check_machine_settings(pod: Pod, problems: Problems) -> None:
 
 def _levels(value: Any) -> int:
     levels, values = 0, [value]
-    while values := [inner for one in values for inner in _inner(one)]:
+    while values := [inner for value in values for inner in _inner(value)]:
         levels += 1
     return levels
 

@@ -46,9 +46,9 @@ def check_label_selector(field: str, selector: LabelSelector | None, problems: P
     if selector is None:
         return
     check_labels(f"{field}.matchLabels", selector.match_labels, problems)
-    for index, one in enumerate(selector.match_expressions):
+    for index, expression in enumerate(selector.match_expressions):
         where = f"{field}.matchExpressions[{index}]"
-        _check_condition(where, one.key, one.operator, one.values, (), problems)
+        _check_condition(where, expression.key, expression.operator, expression.values, (), problems)
 
 
 def _check_affinity(field: str, affinity: Affinity, problems: Problems) -> None:
@@ -80,11 +80,13 @@ def _check_affinity(field: str, affinity: Affinity, problems: Problems) -> None:
 
 
 def _check_term(field: str, term: NodeSelectorTerm, problems: Problems) -> None:
-    for index, one in enumerate(term.match_expressions):
+    for index, expression in enumerate(term.match_expressions):
         where = f"{field}.matchExpressions[{index}]"
-        _check_condition(where, one.key, one.operator, one.values, ("Gt", "Lt"), problems)
-    for index, one in enumerate(term.match_fields):
-        _check_field(f"{field}.matchFields[{index}]", one, problems)
+        _check_condition(
+            where, expression.key, expression.operator, expression.values, ("Gt", "Lt"), problems
+        )
+    for index, expression in enumerate(term.match_fields):
+        _check_field(f"{field}.matchFields[{index}]", expression, problems)
 
 
 def _check_condition(

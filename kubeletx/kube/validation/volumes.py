@@ -227,7 +227,7 @@ def options_problem(options: Mapping[str, object]) -> Problem | None:
     """Return the first problem of a volume's options; None if they are valid."""
     for key, value in options.items():
         if not isinstance(value, str) or "\0" in key or "\0" in value:
-            return f"[{_shown(key)}]", "is no text without NUL characters", "write a string"
+            return f"[{_shown(key)}]", "is not a string without NUL characters", "write a string"
         if f".{key.partition('/')[0].lower()}".endswith(_RESERVED):
             fix = "use a key without '/', or another namespace"
             return f"[{_shown(key)}]", "is in a namespace of Kubernetes, which is reserved", fix

@@ -204,7 +204,7 @@ def _ssh_public_key(line: str) -> str:
             return f"has no base64 after {kind}"
         parts = _ssh_parts(blob)
         if len(parts) < 2 or parts[0] != kind.encode():
-            return f"is no key of type {kind}: it is cut off or damaged"
+            return f"is not a key of type {kind}: it is cut off or damaged"
         return ""
     return "is no SSH public key (such as 'ssh-ed25519 AAAA... name')"
 

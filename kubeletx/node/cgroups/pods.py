@@ -136,6 +136,7 @@ class PodCgroupManager:
         await self._timed("update" if path in self._made else "create", self._create, path, limits)
         self._made.add(path)
         if self._per_qos and qos_class(pod.spec) == BURSTABLE:
+            # After the pod's cgroup: a create that fails must not leave its share in the sum.
             await self._share(pod.metadata.uid, limits.cpu_shares or MIN_SHARES)
         return f"/{path}"
 
@@ -190,7 +191,7 @@ class PodCgroupManager:
             return ()
         paths = [top, *(self._join(_DIRECTORY[qos]) for qos in (BURSTABLE, BEST_EFFORT) if self._per_qos)]
         return (
-            tuple(slice_path(one) for one in paths)
+            tuple(slice_path(path) for path in paths)
             if isinstance(self._driver, SystemdSlices)
             else tuple(paths)
         )
@@ -269,6 +270,7 @@ class SystemdSlices:
 
     def limit(self, path: str, limits: Resources) -> None:
         """Set the slice's properties for the limits that are not None; they are kept until the next boot."""
+        # Written by systemd and not into the files: it overwrites files of units that it owns.
         properties = slice_properties(limits, self._trees.version)
         if properties:
             self._run(["systemctl", "set-property", "--runtime", slice_name(path), *properties])

@@ -1,6 +1,6 @@
 """Pressure stall information (PSI): how long tasks waited for a resource.
 
-The files in ``/proc/pressure`` report it for the whole machine, those of cgroup v2 for each cgroup. In a hybrid layout
+The files in ``/proc/pressure`` report it for the whole machine, cgroup v2's for each cgroup. In a hybrid layout
 the unified tree reports it for the cgroups that runtimes create in that tree too. Source: kernel,
 Documentation/accounting/psi.rst.
 """

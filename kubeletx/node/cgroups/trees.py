@@ -111,6 +111,7 @@ class CgroupTrees:
                     # ENODEV or ENOENT: the cgroup was removed while it was walked
                     with contextlib.suppress(OSError):
                         found |= {int(pid) for pid in Path(directory, "cgroup.procs").read_text().split()}
+        # 0: a process of another PID namespace, which this one cannot name.
         return found - {0}
 
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
@@ -131,9 +132,11 @@ class CgroupTrees:
             if time.monotonic() > deadline:
                 left = sorted(self.processes(path))
                 raise Internal(f"cgroup /{path} cannot be removed; processes in it: {left or 'none'}")
+            # A killed process stays in its cgroup until the kernel has reaped it; until then rmdir fails with EBUSY.
             time.sleep(0.02)
 
     def _try_remove(self, path: str) -> bool:
+        # A list, not a generator: `all` would stop at the first tree that is busy and leave the others.
         gone = [_remove_tree(root / path) for root in (*self.roots, *self._beside)]
         return all(gone)
 
@@ -196,6 +199,7 @@ def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
         if (
             entry.is_symlink()
             or not (entry / "cgroup.procs").exists()
+            # Links such as cpu -> cpu,cpuacct are a second name of one tree; the other condition is the unified tree.
             or (entry / "cgroup.controllers").exists()
         ):
             continue
@@ -236,6 +240,7 @@ def _make_v2(root: Path, parts: Sequence[str]) -> None:
     for part in parts:
         _enable_controllers(root)
         root = root / part
+        # Controllers first: a child gets files only for controllers that its parent has enabled.
         root.mkdir(exist_ok=True)
 
 
@@ -263,6 +268,7 @@ def _inherit_cpuset(directory: Path) -> None:
 
 def _remove_tree(directory: Path) -> bool:
     gone = True
+    # From the bottom: the kernel refuses to remove a cgroup that has children. Its files vanish with it.
     for path, _, _ in os.walk(directory, topdown=False):
         try:
             Path(path).rmdir()
@@ -275,6 +281,7 @@ def _remove_tree(directory: Path) -> bool:
 
 def _thaw(directory: Path) -> None:
     """Thaw a cgroup of the v1 freezer and all below it; does nothing if they are gone."""
+    # Each cgroup of the v1 freezer has a state of its own: one that was frozen itself stays so.
     for path, _, names in os.walk(directory):
         if "freezer.state" in names:
             with contextlib.suppress(OSError):

@@ -110,7 +110,11 @@ def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
     """Return the names of the cgroups directly below the one at `path`; empty if it does not exist."""
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     try:
-        return tuple(one.name for one in directory.iterdir() if one.is_dir()) if directory is not None else ()
+        return (
+            tuple(entry.name for entry in directory.iterdir() if entry.is_dir())
+            if directory is not None
+            else ()
+        )
     except OSError:
         return ()
 
@@ -230,6 +234,7 @@ def _read_v1(trees: CgroupTrees, path: str) -> CgroupUsage:
         periods=times.get("nr_periods"),
         throttled_periods=times.get("nr_throttled"),
         throttled_seconds=scaled(times.get("throttled_time"), 1e-9),
+        # cpuacct.stat counts in USER_HZ, which is 100 on every architecture that containers run on.
         user_seconds=scaled(spent.get("user"), 0.01),
         system_seconds=scaled(spent.get("system"), 0.01),
         memory_bytes=used,

@@ -43,7 +43,7 @@ class ChildServices:
         """Import the plugins of one distribution in a fork, and return what each registered."""
         extend_path(imports.sys_path)
         importer = Importer(imports)
-        return tuple(await importer.registered([_about(one) for one in imports.plugins]))
+        return tuple(await importer.registered([_about(plugin) for plugin in imports.plugins]))
 
     async def init(self, init: ServicesInit) -> None:
         """Import the plugins and call the factories. A failure of one is the answer to each call of it."""
@@ -70,8 +70,8 @@ def _registrations(plugins: Iterable[InstalledPlugin]) -> tuple[dict[str, Regist
     """Import the plugins; return what they registered, by name, and a sentence for each import that failed."""
     found: dict[str, Registration] = {}
     problems = []
-    for one in plugins:
-        candidate = load_candidate(_about(one))
+    for plugin in plugins:
+        candidate = load_candidate(_about(plugin))
         found.update({item.name: item for item in candidate.registrations})
         if candidate.about.reason:
             problems.append(candidate.about.reason)

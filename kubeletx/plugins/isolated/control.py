@@ -19,7 +19,7 @@ SINK = "sink:"
 
 
 class ReportedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that a plugin registered, as plain values. `hook`: that of a registration, or ``runtime``.
+    """One thing that a plugin registered, as plain values. `hook`: a registration's hook, or ``runtime``.
 
     `factory`, `settings`: names of the objects, as ``module:name``; empty if they cannot be imported by name.
     `has_settings`: the plugin registered a class of settings. The other fields are those of `RuntimeKind` and
@@ -69,9 +69,10 @@ class Imports(msgspec.Struct, frozen=True, kw_only=True):
 class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
     """Argument of `ChildServices.init`.
 
-    `hooks`: registrations to make, by name, such as ``health-check``. `settings`: their settings as JSON values, by name; without those that have none.
-    `root`: the agent's root directory. `volume_plugin_directory`: of executable volume drivers. `has_cluster`: the agent
-    has a cluster that the child may read. `sys_path`: import path of the agent.
+    `hooks`: registrations to make, by name, such as ``health-check``. `settings`: their settings as JSON values, by
+    name; only of plugins that have settings. `root`: the agent's root directory. `volume_plugin_directory`: of
+    executable volume drivers. `has_cluster`: the agent has a cluster that the child may read. `sys_path`: import path
+    of the agent.
     """
 
     plugins: tuple[InstalledPlugin, ...]

@@ -79,7 +79,7 @@ class Guarded:
             result = await getattr(made, method)(*args, *more)
             types = options_of(methods[method].result)
             if types != (type(None),) and not isinstance(result, types):
-                wanted = " or ".join(one.__name__ for one in types)
+                wanted = " or ".join(type_.__name__ for type_ in types)
                 raise TypeError(f"returned {type(result).__name__}, not {wanted}")
             return result
 

@@ -39,10 +39,10 @@ class PluginProcesses:
 
         `variables`: as for `ChildProcess.start`.
         """
-        self._names = frozenset(one.name for one in registrations)
+        self._names = frozenset(registration.name for registration in registrations)
         by_distribution: dict[str, list[Registration]] = {}
-        for one in registrations:
-            by_distribution.setdefault(normal_name(one.distribution), []).append(one)
+        for registration in registrations:
+            by_distribution.setdefault(normal_name(registration.distribution), []).append(registration)
         self.by_distribution = {
             name: PluginProcess(items[0].distribution, _init_of(items, parts, own_settings), parts, variables)
             for name, items in by_distribution.items()
@@ -60,7 +60,7 @@ class PluginProcesses:
     async def prepare(self, registrations: Iterable[Registration], clock: Clock) -> None:
         """Start the processes of these registrations, one after the other, `IDLE_SECONDS` after the agent's start."""
         await clock.sleep(IDLE_SECONDS)
-        for name in sorted({normal_name(one.distribution) for one in registrations}):
+        for name in sorted({normal_name(registration.distribution) for registration in registrations}):
             await self.by_distribution[name].start()
 
     def usage(self, distribution: str) -> ChildUsage | None:
@@ -68,7 +68,7 @@ class PluginProcesses:
         return process.usage() if process is not None else None
 
     async def close(self) -> None:
-        await asyncio.gather(*(one.close() for one in self.by_distribution.values()))
+        await asyncio.gather(*(distribution.close() for distribution in self.by_distribution.values()))
 
 
 class IsolatedSource:
@@ -92,15 +92,15 @@ def _init_of(
 ) -> ServicesInit:
     items = tuple(items)
     plugins = {
-        one.plugin: InstalledPlugin(
-            name=one.plugin, source=one.source, distribution=one.distribution, version=one.version
+        item.plugin: InstalledPlugin(
+            name=item.plugin, source=item.source, distribution=item.distribution, version=item.version
         )
-        for one in items
+        for item in items
     }
-    found = {one.name: own_settings.get(one.name) for one in items}
+    found = {item.name: own_settings.get(item.name) for item in items}
     return ServicesInit(
         plugins=tuple(plugins.values()),
-        hooks={one.name: one.hook.value for one in items},
+        hooks={item.name: item.hook.value for item in items},
         settings={name: msgspec.to_builtins(value) for name, value in found.items() if value is not None},
         node_name=parts.node_name,
         root=str(parts.root),

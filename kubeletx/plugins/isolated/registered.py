@@ -29,7 +29,9 @@ _SECTION: Final = cast("type[Any]", dict[str, Any])
 def registered(candidate: Candidate) -> ReportedPlugin:
     """Return what the plugin registered as plain values."""
     kinds = [_plain(_RUNTIME, kind, _KIND_FIELDS) for kind in candidate.kinds]
-    others = [_plain(one.hook.value, one, _FIELDS) for one in candidate.registrations]
+    others = [
+        _plain(registration.hook.value, registration, _FIELDS) for registration in candidate.registrations
+    ]
     return ReportedPlugin(
         state=candidate.about.state,
         reason=shortened(candidate.about.reason),
@@ -56,7 +58,9 @@ def candidate_of(plugin: LoadedPlugin, found: ReportedPlugin) -> Candidate:
 
     return Candidate(
         about=about,
-        kinds=tuple(RuntimeKind(**common(one, _KIND_FIELDS)) for one in found.items if one.hook == _RUNTIME),
+        kinds=tuple(
+            RuntimeKind(**common(kind, _KIND_FIELDS)) for kind in found.items if kind.hook == _RUNTIME
+        ),
         registrations=tuple(
             Registration(hook=Hook(one.hook), source=plugin.source, **common(one, _FIELDS))
             for one in found.items
@@ -93,9 +97,13 @@ def _importing(plugin: LoadedPlugin, item: ReportedItem) -> Callable[..., Any]:
             raise Unavailable(candidate.about.reason)
         found: list[RuntimeKind | Registration] = [
             *(candidate.kinds if item.hook == _RUNTIME else ()),
-            *(one for one in candidate.registrations if one.hook.value == item.hook),
+            *(
+                registration
+                for registration in candidate.registrations
+                if registration.hook.value == item.hook
+            ),
         ]
-        own = next((one for one in found if one.name == item.name), None)
+        own = next((registration for registration in found if registration.name == item.name), None)
         if own is None:
             raise Unavailable(
                 f"{plugin.identity} registers no {item.hook} {item.name!r} any more; restart the agent"

@@ -39,8 +39,8 @@ async def registered_by(
     """
     seconds = min(LOAD_SECONDS, settings.stall_seconds or LOAD_SECONDS)
     by_distribution: dict[str, list[LoadedPlugin]] = {}
-    for one in plugins:
-        by_distribution.setdefault(normal_name(one.distribution), []).append(one)
+    for plugin in plugins:
+        by_distribution.setdefault(normal_name(plugin.distribution), []).append(plugin)
     groups = list(by_distribution.values())
 
     def request_of(items: Sequence[LoadedPlugin]) -> Imports:
@@ -59,9 +59,11 @@ async def registered_by(
             # The import of another distribution may have ended the child, such as by a signal to its parent process.
             (found[number],) = await _imported([items], request_of, settings.variables)
     return [
-        one
+        item
         for items, result in zip(groups, found, strict=True)
-        for one in ([_failed(one, result) for one in items] if isinstance(result, KubeletxError) else result)
+        for item in (
+            [_failed(item, result) for item in items] if isinstance(result, KubeletxError) else result
+        )
     ]
 
 
@@ -88,7 +90,7 @@ async def _imported(
         try:
             async with turns, asyncio.timeout((request.seconds + _MARGIN_SECONDS) * len(items)):
                 found = await child.peer.call(CONTROL, "register", (request,), tuple[ReportedPlugin, ...])
-            return [candidate_of(one, what) for one, what in zip(items, found, strict=True)]
+            return [candidate_of(item, what) for item, what in zip(items, found, strict=True)]
         except TimeoutError:
             return TimedOut("the process that imports the plugin does not answer")
         except Unavailable:

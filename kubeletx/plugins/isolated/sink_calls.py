@@ -22,8 +22,8 @@ ANSWER_SECONDS: Final = 30.0
 class SinkConnection:
     """Connection to the agent for the sinks of all sources in this process.
 
-    Its calls wait for the answer without the event loop, since the methods of `PodSourceSink` are no coroutines. It has
-    a socket of its own, so that no answer lies behind frames that the event loop has to read.
+    Its calls wait for the answer without the event loop, since the methods of `PodSourceSink` are not coroutines. It
+    has a socket of its own, so that no answer lies behind frames that the event loop has to read.
     """
 
     def __init__(self, descriptor: int) -> None:

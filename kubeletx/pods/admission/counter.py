@@ -88,7 +88,7 @@ class NodeAdmission:
         self._look = look
 
     def relabel(self, labels: Mapping[str, str] | None, taints: Sequence[Taint] = ()) -> None:
-        """Set the labels and taints of the Node object as read from the cluster, including those that users set.
+        """Set the labels and taints of the Node object as read from the cluster, including ones set by users.
 
         `labels` None: use the labels that the agent itself gives the Node.
         """
@@ -152,19 +152,19 @@ class NodeAdmission:
         short = list(shortages(wanted, self._node, now))
         if not short:
             return None
-        counted = {uid: self._counted(one) for uid, one in self._taken.items()}
-        leaving = [one for uid, one in counted.items() if leaves(uid)]
-        missing = without({one.name: one.missing for one in short}, leaving)
-        staying = [one for uid, one in counted.items() if not leaves(uid) and may_leave(uid)]
+        counted = {uid: self._counted(pod) for uid, pod in self._taken.items()}
+        leaving = [pod for uid, pod in counted.items() if leaves(uid)]
+        missing = without({shortage.name: shortage.missing for shortage in short}, leaving)
+        staying = [pod for uid, pod in counted.items() if not leaves(uid) and may_leave(uid)]
         victims = choose_victims(missing, wanted, staying)
         if victims is None:
             return no_victims(missing, wanted, staying, out_of(short[0]))
         self._count(wanted)
         self._reserved.add(wanted.uid)
         return FreedRoom(
-            victims=tuple(one.uid for one in victims),
+            victims=tuple(victim.uid for victim in victims),
             resource=short[0].name,
-            awaited=tuple(one.ref for one in (*leaving, *victims)),
+            awaited=tuple(pod.ref for pod in (*leaving, *victims)),
         )
 
     def _check(self, desired: DesiredPod, wanted: Taken | None, occupancy: Occupancy) -> Rejection | None:

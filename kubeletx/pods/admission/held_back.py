@@ -37,8 +37,8 @@ def _claims(pod: Pod) -> Iterator[str]:
     if spec.resources.claims:
         yield "spec.resources.claims"
     for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
-        for index, one in enumerate(containers):
-            if one.resources.claims:
+        for index, container in enumerate(containers):
+            if container.resources.claims:
                 yield f"spec.{kind}[{index}].resources.claims"
     if spec.virtual_machine is not None and spec.virtual_machine.resources.claims:
         yield "spec.virtualMachine.resources.claims"

@@ -63,7 +63,7 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
     max_pods: int = 110
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    """Taints of the Node object; a pod that a scheduler placed here must tolerate those with effect NoExecute."""
+    """Taints of the Node object; a pod from a scheduler must tolerate every taint with effect NoExecute."""
     operating_system: str = "linux"
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names of sysctls; a name that ends in ``*`` matches every sysctl with this prefix."""

@@ -97,8 +97,8 @@ def _holds(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": name}
-    return all(_meets(one, labels) for one in term.match_expressions) and all(
-        _meets(one, fields) for one in term.match_fields
+    return all(_meets(expression, labels) for expression in term.match_expressions) and all(
+        _meets(field, fields) for field in term.match_fields
     )
 
 

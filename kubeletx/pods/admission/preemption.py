@@ -33,7 +33,7 @@ _CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 def may_preempt(pod: Taken, other: Taken) -> bool:
     """Return True if `pod` may preempt `other`; only critical pods preempt.
 
-    If `other` is critical too, both need a priority and that of `pod` must be higher.
+    If `other` is critical too, both need a priority, and `pod` needs the higher one.
     """
     if not pod.is_critical:
         return False
@@ -112,7 +112,7 @@ def _needed(missing: Missing, victims: Sequence[Taken]) -> tuple[Taken, ...]:
     """Leave out each victim whose end is not needed because the others free enough; try the highest class first."""
     kept = list(victims)
     for pod in reversed(victims):
-        others = [one for one in kept if one is not pod]
+        others = [other for other in kept if other is not pod]
         if not without(missing, others):
             kept = others
     return tuple(kept)

@@ -48,7 +48,7 @@ def conditions(pressure: Pressure) -> Sequence[str]:
 
 def tolerates_memory_pressure(tolerations: Iterable[Toleration]) -> bool:
     """Return True if one of the tolerations tolerates the taint memory-pressure:NoSchedule."""
-    return any(_tolerates(one) for one in tolerations)
+    return any(_tolerates(toleration) for toleration in tolerations)
 
 
 def _tolerates(one: Toleration) -> bool:

@@ -1,6 +1,6 @@
-"""Sysctls of pods (E8 in docs/kubelet-parity.md): safe sysctls and those that the operator allows are admitted.
+"""Sysctls of pods (E8 in docs/kubelet-parity.md): safe sysctls, and sysctls that the operator allows, are admitted.
 
-A sysctl is safe if it is namespaced and does not influence other pods. The list is that of Kubernetes 1.36; every
+A sysctl is safe if it is namespaced and does not influence other pods. The list is from Kubernetes 1.36; every
 kernel that this agent runs on has all of them. In a pod, names may be written with slashes instead of dots.
 """
 

@@ -22,7 +22,7 @@ def check_taints(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> 
     """Reject a pod that does not tolerate a NoExecute taint of the node; None if it tolerates all."""
     own = tuple(tolerations)
     for taint in taints:
-        if taint.effect != _NO_EXECUTE or any(tolerates(one, taint) for one in own):
+        if taint.effect != _NO_EXECUTE or any(tolerates(toleration, taint) for toleration in own):
             continue
         shown = f"{taint.key}={taint.value}" if taint.value else taint.key
         return Rejection(

@@ -99,6 +99,7 @@ class DiskBoard:
         if max_age_seconds is not None:
             return now - known.at > max_age_seconds
         period = LOOK_SECONDS if limits.has_limits(pod) else self._period_seconds
+        # A directory with millions of files takes minutes: measuring it gets a fixed share of one thread.
         return now - known.at >= max(period, LAZINESS * known.seconds)
 
 

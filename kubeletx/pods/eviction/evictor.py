@@ -160,12 +160,14 @@ class Evictor:
             self._on_pressure(look.pressure)
         over = await self._end_over_limits() if self._policy.local_limits else []
         if over:
+            # Pods over their own limits first: their end may relieve the node, and no other pod has to be evicted.
             return over
         for met in look.acting:
             self._record_met(met)
             if is_disk(met.threshold.signal) and await self._relieve(met):
                 return ()
             uid = await self._evict_first(met)
+            # One pod per round, as in the kubelet: the next measurement shows if that was enough.
             if uid is not None:
                 return (uid,)
         return ()
@@ -202,7 +204,9 @@ class Evictor:
             except KubeletxError as error:
                 log.debug("Image store did not report its location", store=store.id, err=str(error))
                 continue
-            mounts.update(dict.fromkeys(members, tuple(one.mountpoint for one in info.filesystems)))
+            mounts.update(
+                dict.fromkeys(members, tuple(filesystem.mountpoint for filesystem in info.filesystems))
+            )
         self._mounts = {name: mounts.get(name, ()) for name in local}
         is_complete = not missing and all(self._mounts.values())
         self._mounts_until = now + (STORES_SECONDS if is_complete else LOOK_SECONDS)
@@ -295,10 +299,10 @@ class Evictor:
                 log.warning("Failed to remove a dead container", pod=worker.desired.ref, err=str(error))
 
     async def _end_over_limits(self) -> list[PodUid]:
-        workers = [one for one in self._active() if limits.has_limits(one.desired.pod)]
+        workers = [worker for worker in self._active() if limits.has_limits(worker.desired.pod)]
         if not workers:
             return []
-        has_layers = any(limits.has_storage_limits(one.desired.pod) for one in workers)
+        has_layers = any(limits.has_storage_limits(worker.desired.pod) for worker in workers)
         ended = []
         for use in await self._uses(workers, with_runtimes=has_layers):
             over = limits.exceeded(use)

@@ -148,6 +148,7 @@ class HostShutdown:
         priorities = {uid: priority_of(worker.desired.pod) for uid, worker in workers.items()}
         for group, uids in in_order(self._groups, priorities):
             await self._end(uids, group.shutdown_grace_period_seconds)
+        # Before the lock is released: afterwards the host may cut the network at any time.
         await self._wait(self._has_reported, TELL_SECONDS)
         log.warning("Pods have ended; the host may go on")
         self._lock.release()
@@ -157,6 +158,7 @@ class HostShutdown:
         for uid in uids:
             worker = self._pods.workers.get(uid)
             if worker is not None:
+                # At least 1: with 0 the pod would be killed without SIGTERM.
                 grace = max(1, min(seconds, grace_seconds(worker.desired.pod)))
                 if not self._pods.end(uid, grace_seconds=grace, reason=TERMINATED, message=MESSAGE):
                     self._pods.hasten(uid, grace_seconds=grace)

@@ -78,11 +78,11 @@ def _containers(use: PodUse) -> Exceeded | None:
         unit.name: unit.resources.limits.get(EPHEMERAL_STORAGE)
         for unit in (*init_units(use.pod), *regular_units(use.pod))
     }
-    for one in use.containers:
-        limit = limits.get(one.name)
-        used = sum(part.bytes for part in (one.rootfs, one.logs) if part is not None)
+    for container in use.containers:
+        limit = limits.get(container.name)
+        used = sum(part.bytes for part in (container.rootfs, container.logs) if part is not None)
         if limit and 0 < quantity.to_bytes(limit) < used:
             shown = quantity.canonical(limit)
-            text = f'Container {one.name} exceeded its local ephemeral storage limit "{shown}". '
+            text = f'Container {container.name} exceeded its local ephemeral storage limit "{shown}". '
             return Exceeded("ephemeralcontainerfs.limit", text)
     return None

@@ -97,7 +97,9 @@ def low_on(met: MetThreshold, use: PodUse) -> str:
     wanted = amount(resource, met.threshold.value(seen.capacity))
     text = f"The node was low on resource: {resource}. "
     text += f"Threshold quantity: {wanted}, available: {amount(resource, seen.available)}. "
-    requests = {one.name: one.resources.requests for one in (*init_units(use.pod), *regular_units(use.pod))}
+    requests = {
+        unit.name: unit.resources.requests for unit in (*init_units(use.pod), *regular_units(use.pod))
+    }
     for container in use.containers:
         used = _used(container, resource)
         if used is None or container.name not in requests:

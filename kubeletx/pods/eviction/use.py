@@ -64,16 +64,16 @@ class PodUse(Fact, frozen=True, kw_only=True):
     @property
     def memory_bytes(self) -> int | None:
         """Memory in bytes of all measured containers; None if none was measured."""
-        return _total(one.memory_bytes for one in self.containers)
+        return _total(container.memory_bytes for container in self.containers)
 
     def disk(self, parts: Collection[DiskPart]) -> DiskUse | None:
         """Return the pod's disk usage in these parts together; None if none of them was measured."""
         found: list[DiskUse] = []
-        for one in self.containers:
-            if DiskPart.ROOTFS in parts and one.rootfs is not None:
-                found.append(one.rootfs)
-            if DiskPart.LOGS in parts and one.logs is not None:
-                found.append(one.logs)
+        for container in self.containers:
+            if DiskPart.ROOTFS in parts and container.rootfs is not None:
+                found.append(container.rootfs)
+            if DiskPart.LOGS in parts and container.logs is not None:
+                found.append(container.logs)
         if DiskPart.VOLUMES in parts:
             found += [*self.volumes.values(), self.other]
         return add_up(found) if found else None

@@ -111,9 +111,11 @@ class VolumeBoard:
                 if ready is None or now - self._asked_at.get(key, float("-inf")) < self._period_seconds:
                     continue
                 if key in self._asking:
+                    # The call of the last period still runs, so its server hangs; an old figure would look current.
                     self._figures.get(pod.uid, {}).pop(volume.name, None)
                     continue
                 self._asked_at[key] = now
+                # At most one call for a volume: each one that hangs blocks a thread.
                 self._asking.add(key)
                 yield pod.uid, volume.name, ready, _claim(pod, volume)
 
@@ -150,7 +152,7 @@ class VolumeBoard:
 
 
 def _as_fs(stats: VolumeStats) -> FsUsage | None:
-    """Return a driver's figures as those of a file system; None without a capacity."""
+    """Convert a driver's figures to figures of a file system; None without a capacity."""
     if stats.capacity_bytes is None:
         return None
     used = stats.used_bytes or 0

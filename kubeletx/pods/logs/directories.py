@@ -92,6 +92,7 @@ class PodDirectories:
         """
         if self._links_dir is None:
             return
+        # Names of pod, namespace and container may have 253, 63 and 63 characters; file systems allow 255.
         stem = f"{pod.name}_{pod.namespace}_{container}-{unit_id}"[: _LONGEST_NAME - len(".log")]
         link = self._links_dir / layout.check_name(f"{stem}.log", "metadata.name")
         _do(make_private, self._links_dir, LOG_DIRECTORY_MODE)
@@ -134,9 +135,9 @@ class PodDirectories:
     def _log_directories(self) -> list[Path]:
         try:
             return [
-                one
-                for one in self._context.pod_logs_dir.iterdir()
-                if one.name.count("_") == 2 and one.is_dir() and not one.is_symlink()
+                entry
+                for entry in self._context.pod_logs_dir.iterdir()
+                if entry.name.count("_") == 2 and entry.is_dir() and not entry.is_symlink()
             ]
         except FileNotFoundError:  # no pod has logged on this node yet
             return []

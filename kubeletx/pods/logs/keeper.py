@@ -153,7 +153,9 @@ class LogKeeper:
 
         def is_running() -> bool:
             now = handle.snapshot(snapshot.uid)
-            return now is not None and any(one.id == unit.id and not _has_ended(one) for one in now.units)
+            return now is not None and any(
+                listed.id == unit.id and not _has_ended(listed) for listed in now.units
+            )
 
         try:
             if mode is LogMode.RAW_FILE:

@@ -72,6 +72,7 @@ class PodFiles:
         def begin() -> bool:
             marker = self._context.pod_directory(pod.uid) / layout.check_name(f"begun-{what}", "name")
             try:
+                # O_EXCL decides: of two callers, also across a crash, only one begins.
                 marker.touch(exist_ok=False)
             except FileExistsError:
                 return False

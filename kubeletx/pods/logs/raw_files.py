@@ -75,6 +75,7 @@ class LogFile:
         self._fd = directory.open_or_create(self._path.name, os.O_WRONLY | os.O_APPEND, _LOG_MODE)
         self.size = os.fstat(self._fd).st_size
         if size is not None and self.size > size:
+            # The log is written before the position is saved; lines after a crash in between would be there twice.
             os.ftruncate(self._fd, size)
             self.size = size
 
@@ -94,6 +95,7 @@ class LogFile:
     def rotate(self, directory: HeldDirectory) -> None:
         """Rename the log and begin a new one; does nothing if the last rotation was in the same second."""
         rotated = rotated_name(self._path.name, self._clock.now())
+        # The name has seconds only: a second rotation in the same one would overwrite the first.
         if directory.stat(rotated) is not None:
             return
         tidy(directory, self._path.name, self._limits)
@@ -260,7 +262,7 @@ class RawLogFollower:
         """Return the present name of the raw file with this inode, or of the hard link to it; None if both are gone."""
         held = self._held(inode)
         is_held = bool(inode) and directory.stat(held) is not None
-        return next((name for name, one in files if one == inode), held if is_held else None)
+        return next((name for name, file in files if file == inode), held if is_held else None)
 
     def _let_go(self, directory: HeldDirectory) -> None:
         """Remove the hard links to all raw files but the present one."""
@@ -293,6 +295,7 @@ class RawLogFollower:
         fresh = f"{self._note_name}.new"
         with os.fdopen(directory.replace(fresh, _LOG_MODE), "wb") as note:
             note.write(msgspec.json.encode(progress))
+        # Without fsync: after a power cut an old note only repeats work, since the log is cut to the noted size.
         directory.rename(fresh, self._note_name)
         if self._noted != self._inode:
             self._let_go(directory)

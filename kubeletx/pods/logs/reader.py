@@ -222,6 +222,7 @@ class _Follower:
         if not os.path.samestat(ours, there):
             return True
         if there.st_size < self._file.tell():  # cut short in place
+            # copytruncate of log tools: the same file, with new content from its start.
             self._file.seek(0)
             self._rest = b""
         return False

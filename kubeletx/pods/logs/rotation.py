@@ -70,15 +70,16 @@ def plan_housekeeping(name: str, present: Iterable[str], max_files: int) -> Hous
     `present`: all names in its directory. `max_files`: see `RotationLimits`. So many files are removed that the limit
     holds after the rotation.
     """
-    rotated = sorted(one for one in present if one.startswith(f"{name}."))
-    unfinished = [one for one in rotated if one.endswith(_UNFINISHED)]
-    twice = [one for one in rotated if f"{one}{_PACKED}" in rotated]
-    kept = [one for one in rotated if one not in unfinished and one not in twice]
+    rotated = sorted(file for file in present if file.startswith(f"{name}."))
+    # Both are left by a crash: an incomplete copy, and a file whose copy is complete.
+    unfinished = [file for file in rotated if file.endswith(_UNFINISHED)]
+    twice = [file for file in rotated if f"{file}{_PACKED}" in rotated]
+    kept = [file for file in rotated if file not in unfinished and file not in twice]
     excess = kept[: max(0, len(kept) - max(0, max_files - 2))]
     remaining = kept[len(excess) :]
     return Housekeeping(
         remove=(*unfinished, *twice, *excess),
-        pack=tuple(one for one in remaining if not one.endswith(_PACKED)),
+        pack=tuple(file for file in remaining if not file.endswith(_PACKED)),
     )
 
 
@@ -93,13 +94,13 @@ def tidy(directory: HeldDirectory, name: str, limits: RotationLimits) -> None:
     A failure to compress is logged; the file stays as it is.
     """
     plan = plan_housekeeping(name, directory.files(f"{name}."), limits.max_files)
-    for one in plan.remove:
-        directory.unlink(one)
-    for one in plan.pack:
+    for file in plan.remove:
+        directory.unlink(file)
+    for file in plan.pack:
         try:
-            pack(directory, one)
+            pack(directory, file)
         except OSError as err:
-            log.warning("Failed to pack rotated log", path=str(directory.path / one), err=err.strerror)
+            log.warning("Failed to pack rotated log", path=str(directory.path / file), err=err.strerror)
 
 
 def pack(directory: HeldDirectory, name: str) -> None:
@@ -142,15 +143,15 @@ class LogRotator:
         except KubeletxError as err:
             log.warning("Skipped log rotation", err=str(err))
             return
-        for one in due:
+        for log_file in due:
             try:
-                await self._rotate(one)
+                await self._rotate(log_file)
             except (KubeletxError, OSError) as err:
                 log.warning(
                     "Failed to rotate log",
-                    pod=one.pod,
-                    container=one.container,
-                    path=str(one.path),
+                    pod=log_file.pod,
+                    container=log_file.container,
+                    path=str(log_file.path),
                     err=str(err),
                 )
 
@@ -172,7 +173,7 @@ class LogRotator:
 
 
 def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
-    return [one for one in logs if _is_due(one.path, max_size)]
+    return [log_file for log_file in logs if _is_due(log_file.path, max_size)]
 
 
 def _is_due(path: Path, max_size: int) -> bool:

@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft:
-    """Builder of a `Plan`: collects actions, skipping those whose key is in flight or planned, and wake-up times."""
+    """Builder of a `Plan`: collects actions whose key is neither in flight nor planned, and wake-up times."""
 
     def __init__(self, goal: Goal, facts: PodFacts, now: Now) -> None:
         self.goal, self.now = goal, now

@@ -68,7 +68,7 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     problem: str = ""
     held_until: float | None = None
     source_traits: SourceTraits | None = None
-    """Traits of the pod's source; None: those of the built-in source with the name `source`."""
+    """Traits of the pod's source; None: the built-in source with the name `source`."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -215,7 +215,7 @@ class Outage(Fact, frozen=True, kw_only=True):
 class RepeatCount(Fact, frozen=True, kw_only=True):
     """Runs of one action in a row that changed nothing: their number (`count`), and monotonic time of the last (`at`).
 
-    `cancelled`: number of those that a plan cancelled. See `repeats`.
+    `cancelled`: how many of them a plan cancelled. See `repeats`.
     """
 
     count: int

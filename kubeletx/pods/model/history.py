@@ -72,7 +72,7 @@ def describe_result(result: Result) -> str:
     if isinstance(result, Nothing):
         return "done"
     if isinstance(result, Together):
-        text = ", ".join(describe_result(one) for one in result.results)
+        text = ", ".join(describe_result(part) for part in result.results)
     else:
         details = [str(getattr(result, field, "") or "") for field in ("reason", "message")]
         text = ": ".join([_words(type(result).__name__), *filter(None, details)])

@@ -42,7 +42,7 @@ class _Count(msgspec.Struct):
 def phase_of(
     pod: Pod, statuses: Sequence[ContainerStatus], *, initialized: bool = False, is_over: bool = False
 ) -> str:
-    """Compute the pod's phase from `statuses`, those of init and regular containers in any order.
+    """Compute the pod's phase from `statuses`: of init and regular containers, in any order.
 
     `initialized`: a regular container ran in this sandbox, so a restarting sidecar does not set the pod back to
     Pending. `is_over`: the pod was deleted, so no container runs again, whatever the restart policy says.

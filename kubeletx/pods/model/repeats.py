@@ -60,7 +60,9 @@ def count_done(
     """
     if not action.doing or action.failure(facts) is not None:
         return facts, 0
-    repeats = {key: one for key, one in facts.repeats.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
+    repeats = {
+        key: repeat for key, repeat in facts.repeats.items() if now.mono - repeat.at <= FORGOTTEN_SECONDS
+    }
     before = repeats.get(_key(action))
     count, cancelled = (before.count, before.cancelled) if before is not None else (0, 0)
     repeat = RepeatCount(count=count + 1, cancelled=cancelled + was_cancelled, at=now.mono)

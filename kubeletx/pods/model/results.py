@@ -183,13 +183,13 @@ class PodEdited(Result, frozen=True):
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         for name in changed_images(self.before, self.after):
             facts = _unit(facts, name, image=None, image_failure=None, backoff=None)
-        for one in all_units(self.after):
-            known = facts.unit(one.name)
+        for unit in all_units(self.after):
+            known = facts.unit(unit.name)
             if known.failure is not None:
-                facts = _unit(facts, one.name, failure=replace(known.failure, retry_at=now.mono))
+                facts = _unit(facts, unit.name, failure=replace(known.failure, retry_at=now.mono))
             if known.resize_failure is not None:
                 facts = _unit(
-                    facts, one.name, resize_failure=replace(known.resize_failure, retry_at=now.mono)
+                    facts, unit.name, resize_failure=replace(known.resize_failure, retry_at=now.mono)
                 )
         return replace(facts, own=facts.own.edited())
 
@@ -443,7 +443,7 @@ class ResizeFailed(Result, frozen=True):
 
 
 class PodResized(Result, frozen=True):
-    """A resize of the pod-level resources succeeded: the pod now has those of its spec."""
+    """A resize of the pod-level resources succeeded: the pod now has the resources of its spec."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, resize_failure=None)

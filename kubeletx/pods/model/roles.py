@@ -26,7 +26,7 @@ def init_units(pod: Pod) -> tuple[Container, ...]:
 
 def sidecars(pod: Pod) -> tuple[Container, ...]:
     """Return the pod's sidecars, the init containers with restartPolicy Always, in spec order."""
-    return tuple(one for one in init_units(pod) if is_sidecar(one))
+    return tuple(unit for unit in init_units(pod) if is_sidecar(unit))
 
 
 def regular_units(pod: Pod) -> tuple[Container, ...]:
@@ -46,8 +46,8 @@ def all_units(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
 
 def changed_images(before: Pod, after: Pod) -> tuple[str, ...]:
     """Return the names of added containers, and of containers whose image was changed."""
-    images = {one.name: one.image for one in all_units(before)}
-    return tuple(one.name for one in all_units(after) if images.get(one.name) != one.image)
+    images = {unit.name: unit.image for unit in all_units(before)}
+    return tuple(unit.name for unit in all_units(after) if images.get(unit.name) != unit.image)
 
 
 def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:

@@ -47,7 +47,7 @@ def resized(resources: ResourceRequirements) -> ResourceRequirements:
 
 
 def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceRequirements:
-    """Return `wanted` with its CPU and memory replaced by those of `has`."""
+    """Return `wanted` with the CPU and memory of `has`."""
     return replace(
         wanted,
         limits={**{k: v for k, v in wanted.limits.items() if k not in RESIZED}, **has.limits},

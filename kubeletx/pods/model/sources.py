@@ -26,7 +26,7 @@ API = "api"
 class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Treatment of the pods of one source, for example whether they get mirror pods or may be evicted.
 
-    The defaults are those of a source on the node itself, such as the pods of ``kubeletx apply``.
+    The defaults fit a source on the node itself, such as the pods of ``kubeletx apply``.
     """
 
     name: str
@@ -61,7 +61,7 @@ class SourceTable:
     """Table of the traits of sources by name. A source that is not in the table has the default traits."""
 
     def __init__(self, sources: Iterable[SourceTraits]) -> None:
-        self._traits = {one.name: one for one in sources}
+        self._traits = {source.name: source for source in sources}
 
     def of(self, name: str) -> SourceTraits:
         """Return the traits of the source with this name; the default traits if it is unknown."""
@@ -141,7 +141,7 @@ class PodSink(Protocol):
         """Remove a pod. `grace_seconds` None: the pod's own grace period.
 
         `force`: do not wait for a runtime that does not answer (DECISIONS 11 in docs/decisions/answers.md).
-        Unknown UIDs, and those of another source, are ignored.
+        Unknown UIDs, and UIDs of another source, are ignored.
         """
         ...
 

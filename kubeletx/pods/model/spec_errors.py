@@ -34,8 +34,8 @@ def path_of(pod: Pod, container: PodUnit) -> str:
         ("ephemeralContainers", spec.ephemeral_containers),
     )
     for name, containers in lists:
-        for index, one in enumerate(containers):
-            if one.name == container.name:
+        for index, other in enumerate(containers):
+            if other.name == container.name:
                 return f"spec.{name}[{index}]"
     return "spec.virtualMachine"
 

@@ -60,10 +60,13 @@ def _missing(desired: DesiredPod, facts: PodFacts) -> frozenset[str]:
         for status in (*previous.init_container_statuses, *previous.container_statuses)
         if status.state.running is not None and facts.newest(status.name) is None
     }
-    had_sandbox = any(one.type == POD_READY_TO_START and one.status == "True" for one in previous.conditions)
+    had_sandbox = any(
+        condition.type == POD_READY_TO_START and condition.status == "True"
+        for condition in previous.conditions
+    )
     is_lacking = not snapshot.sandboxes
     if desired.deletion is None:
-        once = {one.name for one in init_units(desired.pod) if not is_sidecar(one)}
+        once = {unit.name for unit in init_units(desired.pod) if not is_sidecar(unit)}
         found |= {
             status.container_id or status.name
             for status in previous.init_container_statuses
@@ -73,5 +76,5 @@ def _missing(desired: DesiredPod, facts: PodFacts) -> frozenset[str]:
         }
         is_lacking = current_sandbox(facts) is None and not has_ended(desired, facts)
     if had_sandbox and is_lacking:
-        found |= {"sandbox", *(one.ip for one in previous.pod_ips)}
+        found |= {"sandbox", *(ip.ip for ip in previous.pod_ips)}
     return frozenset(found)

@@ -34,7 +34,7 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dead_objects(sandboxes: Sequence[SandboxSummary], units: Sequence[UnitSummary]) -> Garbage:
-    """Select those of one pod's sandboxes and units that may be removed, by the rules of this module."""
+    """Select the sandboxes and units of one pod that may be removed, by the rules of this module."""
     going = _dead_units(units)
     removed = {unit.id for unit in going}
     used = {unit.sandbox_id for unit in units if unit.id not in removed}

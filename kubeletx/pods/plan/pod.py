@@ -42,7 +42,7 @@ from .stop import plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
 
 PATIENCE_SECONDS = 1.0
-"""Maximum delay of a query of the runtime while a create or start is in flight, which would outdate its result."""
+"""While a create or start is in flight, a query waits at most this long, since the call would outdate its result."""
 
 TRIES_BEFORE_LEAVING = 3
 """Failed removals of a sandbox without a network after which the deletion of its pod goes on."""
@@ -172,15 +172,18 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         has_stopped = plan_stop_units(desired, facts, draft, leave_sandboxes=leaves)
         if not (has_stopped and plan_removal(facts, draft)) and not _may_leave_sandboxes(desired, facts):
             return draft.plan("stops and removes")
+    # Its result would bind a pod that is gone, and no later step would remove that binding.
     if facts.runtime is None and draft.is_busy("bind"):
         return draft.plan("waits for the binding in flight")
     if not facts.volumes.released:
         if draft.is_due(facts.volumes.release_failure):
             draft.do(ReleaseVolumes())
         return draft.plan("releases volumes")
+    # After the volumes, which are mounted below these directories.
     if not facts.directories_gone:
         draft.end(RemoveDirectories())
         return draft.plan("removes directories")
+    # Last: the binding is the record from which an interrupted deletion continues after a restart.
     draft.do(Unbind())
     return draft.plan("unbinds")
 

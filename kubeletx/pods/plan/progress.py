@@ -63,12 +63,16 @@ def _is_reported(previous: PodStatus | None, unit: UnitSummary) -> bool:
     """Return True if the last published status shows this unit in its present state."""
     if previous is None:
         return False
-    for one in (*previous.init_container_statuses, *previous.container_statuses):
-        ended = one.state.terminated
+    for container_status in (*previous.init_container_statuses, *previous.container_statuses):
+        ended = container_status.state.terminated
         if ended is not None and (ended.container_id or "").endswith(unit.id):
             return unit.state is UnitState.EXITED
-        running = one.state.running
-        if running is not None and running.started_at and (one.container_id or "").endswith(unit.id):
+        running = container_status.state.running
+        if (
+            running is not None
+            and running.started_at
+            and (container_status.container_id or "").endswith(unit.id)
+        ):
             return unit.state.is_alive
     return False
 

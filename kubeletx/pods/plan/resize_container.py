@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Container)
 
 
 def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
-    """Return the CPU and memory last granted to a container, else those of its creation; None if unknown."""
+    """Return the CPU and memory last granted to a container, else the values at its creation; None if unknown."""
     known = facts.overrides.granted.get(unit.name) if facts.overrides is not None else None
     if known is not None and known.unit_id == unit.id:
         return known.resources
@@ -58,7 +58,7 @@ def in_effect(container: Container, facts: PodFacts) -> ResourceRequirements:
 
 
 def with_granted(container: C, facts: PodFacts) -> C:
-    """Return the container with its granted resources in place of those in the spec.
+    """Return a copy of the container in which the granted resources replace the spec's.
 
     If the granted resources are unknown or equal, return the container unchanged.
     """
@@ -73,18 +73,18 @@ def with_granted(container: C, facts: PodFacts) -> C:
 
 
 def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """Return the pod with the resources granted to it and its containers in place of those in the spec."""
+    """Return a copy of the pod in which the granted resources, of the pod and its containers, replace the spec's."""
     if facts.snapshot is None:
         return pod
-    whole = workload_of(facts).with_granted(pod, lambda one: with_granted(one, facts).resources)
+    whole = workload_of(facts).with_granted(pod, lambda container: with_granted(container, facts).resources)
     if whole is not None:
         return whole
     pod = with_pod_granted(pod, facts)
     spec = pod.spec
-    containers = tuple(with_granted(one, facts) for one in spec.containers)
+    containers = tuple(with_granted(container, facts) for container in spec.containers)
     init = tuple(
-        with_granted(one, facts) if is_sidecar(one) or _is_alive(one, facts) else one
-        for one in spec.init_containers
+        with_granted(container, facts) if is_sidecar(container) or _is_alive(container, facts) else container
+        for container in spec.init_containers
     )
     if containers == spec.containers and init == spec.init_containers:
         return pod
@@ -97,8 +97,8 @@ def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
     The pod's cgroup has these limits during a resize.
     """
     spec = pod.spec
-    containers = tuple(_larger(one, with_granted(one, facts)) for one in spec.containers)
-    init = tuple(_larger(one, with_granted(one, facts)) for one in spec.init_containers)
+    containers = tuple(_larger(container, with_granted(container, facts)) for container in spec.containers)
+    init = tuple(_larger(container, with_granted(container, facts)) for container in spec.init_containers)
     whole = larger(spec.resources, with_pod_granted(pod, facts).spec.resources)
     return replace(pod, spec=replace(spec, containers=containers, init_containers=init, resources=whole))
 
@@ -136,12 +136,12 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
 def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
     """Yield the pod conditions PodResizePending and PodResizeInProgress, each only while it is True."""
     open_ = list(_open_resizes(desired, facts))
-    waiting = [one for one in open_ if one is not None and one.reason in (DEFERRED, INFEASIBLE)]
+    waiting = [resize for resize in open_ if resize is not None and resize.reason in (DEFERRED, INFEASIBLE)]
     if waiting:
-        worst = next((one for one in waiting if one.reason == INFEASIBLE), waiting[0])
+        worst = next((resize for resize in waiting if resize.reason == INFEASIBLE), waiting[0])
         yield PodCondition(type=PENDING, status="True", reason=worst.reason, message=worst.message)
     if len(waiting) < len(open_):
-        first = next((one for one in open_ if one is not None and one not in waiting), None)
+        first = next((resize for resize in open_ if resize is not None and resize not in waiting), None)
         yield PodCondition(
             type=IN_PROGRESS,
             status="True",
@@ -166,7 +166,7 @@ def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailur
 
 
 def _resizable(pod: Pod) -> Iterator[Container]:
-    yield from (one for one in (*init_units(pod), *regular_units(pod)) if isinstance(one, Container))
+    yield from (unit for unit in (*init_units(pod), *regular_units(pod)) if isinstance(unit, Container))
 
 
 def _is_alive(container: Container, facts: PodFacts) -> bool:

@@ -31,9 +31,9 @@ _NOTHING = ResourceRequirements()
 
 
 def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
-    """Return the pod-level CPU and memory last granted, else those of the sandbox's creation, which may be empty.
+    """Return the pod-level CPU and memory last granted, else the values at the sandbox's creation, maybe empty.
 
-    If the pod has no sandbox yet, return those of its spec.
+    If the pod has no sandbox yet, return its spec's resources.
     """
     if facts.overrides is not None and facts.overrides.granted_pod is not None:
         return facts.overrides.granted_pod

@@ -37,6 +37,7 @@ def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
     if current_sandbox(facts) is None:
         return SandboxNeed.NOT_READY
     status = snapshot.sandbox_status
+    # Not queried yet: replacing a sandbox for lack of knowledge would kill a running pod.
     if status is None:
         return SandboxNeed.READY
     if status.host_network != bool(desired.pod.spec.host_network):
@@ -59,6 +60,7 @@ def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
     usable_id = usable.id if usable is not None else None
     is_stopping = False
     for unit in snapshot.units:
+        # UNKNOWN may be alive: two copies of a container could write to one volume.
         may_live = unit.state.is_alive or unit.state is UnitState.UNKNOWN
         if may_live and unit.sandbox_id != usable_id:
             is_stopping = True

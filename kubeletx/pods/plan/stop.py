@@ -61,12 +61,14 @@ def plan_removal(facts: PodFacts, draft: Draft) -> bool:
     if draft.is_busy("sandbox"):
         return False
     if facts.snapshot.sandboxes:
+        # The sandbox first: runtimes remove its units with it in one call.
         draft.end(RemoveSandbox(sandbox_id=facts.snapshot.sandboxes[0].id))
         return False
     if facts.snapshot.units:
         first = facts.snapshot.units[0]
         draft.end(RemoveUnit(name=first.name, unit_id=first.id, attempt=first.attempt))
         return False
+    # An empty snapshot from before the last removal proves nothing.
     if facts.changed_at is not None and facts.snapshot.looked_at < facts.changed_at:
         draft.look(facts)
         return False
@@ -75,7 +77,7 @@ def plan_removal(facts: PodFacts, draft: Draft) -> bool:
 
 def _next_wave(desired: DesiredPod, living: list[UnitSummary]) -> list[UnitSummary]:
     """Return the units to stop now: all but the sidecars, then one sidecar at a time from the last to the first."""
-    last = [one.name for one in sidecars(desired.pod)]
+    last = [sidecar.name for sidecar in sidecars(desired.pod)]
     regular = [u for u in living if u.name not in last]
     if regular:
         return regular

@@ -115,9 +115,9 @@ class UnitProbes:
             "prober_probe_duration_seconds",
             "Duration in seconds for a probe response.",
             lambda: [
-                ((container, probes.ref.namespace, probes.ref.name, probe), one)
+                ((container, probes.ref.namespace, probes.ref.name, probe), duration)
                 for probes in self._sets.values()
-                for (container, probe), one in probes.durations.items()
+                for (container, probe), duration in probes.durations.items()
             ],
             *("container", "namespace", "pod", "probe_type"),
         )

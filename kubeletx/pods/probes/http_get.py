@@ -27,7 +27,7 @@ MAX_REDIRECTS = 10
 MAX_INTERIM_ANSWERS = 5
 MAX_MESSAGE_CHARS = 1024
 USER_AGENT = "kube-probe/1.36"
-"""The version is that of the Kubernetes API this agent follows."""
+"""The version of the Kubernetes API that this agent follows."""
 
 _DIGITS = {10: re.compile(rb"[0-9]{1,18}"), 16: re.compile(rb"[0-9a-fA-F]{1,16}")}
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: .*)?")
@@ -113,6 +113,7 @@ def _onward(request: HttpGet, answer: HttpAnswer) -> HttpGet | None:
         host, port = target.hostname or "", target.port
     except ValueError as error:
         raise GetFailed(f"cannot follow redirect to {answer.location!r}: {error}") from error
+    # As in the kubelet: a container must not direct the node's requests to another host.
     if host != request.host.lower() or target.scheme not in ("http", "https"):
         return None
     path = target.path or "/"
@@ -146,6 +147,7 @@ async def _get_once(request: HttpGet) -> HttpAnswer:
     except (OSError, EOFError, ValueError) as error:
         raise GetFailed(f'Get "{request.url}": {_text(error)}') from error
     finally:
+        # Not close(): a server that does not read could delay the end of a TLS connection for half a minute.
         writer.transport.abort()
 
 
@@ -167,6 +169,7 @@ def _head(request: HttpGet) -> bytes:
         f"{name}: {value}" for name, value in (*headers.values(), *more) if value or (name, value) in more
     ]
     text = "\r\n".join((*lines, "Connection: close", "", ""))
+    # A line break in a value would add headers of the pod author's choice to the request.
     if text.count("\n") != len(lines) + 2:
         raise GetFailed(f'Get "{request.url}": a header holds a line break')
     return text.encode("utf-8", "surrogateescape")

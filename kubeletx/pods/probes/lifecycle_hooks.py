@@ -75,6 +75,7 @@ async def run_hook(
     limit = UNLIMITED_SECONDS if timeout_seconds is None else timeout_seconds
     name = f"hook {target.container.name} {target.unit_id}"
     work = _run(handler, target, finder, clock, limit, on_fallback)
+    # Hooks of types httpGet and sleep have no limit of their own.
     ended, _ = await first_of(name, work, clock.sleep(limit))
     return f"ran longer than {limit:g}s" if ended is None else str(ended.result())
 

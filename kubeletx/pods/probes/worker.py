@@ -157,6 +157,7 @@ class ProbeSet:
             asked_at, rests = self._clock.monotonic(), watch.rests
             answer = await self._ask_safely(probe, watch)
             self.durations.add(self._clock.monotonic() - asked_at, watch.target.name, kind.value)
+            # Otherwise the container was frozen during the attempt, so its time-out says nothing about the container.
             if rests == watch.rests:
                 self.counts[watch.target.name, kind, answer.result] += 1
                 self._tell(watch.target, kind, answer)

@@ -1,6 +1,6 @@
 """Builds the pod's DNS resolver settings from the host's resolv.conf, the cluster's DNS and `dnsConfig`.
 
-The limits are those of common resolvers: 3 servers, 32 search domains, 2048 characters of search line. Entries beyond
+The limits are common resolvers' limits: 3 servers, 32 search domains, 2048 characters of search line. Entries beyond
 them are dropped, with a warning that the caller records as an event. See docs/kubelet-parity.md, row E4. Pure.
 """
 

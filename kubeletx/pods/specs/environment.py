@@ -70,9 +70,9 @@ def build_environment(
         process.variable(name, value, where)
         found[name] = value
 
-    for one in extras:
-        for name, value in one.extras.variables.items():
-            add(name, value, f"extras of provider {one.provider!r}")
+    for extra in extras:
+        for name, value in extra.extras.variables.items():
+            add(name, value, f"extras of provider {extra.provider!r}")
     for name, value in (services or {}).items():
         add(name, value, f"{path}.env")
     for index, source in enumerate(container.env_from):

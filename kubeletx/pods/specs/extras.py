@@ -107,7 +107,7 @@ async def gather_extras(
 
 def extra_annotations(given: Iterable[GivenExtras]) -> dict[str, str]:
     """Merge the annotations of all extras. `gather_extras` has checked that all keys are different."""
-    return {key: value for one in given for key, value in one.extras.annotations.items()}
+    return {key: value for given_extras in given for key, value in given_extras.extras.annotations.items()}
 
 
 def extra_mounts(
@@ -127,9 +127,9 @@ def extra_mounts(
     taken = {posixpath.normpath(mount.target) for mount in own.mounts}
     taken |= {posixpath.normpath(device.container_path) for device in own.devices}
     found = []
-    for one in given:
-        for mount in one.extras.mounts:
-            what = f"provider {one.provider!r} mounts {mount.target!r} into container {container.name!r}"
+    for given_extras in given:
+        for mount in given_extras.extras.mounts:
+            what = f"provider {given_extras.provider!r} mounts {mount.target!r} into container {container.name!r}"
             if not takes_mounts:
                 raise ContainerConfigError(
                     field=path_of(pod, container),
@@ -174,8 +174,8 @@ def _check(
     container: PodUnit,
     earlier: Sequence[GivenExtras],
 ) -> None:
-    """Raise ExtrasError if an item of `extras` is invalid, or is also among those of an earlier provider."""
-    owners = {thing: one.provider for one in earlier for thing in _things(one.extras)}
+    """Raise ExtrasError if an item of `extras` is invalid, or if an earlier provider has it too."""
+    owners = {thing: given.provider for given in earlier for thing in _things(given.extras)}
     for kind, key in _things(extras):
         problem = _problem(kind, key, pod)
         if (owner := owners.get((kind, key))) is not None:

@@ -32,7 +32,7 @@ def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | 
     """Detect the features of the node this process runs on.
 
     `cgroup_version`: 1 or 2. `root`: directory that contains ``sys`` and ``proc``. `release`: kernel release, such as
-    ``6.8.0``; None: that of the running kernel.
+    ``6.8.0``; None: the running kernel's.
     """
     return HostFacts(
         hugepage_sizes=_hugepage_sizes(root / "sys/kernel/mm/hugepages"),
@@ -52,7 +52,7 @@ def page_size_name(size_bytes: int) -> str:
 
 def _hugepage_sizes(directory: Path) -> tuple[str, ...]:
     try:
-        found = [int(match[1]) for one in directory.iterdir() if (match := _PAGES.fullmatch(one.name))]
+        found = [int(match[1]) for entry in directory.iterdir() if (match := _PAGES.fullmatch(entry.name))]
     except OSError:
         return ()
     return tuple(page_size_name(kib * 1024) for kib in sorted(found))
@@ -61,13 +61,14 @@ def _hugepage_sizes(directory: Path) -> tuple[str, ...]:
 def _has_swap_controller(root: Path, cgroup_version: int) -> bool:
     cgroups = root / "sys/fs/cgroup"
     if cgroup_version == 1:
+        # v1 has this file only if the kernel accounts swap (option swapaccount).
         return (cgroups / "memory/memory.memsw.limit_in_bytes").exists()
     # The root cgroup has no memory.swap.max; the kernel shows it in every child with a memory controller.
     try:
-        below = [one for one in cgroups.iterdir() if (one / "memory.max").exists()]
+        below = [cgroup for cgroup in cgroups.iterdir() if (cgroup / "memory.max").exists()]
     except OSError:
         return False
-    return any((one / "memory.swap.max").exists() for one in below) if below else _may_limit_swap(root)
+    return any((cgroup / "memory.swap.max").exists() for cgroup in below) if below else _may_limit_swap(root)
 
 
 def _may_limit_swap(root: Path) -> bool:

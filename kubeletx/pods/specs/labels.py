@@ -21,14 +21,14 @@ DEFAULT_TERMINATION_POLICY = "File"
 
 
 def sandbox_labels(pod: Pod, context: NodeContext, runtime_name: RuntimeName) -> dict[str, str]:
-    """Return the pod's labels with the agent's labels (pod, agent, runtime), which replace those with the same key."""
+    """Return the pod's labels and the agent's (pod, agent, runtime). For the same key, the agent's label is used."""
     return {**pod.metadata.labels, **_identity(pod, context, runtime_name)}
 
 
 def sandbox_annotations(
     pod: Pod, *, source: str, spec_hash: str, runtime_kind: str, workload_type: str
 ) -> dict[str, str]:
-    """Return the pod's annotations with the agent's annotations, which replace those with the same key.
+    """Return the pod's annotations and the agent's. For the same key, the agent's annotation is used.
 
     From the agent's annotations a later agent process can end the pod properly, even without its database.
     """

@@ -131,7 +131,7 @@ def oom_score_adj(pod: Pod, container: PodUnit, memory_capacity_bytes: int) -> i
     request = (_request(container.resources, "memory") or 0) + share
     if isinstance(container, Container) and is_sidecar(container) and _is_init(pod, container):
         # A sidecar must not die before the containers that it serves.
-        regular = [_request(one.resources, "memory") or 0 for one in pod.spec.containers]
+        regular = [_request(unit.resources, "memory") or 0 for unit in pod.spec.containers]
         request = max(request, min(regular, default=0) + share)
     part = 1000 * request // memory_capacity_bytes if memory_capacity_bytes else 0
     return max(1000 + GUARANTEED_OOM_SCORE, min(BEST_EFFORT_OOM_SCORE - 1, 1000 - part))
@@ -160,7 +160,7 @@ def is_node_critical(pod: Pod) -> bool:
 
 
 def _is_init(pod: Pod, container: Container) -> bool:
-    return any(one.name == container.name for one in pod.spec.init_containers)
+    return any(unit.name == container.name for unit in pod.spec.init_containers)
 
 
 def _pod_level(
@@ -185,12 +185,14 @@ def _from_amounts(requests: Mapping[str, int], limits: Mapping[str, int], contex
 
 
 def _numbers(amounts: Mapping[str, Quantity]) -> dict[str, int]:
-    return {name: one.milli_value if name == "cpu" else one.value for name, one in amounts.items()}
+    return {name: amount.milli_value if name == "cpu" else amount.value for name, amount in amounts.items()}
 
 
 def _without(amounts: Mapping[str, Quantity], overhead: Mapping[str, str]) -> dict[str, Quantity]:
     taken = {name: parse(text).nanos for name, text in overhead.items()}
-    return {name: Quantity(one.nanos - taken.get(name, 0), one.format) for name, one in amounts.items()}
+    return {
+        name: Quantity(amount.nanos - taken.get(name, 0), amount.format) for name, amount in amounts.items()
+    }
 
 
 def _amount(name: str, text: str) -> int:

@@ -34,7 +34,7 @@ def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
         ),
         hostname=sandbox_hostname(pod, context),
         dns=build_dns(pod, context).dns,
-        hosts=tuple(HostEntry(ip=one.ip, names=one.hostnames) for one in pod.spec.host_aliases),
+        hosts=tuple(HostEntry(ip=alias.ip, names=alias.hostnames) for alias in pod.spec.host_aliases),
         ports=_ports(pod),
         namespaces=pod_namespaces(pod, user_mappings=inputs.user_mappings),
         cgroup_parent=inputs.cgroup_parent,
@@ -70,7 +70,7 @@ def _ports(pod: Pod) -> tuple[PortMapping, ...]:
 def _sysctls(pod: Pod) -> dict[str, str]:
     if pod.spec.security_context is None:
         return {}
-    return {dotted(one.name): one.value for one in pod.spec.security_context.sysctls}
+    return {dotted(sysctl.name): sysctl.value for sysctl in pod.spec.security_context.sysctls}
 
 
 def dotted(name: str) -> str:

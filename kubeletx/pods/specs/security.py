@@ -1,6 +1,6 @@
 """Builds the security settings of sandboxes and containers (docs/kubelet-parity.md, rows E6 and E7). Pure.
 
-Settings of a container take precedence over those of its pod. If neither sets a user, the image's user applies; an
+A container's settings take precedence over its pod's settings. If neither sets a user, the image's user applies; an
 image without a user runs as root.
 """
 
@@ -58,7 +58,9 @@ def sandbox_security(pod: Pod) -> api.SandboxSecurity:
         run_as_group=of_pod.run_as_group if of_pod.run_as_user is not None else None,
         supplemental_groups=_groups(of_pod),
         supplemental_groups_strict=of_pod.supplemental_groups_policy == "Strict",
-        privileged=any(is_privileged(one) for one in (*pod.spec.init_containers, *pod.spec.containers)),
+        privileged=any(
+            is_privileged(container) for container in (*pod.spec.init_containers, *pod.spec.containers)
+        ),
         seccomp=_RUNTIME_DEFAULT,
         selinux=_selinux(of_pod.se_linux_options),
     )

@@ -186,7 +186,8 @@ def _mapped(mounts: Sequence[Mount], mappings: tuple[IdMapping, ...] | None) -> 
     if mappings is None:
         return tuple(mounts)
     return tuple(
-        one if one.image else replace(one, user_mappings=mappings, group_mappings=mappings) for one in mounts
+        mount if mount.image else replace(mount, user_mappings=mappings, group_mappings=mappings)
+        for mount in mounts
     )
 
 

@@ -109,5 +109,6 @@ class UserNamespaces:
             with os.fdopen(held.replace(f".{FILE}.new", 0o644), "wb") as file:
                 file.write(data)
                 file.flush()
+                # The range is in use from now on: a lost record would give it to a second pod after a power cut.
                 os.fsync(file.fileno())
             held.rename(f".{FILE}.new", FILE)

@@ -66,12 +66,12 @@ def build_conditions(
     statuses: Sequence[ContainerStatus],
     now: datetime,
 ) -> tuple[PodCondition, ...]:
-    """Build all conditions of the pod, those of other owners included.
+    """Build all conditions of the pod, including conditions of other owners.
 
     `statuses`: statuses of init and regular containers; empty if the pod was rejected. `now`: UTC.
     """
     previous = facts.previous_status
-    foreign = tuple(_dated_disruption(one, previous, now) for one in _foreign(desired, previous))
+    foreign = tuple(_dated_disruption(condition, previous, now) for condition in _foreign(desired, previous))
     containers_ready = _containers_ready(desired.pod, facts, phase, statuses)
     is_unseen = facts.recovered and facts.snapshot is None and facts.rejection is None
     made = (

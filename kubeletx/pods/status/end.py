@@ -62,14 +62,16 @@ def end_of_unknown(pod: Pod, now: datetime) -> PodStatus:
         observed_generation=pod.metadata.generation,
         phase=FAILED,
         init_container_statuses=init,
-        container_statuses=tuple(replace(one, ready=False) for one in regular),
-        conditions=tuple(_unready(one, pod.metadata.generation, now) for one in status.conditions),
+        container_statuses=tuple(replace(container_status, ready=False) for container_status in regular),
+        conditions=tuple(
+            _unready(condition, pod.metadata.generation, now) for condition in status.conditions
+        ),
     )
 
 
 def _all_of(containers: Iterable[Container], known: Statuses) -> Statuses:
     by_name = {status.name: status for status in known}
-    return tuple(by_name.get(one.name) or _unknown(one) for one in containers)
+    return tuple(by_name.get(container.name) or _unknown(container) for container in containers)
 
 
 def _unknown(container: Container) -> ContainerStatus:
@@ -103,7 +105,9 @@ def _is_initialized(pod: Pod, init: Statuses, regular: Statuses) -> bool:
     if not init or any(_was_tried(status) for status in regular):
         return True
     last = init[-1]
-    container = next((one for one in pod.spec.init_containers if one.name == last.name), None)
+    container = next(
+        (candidate for candidate in pod.spec.init_containers if candidate.name == last.name), None
+    )
     if container is not None and is_sidecar(container):
         return last.state.running is not None and bool(last.started)
     ends = (last.state.terminated, last.last_state.terminated)

@@ -138,6 +138,6 @@ def begin_to_wait(before: PodStatus | None, after: PodStatus) -> Iterator[str]:
 
 
 def _in_crash_loop(status: PodStatus) -> Iterator[str]:
-    for one in (*status.init_container_statuses, *status.container_statuses):
-        if one.state.waiting is not None and one.state.waiting.reason == CRASH_LOOP:
-            yield one.name
+    for container_status in (*status.init_container_statuses, *status.container_statuses):
+        if container_status.state.waiting is not None and container_status.state.waiting.reason == CRASH_LOOP:
+            yield container_status.name

@@ -49,9 +49,10 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
             has = granted(unit, step.facts) if unit is not None else None
             if lowers_memory(has, action.resources):
                 _check_use((await _used(step)).get(action.unit_id, 0), action.resources)
-            # A container without own limits uses those of the pod. These change only in `resize_pod`, which
+            # A container without own limits uses the pod's limits. These change only in `resize_pod`, which
             # checks the memory in use.
             await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
+        # Stored after the runtime's call: a crash between them repeats the call, which is idempotent.
         await step.overrides.amend(step.worker, lambda overrides: _with(overrides, action, step.facts))
         if not action.restart:  # other containers that must still shrink keep their larger limits
             await step.specs.limit_pod(largest_pod(step.pod, step.facts))
@@ -100,14 +101,15 @@ def count(step: StepContext, pod: Pod) -> None:
 def uncount(step: StepContext, error: KubeletxError) -> None:
     """Undo the reservation of `count` if `error` means that a retry of the failed resize cannot succeed.
 
-    The pod's reservation is then again that of its granted resources.
+    The pod's reservation is then its granted resources again.
     """
+    # After other errors the resize is retried, and its reservation must not go to another pod meanwhile.
     if isinstance(error, Unsupported | InvalidPod):
         count_granted(step.deps, step.facts, step.desired)
 
 
 def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -> None:
-    """Set the pod's reservation on the node to its granted resources, not those of its changed spec.
+    """Set the pod's reservation on the node to its granted resources, not to its changed spec.
 
     Nothing is done for a pod that has ended or has no runtime.
     """
@@ -135,7 +137,7 @@ async def _used(step: StepContext) -> dict[UnitId, int]:
         return {}
     match = {POD_UID: str(step.uid)}
     found = await step.handle.ask("list_unit_stats", lambda: able.list_unit_stats(match))
-    return {one.id: one.memory_working_set_bytes or 0 for one in found}
+    return {unit_stats.id: unit_stats.memory_working_set_bytes or 0 for unit_stats in found}
 
 
 def _check_use(used: int, wanted: ResourceRequirements) -> None:

@@ -41,6 +41,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
         )
         failed = results.SandboxFailed(error.reason or "CreatePodSandboxError", str(error))
         return after_error(error, step.now(), failed)
+    # After the create: a failed one is repeated, and each repetition would record the same warnings.
     for warning in sandbox_warnings(step.pod, step.deps.node):
         step.warning(warning.reason, warning.message)
     if attempt > 0:

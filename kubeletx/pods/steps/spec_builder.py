@@ -141,7 +141,7 @@ class SpecBuilder:
         return unit_resources(pod, _as_container(unit), self._deps.node)
 
     async def limit_pod(self, pod: Pod) -> None:
-        """Set the limits of the pod's cgroup to those of this version of the pod."""
+        """Set the limits of the pod's cgroup from this version of the pod."""
         if self._deps.cgroups is not None:
             self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
 

@@ -43,6 +43,7 @@ STATS_SECONDS = 2.0
 async def set_standby(step: StepContext, action: SetStandby) -> Result:
     """Freeze, hibernate or thaw the action's unit, and read its new status from the runtime."""
     wanted, name = StandbyStep(action.step), action.name
+    # Before the clock starts: the measurement is not a part of the duration that is reported.
     before = await _memory(step, action.unit_id) if wanted is StandbyStep.HIBERNATE else None
     began = step.now().mono
     try:
@@ -100,23 +101,26 @@ async def thaw_before_stop(step: StepContext, unit_id: UnitId, grace_seconds: fl
     if not any(unit.id == unit_id for unit in resting):
         return
     order = [
-        unit for one in sidecars(step.pod) for unit in resting if unit.name == one.name and unit.id != unit_id
+        unit
+        for sidecar in sidecars(step.pod)
+        for unit in resting
+        if unit.name == sidecar.name and unit.id != unit_id
     ]
     order += [unit for unit in resting if unit.id == unit_id]
-    for one in order:
+    for unit in order:
         try:
-            await _call(step, StandbyStep.THAW, one.id, seconds=seconds)
+            await _call(step, StandbyStep.THAW, unit.id, seconds=seconds)
         except KubeletxError as error:
-            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one.id, err=str(error))
+            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=unit.id, err=str(error))
             if not isinstance(error, Unavailable):
-                text = f"Failed to thaw {one.name} before a stop: {error}"
-                step.warning(Event.FAILED_POWER, text, container=one.name)
+                text = f"Failed to thaw {unit.name} before a stop: {error}"
+                step.warning(Event.FAILED_POWER, text, container=unit.name)
 
 
 async def _note(step: StepContext, wanted: StandbyStep, unit_id: UnitId) -> None:
     """Store the unit's new status; if the runtime does not answer, the last one with the state that the call reached.
 
-    The state is that of the kernel's freezer, which changes while containerd is stopped, too.
+    The state is in the kernel's freezer, which changes while containerd is stopped, too.
     """
     handle = step.handle
     try:
@@ -150,14 +154,14 @@ async def _memory(step: StepContext, unit_id: UnitId) -> int | None:
     except KubeletxError as error:
         log.debug("Failed to read the memory of a container", pod=step.desired.ref, err=str(error))
         return None
-    found = next((one for one in units if one.id == unit_id), None)
+    found = next((unit for unit in units if unit.id == unit_id), None)
     if found is None or found.memory_usage_bytes is not None:
         return found.memory_usage_bytes if found is not None else None
     return found.memory_working_set_bytes
 
 
 async def _call(step: StepContext, wanted: StandbyStep, unit_id: UnitId, *, seconds: float | None) -> None:
-    """Make the call; raise TimedOut after `seconds`, None: after the deadline of all changing calls."""
+    """Make the call. Raises TimedOut after `seconds`; None means the deadline of all changing calls."""
     handle = step.handle
     able: SupportsStandby = require(handle, SupportsStandby, "freeze its units")
     verb = {

@@ -33,6 +33,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
         await thaw_before_stop(step, action.unit_id, action.grace_seconds)
         if action.run_pre_stop and action.grace_seconds > 0:
             await _run_pre_stop(step, action)
+        # The hook and the thaw have used a part of the grace period.
         grace = stop_seconds(action.grace_seconds, step.now().mono - began)
         await handle.stop_unit(action.unit_id, grace)
         handle.note_unit(await handle.unit_status(action.unit_id))
@@ -56,6 +57,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
 async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
     """Remove a dead container or machine from its runtime, and its log file."""
     try:
+        # Removed by another client; the log below is the agent's own and must still be removed.
         with contextlib.suppress(NotFound):
             await step.handle.remove_unit(action.unit_id)
         await step.deps.directories.remove_log(step.pod, action.name, action.attempt)

@@ -1,4 +1,4 @@
-"""Kinds of workloads whose rules differ from those of plain containers: virtual machines, and pods that can be frozen.
+"""Workloads with other rules than plain containers: virtual machines, and pods that can be frozen.
 
 Each kind has its own folder; `table` lists them.
 """

@@ -115,22 +115,22 @@ def after_restart(overrides: PodOverrides, now: datetime) -> tuple[PodOverrides,
     """
     lost = tuple(
         replace(
-            one,
+            operation,
             outcome=Outcome.UNKNOWN,
             ended_at=now,
             message="the agent ended before it did; look at the machine, it is not done again",
         )
-        for one in overrides.operations
-        if one.outcome is Outcome.BEGUN
+        for operation in overrides.operations
+        if operation.outcome is Outcome.BEGUN
     )
-    by_id = {one.id: one for one in lost}
-    operations = tuple(by_id.get(one.id, one) for one in overrides.operations)
+    by_id = {operation.id: operation for operation in lost}
+    operations = tuple(by_id.get(operation.id, operation) for operation in overrides.operations)
     return replace(overrides, operations=operations), lost
 
 
 def begun(overrides: PodOverrides, verb: str, detail: str, now: datetime) -> tuple[PodOverrides, Operation]:
     """Add an operation that begins at `now`. Return the new overrides and the operation."""
-    number = max((one.id for one in overrides.operations), default=0) + 1
+    number = max((operation.id for operation in overrides.operations), default=0) + 1
     made = Operation(id=number, verb=verb, detail=detail, begun_at=now)
     return replace(overrides, operations=(*overrides.operations, made)[-KEPT_OPERATIONS:]), made
 
@@ -142,8 +142,10 @@ def ended(
     return replace(
         overrides,
         operations=tuple(
-            replace(one, outcome=outcome, ended_at=now, message=message) if one.id == number else one
-            for one in overrides.operations
+            replace(operation, outcome=outcome, ended_at=now, message=message)
+            if operation.id == number
+            else operation
+            for operation in overrides.operations
         ),
     )
 

@@ -29,7 +29,7 @@ _NO_FACTS: Final = WorkloadFacts()
 
 
 def workload_of(facts: PodFacts) -> Workload:
-    """Return the rules of the pod's workload; those of plain containers while its runtime is not known."""
+    """Return the rules of the pod's workload; the rules of plain containers while its runtime is not known."""
     return WORKLOADS.get(type(facts.own), CONTAINERS)
 
 
@@ -47,7 +47,7 @@ def workload_for(pod: Pod, facts: PodFacts) -> Workload:
     found = workload_of(facts)
     if found is not CONTAINERS:
         return found
-    return next((one for one in WORKLOADS.values() if one.claims(pod)), CONTAINERS)
+    return next((workload for workload in WORKLOADS.values() if workload.claims(pod)), CONTAINERS)
 
 
 def observed(facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> WorkloadFacts:

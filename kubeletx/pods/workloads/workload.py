@@ -141,7 +141,7 @@ class Workload:
         return container.resources
 
     def with_granted(self, pod: Pod, resources: Callable[[Container], ResourceRequirements]) -> Pod | None:
-        """Return the pod with the granted resources of its units in place of those in the spec.
+        """Return a copy of the pod in which the granted resources of its units replace the spec's.
 
         None: use the general rule in `plan.resize_container`. `resources`: function that returns the granted resources
         of a container.

@@ -90,7 +90,9 @@ class Bindings:
                 )
             return False
         for binding in rows:
+            # Its row is still there only because the delete failed.
             if binding.uid not in self._undeleted:
+                # setdefault: a binding made since the start is newer than the row.
                 self._by_uid.setdefault(binding.uid, binding)
         self._loaded = True
         return True
@@ -130,6 +132,7 @@ class Bindings:
         If the pod is assigned to this runtime already, the earlier binding is returned. Raises Conflict if the pod is
         assigned to another runtime. Raises Unavailable if the database cannot be written; the pod is not assigned then.
         """
+        # A loop: a third caller may have begun to write while this one waited.
         while (writing := self._writing.get(binding.uid)) is not None:
             await asyncio.wait([writing[1]])
         if (old := self._by_uid.get(binding.uid)) is not None:

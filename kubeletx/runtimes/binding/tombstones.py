@@ -113,7 +113,9 @@ def _from_row(row: RowMapping) -> Tombstone:
     stone = Tombstone(
         uid=PodUid(row["uid"]),
         runtime=RuntimeName(row["runtime"]),
-        sandbox_ids=tuple(SandboxId(one) for one in row["sandbox_ids"].split(",") if one),
+        sandbox_ids=tuple(
+            SandboxId(sandbox_id) for sandbox_id in row["sandbox_ids"].split(",") if sandbox_id
+        ),
     )
     return checked(stone)
 
@@ -154,9 +156,11 @@ async def _clear(handle: RuntimeHandle, stone: Tombstone) -> None:
         await handle.stop_sandbox(sandbox.id)
         await handle.remove_sandbox(sandbox.id)
     for unit in snapshot.units:
+        # The removal of a sandbox removes its units too; these are units whose sandbox is gone.
         if all(unit.sandbox_id != sandbox.id for sandbox in snapshot.sandboxes):
             await handle.stop_unit(unit.id, 0)
             await handle.remove_unit(unit.id)
+    # A runtime that reports success and removes nothing would otherwise lose the only record of the leftovers.
     left = await handle.look(stone.uid)
     if left.sandboxes or left.units:
         raise Conflict(f"runtime {handle.name} still shows what it reported as removed")

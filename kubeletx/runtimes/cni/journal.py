@@ -16,7 +16,7 @@ from .config import NetworkConfig
 
 
 def to_address(result: dict[str, Any], *, netns: str, interface: str) -> PodAddress:
-    """Return the pod's addresses from a CNI result, without those of interfaces outside the pod's network namespace.
+    """Return the pod's addresses from a CNI result; interfaces outside the pod's network namespace do not count.
 
     `netns`: path of that namespace. `interface`: name of the pod's interface in it.
     """

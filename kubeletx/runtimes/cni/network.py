@@ -204,7 +204,9 @@ class CniPodNetwork:
         entry = msgspec.structs.replace(entry, deleting=True)
         await self._save(entry)
         try:
+            # The order of DEL in the CNI specification: the reverse of ADD.
             for plugin in reversed(entry.config.plugins):
+                # The CNI specification has prevResult for DEL since 0.4.0.
                 previous = entry.result if entry.config.supports("0.4.0") else None
                 await self._run("DEL", entry, plugin, previous)
         except BaseException:
@@ -220,6 +222,7 @@ class CniPodNetwork:
     async def _give_back(self, entry: CniAttachment) -> None:
         """Run DEL after a failed ADD, to release what some of the plugins have allocated."""
         try:
+            # Shielded: the caller may be cancelled already, and the address would stay allocated.
             await asyncio.shield(asyncio.create_task(self._delete(entry), name=f"cni-del-{entry.uid}"))
         except KubeletxError as error:
             log.warning(

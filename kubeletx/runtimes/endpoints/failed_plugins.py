@@ -70,4 +70,4 @@ class FailedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_failed(plugins: Sequence[FailedPlugin]) -> str:
     """Return the names of the plugins, each with the reason why it is not loaded."""
-    return "; ".join(f"{one.plugin} is not loaded: {one.reason}" for one in plugins)
+    return "; ".join(f"{plugin.plugin} is not loaded: {plugin.reason}" for plugin in plugins)

@@ -40,7 +40,7 @@ def check_isolation(
 ) -> None:
     """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown name or value.
 
-    `origin`: the file that contains it, for messages. `others`: registered names that are no runtime kinds.
+    `origin`: the file that contains it, for messages. `others`: registered names that are not runtime kinds.
     """
     for name, value in configured.items():
         if value not in ISOLATIONS:

@@ -163,9 +163,11 @@ class KindTable:
             ) from None
 
     def workload_types(self) -> tuple[str, ...]:
-        """Return the known workload types, sorted: container, vm, and those that plugins declare."""
+        """Return the known workload types, sorted: container, vm, and the types that plugins declare."""
         declared = {word for kind in self for word in kind.workload_types}
-        declared.update(word for one in self.failed for kind in one.kinds for word in kind.workload_types)
+        declared.update(
+            word for plugin in self.failed for kind in plugin.kinds for word in kind.workload_types
+        )
         return tuple(sorted(declared | {CONTAINER, VM}))
 
     def resolve(
@@ -180,7 +182,7 @@ class KindTable:
         scheme = url.partition("://")[0]
         if wanted:
             if wanted not in self._kinds:
-                self._refuse_failed(field, f"kind {wanted!r}", lambda one: one.may_register(wanted))
+                self._refuse_failed(field, f"kind {wanted!r}", lambda plugin: plugin.may_register(wanted))
             kind = self._named(wanted, field)
             if not kind.serves(workload_type, scheme):
                 raise InvalidConfig(
@@ -194,12 +196,12 @@ class KindTable:
             if kind.name == name:
                 return kind
         what = f"{workload_type} over {scheme}://"
-        self._refuse_failed(field, what, lambda one: one.is_named(name))
+        self._refuse_failed(field, what, lambda plugin: plugin.is_named(name))
         claims = sorted((kind for kind in able if kind.default_claim), key=lambda kind: kind.name)
         if len(claims) == 1:
             return claims[0]
         if not claims:
-            self._refuse_failed(field, what, lambda one: one.may_serve(workload_type, scheme))
+            self._refuse_failed(field, what, lambda plugin: plugin.may_serve(workload_type, scheme))
         raise _no_claim(field, workload_type, scheme, able, claims)
 
     def check_parameters(self, kind: RuntimeKind, names: Iterable[str], field: str) -> None:
@@ -233,12 +235,12 @@ class KindTable:
 
         False if a loaded plugin registers a kind of this name.
         """
-        return name not in self._kinds and any(one.may_register(name) for one in self.failed)
+        return name not in self._kinds and any(plugin.may_register(name) for plugin in self.failed)
 
     @property
     def may_lack_types(self) -> bool:
         """True if a plugin that is not loaded may declare workload types that are unknown here."""
-        return any(not one.knows_kinds for one in self.failed)
+        return any(not plugin.knows_kinds for plugin in self.failed)
 
     def _refuse_failed(self, field: str, what: str, may_serve: Callable[[FailedPlugin], bool]) -> None:
         plugins = [plugin for plugin in self.failed if may_serve(plugin)]

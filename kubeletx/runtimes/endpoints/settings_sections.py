@@ -52,7 +52,9 @@ def decode_sections(
 def _why_not(name: str, declared: Declared) -> tuple[str, str]:
     if name in declared:
         return f"{name!r} has no settings", "remove the section"
-    known = ", ".join(sorted(one for one, settings in declared.items() if settings is not None)) or "none"
+    known = (
+        ", ".join(sorted(section for section, settings in declared.items() if settings is not None)) or "none"
+    )
     return f"no plugin registers {name!r}", f"install it or remove the section; known: {known}"
 
 

@@ -29,7 +29,7 @@ MOST_ABANDONED = 8
 
 
 class AbandonableCalls:
-    """Makes the calls to the plugin of the runtime `runtime`, and counts those that were abandoned and still run."""
+    """Makes the calls to the plugin of the runtime `runtime`, and counts abandoned calls that still run."""
 
     def __init__(self, runtime: str) -> None:
         self._runtime = runtime
@@ -79,6 +79,8 @@ class AbandonableCalls:
             plugin_call(self._runtime, method, start), name=f"runtime-{self._runtime}-{method}"
         )
         try:
+            # Without the shield a cancellation would wait for a plugin that swallows it; `end` waits for a
+            # limited time.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             await self.end(method, task)

@@ -63,6 +63,7 @@ class PrioritySemaphore:
         except asyncio.CancelledError:
             if slot.done() and not slot.cancelled():  # the slot was granted at the time of the cancellation
                 self.release()
+            # `release` has removed it from the queue when it was granted.
             with contextlib.suppress(ValueError):
                 queue.remove(slot)
             raise
@@ -72,6 +73,7 @@ class PrioritySemaphore:
         for queue in (self._front, self._back):
             while queue:
                 slot = queue.popleft()
+                # Done: its waiter was cancelled and has not run since, so the slot goes to the next one.
                 if not slot.done():
                     slot.set_result(None)
                     return
@@ -110,7 +112,7 @@ _READING = (CallClass.QUERY, CallClass.SWITCHED)
 
 @dataclass(slots=True)
 class CallCount:
-    """Counters of one method. `calls`: number of all calls, also those that failed (`errors`)."""
+    """Counters of one method. `calls`: number of all calls, including failed ones (`errors`)."""
 
     calls: int = 0
     errors: int = 0
@@ -234,6 +236,8 @@ class CallGate:
         except TimeoutError as error:
             count.errors += 1
             if deadline.expired():
+                # The runtime became unreachable, which shortens the deadlines of reads: that is the reason,
+                # not the time.
                 if call_class in _READING and (refusal := self._refusal()) is not None:
                     raise refusal from error
                 raise TimedOut(

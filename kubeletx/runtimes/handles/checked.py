@@ -10,7 +10,7 @@ before anything uses it:
 
 A wrong time does not remove an object: the clock of a node or of a remote runtime may jump, and a pod that vanishes
 from a list is started a second time. An entry that is left out and a corrected time are returned as notes, which the
-caller logs. A *bad id* is no string, is empty, is longer than `LONGEST_ID`, or has a NUL, a slash or a line feed.
+caller logs. A *bad id* is not a string, is empty, is longer than `LONGEST_ID`, or has a NUL, a slash or a line feed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def _version(result: Any, asked: str | None, now_ns: int, notes: list[str]) -> A
 def _health(result: Any, asked: str | None, now_ns: int, notes: list[str]) -> Any:
     health = _one(RuntimeHealth)(result, asked, now_ns, notes)
     texts = ("type", "reason", "message")
-    conditions = tuple(_with_short_texts(one, *texts) for one in health.conditions[:MOST_CONDITIONS])
+    conditions = tuple(
+        _with_short_texts(condition, *texts) for condition in health.conditions[:MOST_CONDITIONS]
+    )
     return health if conditions == health.conditions else replace(health, conditions=conditions)
 
 
@@ -188,7 +190,7 @@ def _sandbox_fits_quickly(status: SandboxStatus, summary: SandboxSummary) -> boo
 
 
 def _list_of(cls: type, id_of: Callable[[Any], Any] | None = None, *, times: tuple[str, ...] = ()) -> Check:
-    """Return the rule for lists of `cls`. `id_of`: returns the entry's id; None: entries have names that are no ids."""
+    """Return the rule for lists of `cls`. `id_of`: returns the entry's id; None: entries have names, not ids."""
 
     def check(result: Any, _asked: str | None, now_ns: int, notes: list[str]) -> Any:
         if not isinstance(result, list | tuple) and (
@@ -202,11 +204,13 @@ def _list_of(cls: type, id_of: Callable[[Any], Any] | None = None, *, times: tup
         if not have_shape(cls, result) or (id_of is not None and not _are_good_ids(list(map(id_of, result)))):
             result = _usable(cls, result, id_of, notes)
         for name in times:
-            moments = [getattr(one, name) for one in result]
+            moments = [getattr(entry, name) for entry in result]
             if moments and (max(moments) > now_ns + AHEAD_NS or min(moments) < 0):
                 result = [
-                    _with_possible_times(one, (name,), now_ns, notes, id_of(one) if id_of is not None else "")
-                    for one in result
+                    _with_possible_times(
+                        entry, (name,), now_ns, notes, id_of(entry) if id_of is not None else ""
+                    )
+                    for entry in result
                 ]
         return result
 
@@ -312,7 +316,7 @@ def _expect_summary(summary: Any, cls: type, asked: str | None) -> None:
         raise BrokenAnswer(f"returned a status whose summary is {describe(summary)}; must be {cls.__name__}")
     found = summary.id  # type: ignore[attr-defined]
     if asked is not None and found != asked:
-        raise BrokenAnswer(f"returned the status of {describe(found)}; must be that of {asked!r}")
+        raise BrokenAnswer(f"returned the status of {describe(found)}; must be the status of {asked!r}")
     if not is_good_id(found):
         raise BrokenAnswer(f"returned the id {describe(found)}; {_ID_RULE}")
 

@@ -62,6 +62,7 @@ class EventFilter:
             return
         elif (
             event.uid is not None
+            # While a create call runs, the id may be its result, which the agent does not have yet.
             and not self._creating[event.uid]
             and self._table.find(event.uid) is not None
         ):
@@ -101,6 +102,7 @@ class EventFilter:
             raise
         for object_id in ids:
             _, held = self._acting.pop(object_id, _NOTHING)
+            # The events arrived during the call, so no further ones are expected.
             if held:
                 continue
             if EventKind.STARTED in kinds:

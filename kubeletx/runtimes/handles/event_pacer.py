@@ -134,7 +134,7 @@ log = structlog.get_logger(__name__)
 
 WARN_SECONDS = 600.0
 NOTICED = 100
-"""Number of events held back within `WARN_SECONDS` before the first warning: a short burst is no fault."""
+"""Number of events held back within `WARN_SECONDS` before the first warning: a short burst is not a fault."""
 
 
 class ThrottleReport:

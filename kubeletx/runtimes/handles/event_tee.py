@@ -1,4 +1,4 @@
-"""`EventTee`: copies all events of one runtime to subscribers. The pods' workers get those of `EventFilter` instead.
+"""`EventTee`: copies all events of one runtime to subscribers. The pods' workers get events from `EventFilter` instead.
 
     with handle.subscribe() as events:
         async for event in events:

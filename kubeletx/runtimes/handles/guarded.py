@@ -93,7 +93,7 @@ class GuardedCalls:
     def stream(
         self, method: str, start: Callable[[], AsyncIterator[T]], wrong: Callable[[Any], str]
     ) -> GuardedStream[T]:
-        """Call `start`, and return its items without those for which `wrong` returns a sentence.
+        """Call `start`, and return its items, except items for which `wrong` returns a sentence.
 
         Raises KubeletxError; so does the stream, and CancelledError.
         """
@@ -125,7 +125,7 @@ class GuardedCalls:
         return Internal(f"{text} at {place}" if place else text, reason=names.PLUGIN_ERROR)
 
     def note(self, method: str, problem: str, kind: str = "") -> None:
-        """Log a value of the plugin that is left out or corrected. `kind`: further notes of the kind are not logged."""
+        """Log that a value from the plugin was left out or corrected, once for each `kind`."""
         if self._is_new((method, kind)):
             log.warning(
                 "Plugin returned a wrong value",

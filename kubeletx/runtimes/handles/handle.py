@@ -149,7 +149,7 @@ class RuntimeHandle:
         return f"RuntimeHandle({self.name}, {self.endpoint.url})"
 
     def subscribe(self) -> EventSubscription:
-        """Subscribe to all events of the runtime, also those of objects of other clients; see `event_tee`."""
+        """Subscribe to all events of the runtime, including events of other clients' objects; see `event_tee`."""
         return self._tee.subscribe()
 
     # --- identity and state ---
@@ -378,7 +378,7 @@ class RuntimeHandle:
         return self._connection.judge(await self._query("health", self._runtime.health))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """Call `Runtime.list_sandboxes`: all sandboxes that match, also those of other agents."""
+        """Call `Runtime.list_sandboxes`: all sandboxes that match, including sandboxes of other agents."""
         return await self._query("list_sandboxes", lambda: self._runtime.list_sandboxes(match))
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:

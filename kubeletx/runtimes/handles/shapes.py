@@ -43,9 +43,9 @@ def has_shape(value: Any, hint: Any) -> bool:
     """Return True if the value fits the type hint, with everything inside it."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return any(has_shape(value, one) for one in get_args(hint))
+        return any(has_shape(value, member) for member in get_args(hint))
     if origin is tuple:
-        return isinstance(value, tuple | list) and all(has_shape(one, get_args(hint)[0]) for one in value)
+        return isinstance(value, tuple | list) and all(has_shape(item, get_args(hint)[0]) for item in value)
     if origin is dict:
         key, item = get_args(hint)
         return isinstance(value, dict) and all(
@@ -74,7 +74,7 @@ def have_shape(cls: type, values: Sequence[Any]) -> bool:
     except (
         TypeError,
         AttributeError,
-    ):  # a join of something that is no text; the items of something that is no dict
+    ):  # a join of items that are not text; the items of an object that is not a dict
         return False
 
 
@@ -99,7 +99,7 @@ def _plain(hint: Any) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if not args:
         return hint
-    plain = tuple(one if one is Ellipsis else _plain(one) for one in args)
+    plain = tuple(argument if argument is Ellipsis else _plain(argument) for argument in args)
     return Union[plain] if origin in (Union, types.UnionType) else origin[plain]  # noqa: UP007 - made at run time
 
 
@@ -120,9 +120,9 @@ def _column_check(hint: Any) -> Callable[[Any], bool]:
     if origin is tuple:
         return lambda column: _are(column, {tuple}) and have_shape(args[0], list(chain.from_iterable(column)))
     scalars = set(args) if origin in (Union, types.UnionType) else {hint}
-    if all(isinstance(one, type) and _is_scalar(one) for one in scalars):
+    if all(isinstance(scalar, type) and _is_scalar(scalar) for scalar in scalars):
         return lambda column: _are(column, scalars)
-    return lambda column: all(has_shape(one, hint) for one in column)
+    return lambda column: all(has_shape(item, hint) for item in column)
 
 
 def _is_scalar(cls: type) -> bool:

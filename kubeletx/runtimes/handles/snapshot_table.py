@@ -129,6 +129,7 @@ class SnapshotTable:
         monotonic time at which the look began; a look that began before the last stored one is ignored.
         """
         if began < self._began.get(uid, 0.0):
+            # Looks run concurrently and may end in another order than they began; an older one must not undo a newer.
             return self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began[uid])
         for unit_id, status in statuses.items():
             if status.summary.id == unit_id:
@@ -148,6 +149,7 @@ class SnapshotTable:
         for unit in units:
             by_pod.setdefault(unit.uid, ([], []))[1].append(unit)
         changed: set[PodUid] = set()
+        # Also pods that the lists lack: they have vanished from the runtime.
         for uid in {**by_pod, **self._pods}:
             if began < self._began.get(uid, 0.0):
                 continue
@@ -200,11 +202,12 @@ class SnapshotTable:
         gone = {object_id}
         if old is not None:
             gone |= {u.id for u in old.units if u.sandbox_id == object_id}
-        for one in gone:
-            self._gone[one] = at
-            self._owners.pop(one, None)
-            self._noted.pop(one, None)
-            self._stale.discard(one)
+        for gone_id in gone:
+            # Kept for a while: a list that began before the removal still shows the object.
+            self._gone[gone_id] = at
+            self._owners.pop(gone_id, None)
+            self._noted.pop(gone_id, None)
+            self._stale.discard(gone_id)
         if old is not None:
             self._store(_without(old, gone))
 
@@ -232,6 +235,8 @@ class SnapshotTable:
         statuses: dict[UnitId, UnitStatus] = {}
         for unit in kept_units:
             for candidate in (fresh.get(unit.id), old.statuses.get(unit.id)):
+                # A status of another state is from before the list: its exit code or times would not belong
+                # to this state.
                 if candidate is not None and candidate.summary.state is unit.state:
                     statuses[unit.id] = candidate
                     break

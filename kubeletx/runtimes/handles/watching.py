@@ -170,11 +170,13 @@ class Watch:
             lasted = self._clock.monotonic() - began
             if lasted > _CALM_SECONDS:
                 flood_backoff.reset()
+            # Longer pauses than after an outage: a stream that floods again at once would keep the loop busy.
             if isinstance(error, _Flood):
                 seconds = flood_backoff.next()
                 self._throttled.closed(seconds)
                 await sleep_or(self._clock, seconds, self._reopened)
                 continue
+            # A stream that breaks at once does not reset the back-off, also if it opened without an error.
             if lasted > self._limits.settle_seconds:
                 backoff.reset()
             if not trouble.is_there:
@@ -197,6 +199,7 @@ class Watch:
         finally:
             self.streaming = False
             self.want_list()
+            # Awaited before the next stream: two streams at once would deliver every event twice.
             await self._connection.gate.abandoned.end("events", drain)
 
     async def _drain(self, source: SupportsEvents, trouble: _Trouble) -> Exception:
@@ -210,6 +213,7 @@ class Watch:
             count = 0
             rate = BurstLimit(EVENTS_PER_SECOND, EVENTS_BURST)
             monotonic = self._clock.monotonic
+            # Subscribers may have missed events between two streams.
             self._tee.put(RESYNC)
             async for event in stream:
                 if task is not None and task.cancelling():
@@ -223,6 +227,8 @@ class Watch:
                     self._take(event)
                 count += 1
                 if count % _YIELD_EVERY == 0:
+                    # A stream that always has an event ready never suspends, and would stop everything else
+                    # on the loop.
                     await asyncio.sleep(0)
             return ConnectionError("the stream ended")
         except asyncio.CancelledError as error:

@@ -152,7 +152,7 @@ class AccessRecords:
     def known(self, store: StoreId) -> Known:
         """Return the records of a store. The caller then lists the images of the store and passes both to `settle`."""
         return Known(
-            images=frozenset(image for one, image in self._records if one == store),
+            images=frozenset(image for record, image in self._records if record == store),
             pulls=frozenset(
                 requested
                 for one, requested in self._begun
@@ -166,7 +166,7 @@ class AccessRecords:
         `before`: result of `known`. `images`: all images of the store, listed after that. An image that an interrupted
         pull may have fetched gets a record without credentials.
         """
-        for image in before.images - {one.id for one in images}:
+        for image in before.images - {listed.id for listed in images}:
             self.removed(store, image)
         for requested in before.pulls:
             if (store, requested) in self._running:
@@ -245,4 +245,4 @@ def _key(name: str) -> str:
 
 def _has_name(image: ImageStatus, requested: str) -> bool:
     names = (image.id, image.ref, *image.tags, *image.digests)
-    return any(is_same_image(requested, one) for one in names if one)
+    return any(is_same_image(requested, name) for name in names if name)

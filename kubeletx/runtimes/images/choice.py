@@ -107,4 +107,4 @@ def _is_named(image: ImageStatus, words: set[str], canonical: set[ImageReference
     if any(name in words for name in names):
         return True
     named = map(find_image_reference, (*image.tags, *image.digests))
-    return any(one is not None and one.canonical in canonical for one in named)
+    return any(reference is not None and reference.canonical in canonical for reference in named)

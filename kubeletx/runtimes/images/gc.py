@@ -177,7 +177,7 @@ class ImageCollector:
             await store.remove(image)
 
     async def survey(self, store: ImageStore) -> Survey:
-        """List the images of a store and find those in use. Raises if one of the store's runtimes does not answer."""
+        """List the images of a store and find the used ones. Raises if one of the store's runtimes does not answer."""
         handles = tuple(store.members.values())
         units = await asyncio.gather(*(handle.list_units({}) for handle in handles))
         images = await store.list()

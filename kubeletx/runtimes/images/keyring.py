@@ -57,10 +57,10 @@ def matching(entries: Iterable[RegistryEntry], image: str) -> tuple[RegistryEntr
     by_key: dict[str, list[RegistryEntry]] = {}
     for entry in entries:
         by_key.setdefault(key_of(entry.server), []).append(entry)
-    found = [e for key in sorted(by_key, reverse=True) if fits(key, repository) for e in by_key[key]]
-    if not found and repository.startswith(f"{DOCKER_HUB}/"):
-        found = [entry for key in _DEFAULT_KEYS for entry in by_key.get(key, ())]
-    return tuple(found)
+    matches = [e for key in sorted(by_key, reverse=True) if fits(key, repository) for e in by_key[key]]
+    if not matches and repository.startswith(f"{DOCKER_HUB}/"):
+        matches = [entry for key in _DEFAULT_KEYS for entry in by_key.get(key, ())]
+    return tuple(matches)
 
 
 def helper_server(helpers: Mapping[str, str], image: str) -> str:
@@ -69,8 +69,8 @@ def helper_server(helpers: Mapping[str, str], image: str) -> str:
     `helpers`: content of ``credHelpers``, server to the name of its helper.
     """
     entries = [RegistryEntry(server=server) for server in helpers]
-    found = matching(entries, image)
-    return found[0].server if found else ""
+    best = matching(entries, image)
+    return best[0].server if best else ""
 
 
 def registry_of(image: str) -> str:
@@ -97,8 +97,8 @@ def repository_of(image: str) -> str:
         if image.startswith(scheme):
             return image.removeprefix(scheme)
     image = image.removeprefix("oci:")
-    found = find_image_reference(image)
-    return found.repository if found is not None else image
+    reference = find_image_reference(image)
+    return reference.repository if reference is not None else image
 
 
 def fits(key: str, repository: str) -> bool:

@@ -1,7 +1,7 @@
 """Reads the configuration of credential providers, CredentialProviderConfig, once at the agent's start.
 
     --image-credential-provider-config   a file, or a directory: its *.json, *.yaml and *.yml are read, sorted by name
-    --image-credential-provider-bin-dir  directory of the programs; the name of a provider is that of its program
+    --image-credential-provider-bin-dir  directory of the programs; a provider's name is its program's name
 
 The error names every mistake. A provider that could never work is a mistake too: a pattern with a scheme, a missing
 program.
@@ -127,11 +127,11 @@ def read_providers(config: Path, bin_dir: Path) -> ProviderPlan:
             problems.append(error)
             continue
         for at, (raw, has_tokens) in enumerate(raws):
-            found = _Checked(str(path), at, raw, has_tokens)
-            found.check(bin_dir, seen)
-            problems += found.problems
-            if found.provider is not None:
-                providers.append(found.provider)
+            checked = _Checked(str(path), at, raw, has_tokens)
+            checked.check(bin_dir, seen)
+            problems += checked.problems
+            if checked.provider is not None:
+                providers.append(checked.provider)
     raise_all(problems)
     return ProviderPlan(providers=tuple(providers), digest=f"sha256:{hashed.hexdigest()}")
 
@@ -141,14 +141,14 @@ def _files(config: Path) -> Sequence[Path]:
     try:
         if not config.is_dir():
             return (config,)
-        found = sorted(path for path in config.iterdir() if path.suffix in _SUFFIXES and not path.is_dir())
+        files = sorted(path for path in config.iterdir() if path.suffix in _SUFFIXES and not path.is_dir())
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
         raise InvalidConfig(obj=str(config), field="", problem=problem, fix=fix) from error
-    if not found:
+    if not files:
         problem = f"holds no {', '.join(f'*{suffix}' for suffix in _SUFFIXES)}"
         raise InvalidConfig(obj=str(config), field="", problem=problem, fix="put a file there")
-    return found
+    return files
 
 
 def _read(path: Path) -> bytes:
@@ -176,8 +176,8 @@ def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
     except YamlError as error:
         raise refused(f"line {error.line}" if error.line else "", error.problem, error.fix) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        found = f"{len(documents)} documents" if len(documents) != 1 else "no map of fields"
-        raise refused("", f"holds {found}", f"write one {KIND}")
+        content = f"{len(documents)} documents" if len(documents) != 1 else "no map of fields"
+        raise refused("", f"holds {content}", f"write one {KIND}")
     document = dict(documents[0])
     kind, version = document.pop("kind", None), document.pop("apiVersion", None)
     if kind != KIND:
@@ -263,9 +263,9 @@ class _Checked:
         seen[name] = self._file
         program = bin_dir / name
         if bin_dir.is_dir() and not (program.is_file() and os.access(program, os.X_OK)):
-            found = "cannot be run" if program.exists() else "is not there"
+            state = "cannot be run" if program.exists() else "is not there"
             fix = "install it, or correct --image-credential-provider-bin-dir"
-            self._refuse("name", f"program {program} {found}", fix)
+            self._refuse("name", f"program {program} {state}", fix)
 
     def _patterns(self, patterns: Sequence[str]) -> None:
         if not patterns:
@@ -298,8 +298,8 @@ class _Checked:
         if token.require_service_account is None:
             self._refuse("tokenAttributes.requireServiceAccount", "is missing", "set it to true or false")
         if token.cache_type not in CACHE_TYPES:
-            found = f"{token.cache_type!r} is not supported" if token.cache_type else "is missing"
-            self._refuse("tokenAttributes.cacheType", found, f"use {' or '.join(CACHE_TYPES)}")
+            problem = f"{token.cache_type!r} is not supported" if token.cache_type else "is missing"
+            self._refuse("tokenAttributes.cacheType", problem, f"use {' or '.join(CACHE_TYPES)}")
         required = token.required_service_account_annotation_keys
         optional = token.optional_service_account_annotation_keys
         if required and token.require_service_account is False:

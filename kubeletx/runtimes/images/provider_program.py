@@ -80,7 +80,7 @@ async def ask(
 
     After `seconds` the program and its children are killed.
     """
-    environment = {**os.environ, **{one.name: one.value for one in provider.env}}
+    environment = {**os.environ, **{variable.name: variable.value for variable in provider.env}}
     try:
         result = await run_program(
             [str(provider.program), *provider.args],
@@ -122,12 +122,12 @@ def _end(result: ProgramResult, token: str) -> str:
 def _answer(provider: Provider, output: bytes) -> ProviderResponse:
     try:
         answer = msgspec.json.decode(output, type=ProviderResponse)
-        answer.cache_seconds  # noqa: B018  raises for what is no duration
+        answer.cache_seconds  # noqa: B018  raises if it is not a duration
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ProviderFailed(f"it printed no {RESPONSE}: {_problem(error)}") from None
     if answer.api_version != provider.api_version:
         found = answer.api_version[:_LONGEST_LINE]
-        raise ProviderFailed(f"it answered with apiVersion {found!r}; {provider.api_version} was asked for")
+        raise ProviderFailed(f"it answered with apiVersion {found!r}; must be {provider.api_version}")
     return answer
 
 

@@ -80,14 +80,14 @@ class CredentialProviders:
         """
         self._digest = plan.digest
         self._cluster = cluster
-        self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
+        self._providers = tuple(_Provider(provider, cluster, clock, seconds) for provider in plan.providers)
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the metrics of the providers' programs; none without a configuration of providers."""
         if not self._digest:
             return
         name = "kubelet_credential_provider_"
-        counts = {one.settings.name: one.count for one in self._providers}
+        counts = {provider.settings.name: provider.count for provider in self._providers}
         yield gauge(
             f"{name}config_info",
             "Hash of the configuration of credential providers; the value is 1.",
@@ -110,14 +110,16 @@ class CredentialProviders:
     def is_personal(self, image: str) -> bool:
         """Return True if the credentials for the image may depend on the pod: a provider uses its service account."""
         repository = repository_of(image)
-        return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
+        return any(
+            provider.settings.token is not None and provider.fits(repository) for provider in self._providers
+        )
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
         repository = repository_of(image)
-        fitting = [one for one in self._providers if one.fits(repository)]
-        found = await asyncio.gather(*(one.entries(repository, puller) for one in fitting))
+        fitting = [provider for provider in self._providers if provider.fits(repository)]
+        found = await asyncio.gather(*(provider.entries(repository, puller) for provider in fitting))
         entries = matching((e for each in found for e in each), image)
-        return [Credential(auth=auth_of(one, image), origin=_origin(one)) for one in entries]
+        return [Credential(auth=auth_of(entry, image), origin=_origin(entry)) for entry in entries]
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
         """Read the pod's service account from the cluster.
@@ -134,8 +136,8 @@ class CredentialProviders:
 
     def close(self) -> None:
         """Kill the programs that run at the moment."""
-        for one in self._providers:
-            one.close()
+        for provider in self._providers:
+            provider.close()
 
 
 class _Provider:
@@ -190,9 +192,9 @@ class _Provider:
         self._check_echo(logins.values(), account)
         entries = tuple(
             RegistryEntry(
-                server=server, username=one.username, password=one.password, account=account.identity
+                server=server, username=login.username, password=login.password, account=account.identity
             )
-            for server, one in logins.items()
+            for server, login in logins.items()
         )
         seconds = answer.cache_seconds
         if seconds is None:
@@ -217,7 +219,7 @@ class _Provider:
         token = self.settings.token
         if token is None or token.cache_type == "Token" or not account.token:
             return
-        if any(one.password == account.token for one in logins):
+        if any(login.password == account.token for login in logins):
             raise ProviderFailed(
                 "it gave the token back as a password; set tokenAttributes.cacheType to Token"
             )
@@ -248,7 +250,7 @@ class _Provider:
         now = self._clock.monotonic()
         if now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
-            self._remembered = {key: one for key, one in self._remembered.items() if now < one.until}
+            self._remembered = {key: answer for key, answer in self._remembered.items() if now < answer.until}
 
 
 def _origin(entry: RegistryEntry) -> AccountUse | None:
@@ -282,7 +284,7 @@ class ImageCredentials:
         return self._providers.is_personal(image)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        node = [Credential(auth=one) for one in await self._node.lookup(image)]
+        node = [Credential(auth=auth) for auth in await self._node.lookup(image)]
         return (*node, *await self._providers.lookup(image, puller))
 
     async def find_account(self, puller: Puller) -> AccountUse | None:

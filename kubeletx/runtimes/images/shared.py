@@ -30,6 +30,7 @@ class Shared(Generic[T]):
             task = self._calls[key] = asyncio.ensure_future(_task_of(call))
             task.set_name(f"{self._name} {key}")
             task.add_done_callback(lambda done: self._ended(key, done))
+        # Without the shield the first cancelled caller would cancel the call of all others.
         return await asyncio.shield(task)
 
     def close(self) -> None:

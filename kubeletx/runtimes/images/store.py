@@ -140,7 +140,7 @@ class ImageStore:
         return await self._finding.join((via.name, msgspec.json.encode(image)), lambda: self.find(image, via))
 
     async def list(self) -> Sequence[ImageStatus]:
-        """Return all images in the store, including those of other agents."""
+        """Return all images in the store, including images that other agents pulled."""
         return await self._ask("list_images", lambda service: service.list_images())
 
     async def info(self) -> StoreInfo:
@@ -173,7 +173,7 @@ class ImageStore:
         known = access.find(self.id, present.id, repository)
         if known is None:
             return False
-        origins: list[Origin] = [one.origin for one in credentials]
+        origins: list[Origin] = [credential.origin for credential in credentials]
         if known.accounts and puller is not None:
             with contextlib.suppress(KubeletxError):  # then the pod must pull the image itself
                 origins.append(await self._credentials.find_account(puller))
@@ -204,7 +204,7 @@ class ImageStore:
         """Pull the image, or wait for a running pull of it; return the image as it is in the store.
 
         - `via`: the runtime whose image service pulls.
-        - `credentials`: those of the pod's pull secrets, tried before the node's credentials.
+        - `credentials`: from the pod's pull secrets, tried before the node's credentials.
         - `sandbox`: spec of the pod's sandbox, passed to the image service; None if the pull is not for a certain pod.
         - `force`: ignore the back-off, for an operator.
         - `puller`: the pod. Back-off is per pod, so that a recreated pod tries immediately.
@@ -237,6 +237,7 @@ class ImageStore:
             raise PullFailed(
                 failed.error.message, retry_at=delay.until, reason=failed.error.reason or ERR_IMAGE_PULL
             ) from failed.error
+        # Of this caller only: another pod's failure with other credentials keeps its own delay.
         self._backoffs.succeed(owned)
         return status
 
@@ -261,7 +262,7 @@ class ImageStore:
         if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
             yield source
         if credentials:
-            yield f"{hash(tuple(one.auth for one in credentials)):x}"
+            yield f"{hash(tuple(credential.auth for credential in credentials)):x}"
         if puller is not None and self._credentials.is_personal(image.requested):
             yield str(puller.uid)
 
@@ -318,6 +319,7 @@ class ImageStore:
         try:
             yield outcome
         except KubeletxError as error:
+            # After a deadline the server may still complete the pull, so the record of its begin stays.
             is_known_absent = not isinstance(error, TimedOut)
             raise
         finally:
@@ -341,15 +343,16 @@ class ImageStore:
         """
         service = _service(via)
         failures: list[KubeletxError] = []
-        for one in candidates or (Credential(),):
+        for candidate in candidates or (Credential(),):
             try:
                 await via.unlimited(
-                    "pull_image", partial(service.pull_image, image, one.auth, sandbox, report)
+                    "pull_image", partial(service.pull_image, image, candidate.auth, sandbox, report)
                 )
             except KubeletxError as error:
+                # Servers answer 401, 403 or 404 for a wrong credential, so every error leads to the next one.
                 failures.append(error)
             else:
-                return one.origin
+                return candidate.origin
         raise failures[-1]
 
     async def _ask(
@@ -386,5 +389,5 @@ class _FetchFailed(Exception):
 def _service(handle: RuntimeHandle) -> SupportsImages:
     service = handle.capability(SupportsImages)
     if service is None:
-        raise Unavailable(f"runtime {handle.name} keeps no images, or was not reached yet")
+        raise Unavailable(f"runtime {handle.name} has no image store, or has not answered yet")
     return service

@@ -53,7 +53,7 @@ class ImageStores:
     async def of(self, handle: RuntimeHandle) -> ImageStore:
         """Return the image store of a runtime; the runtime is queried once after each of its connections.
 
-        Raises Unsupported if the runtime keeps no images, Unavailable if it was never reached.
+        Raises Unsupported if the runtime has no image store, Unavailable if it was never reached.
         """
         known = self._of_runtime.get(handle.name)
         if known is not None and known[0] is handle and known[1] == handle.opened:
@@ -67,7 +67,7 @@ class ImageStores:
             if known is not None and known[0] is handle:
                 return known[2]
             handle.require_reachable()
-            raise Unsupported(f"runtime {handle.name} keeps no images")
+            raise Unsupported(f"runtime {handle.name} has no image store")
         opened = handle.opened
         try:
             info = await handle.ask("store_info", service.store_info)

@@ -123,10 +123,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """
         match origin:
             case SecretUse():
-                others = tuple(one for one in self.secrets if not one.is_same_secret(origin))
+                others = tuple(secret for secret in self.secrets if not secret.is_same_secret(origin))
                 return msgspec.structs.replace(self, secrets=_limited(others, origin))
             case AccountUse():
-                others_of_node = tuple(one for one in self.accounts if one != origin)
+                others_of_node = tuple(account for account in self.accounts if account != origin)
                 return msgspec.structs.replace(self, accounts=_limited(others_of_node, origin))
         return msgspec.structs.replace(self, node_wide=True)
 
@@ -142,8 +142,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         for origin in origins:
             match origin:
                 case SecretUse() if any(
-                    one.is_same_secret(origin) or (one.digest and one.digest == origin.digest)
-                    for one in self.secrets
+                    secret.is_same_secret(origin) or (secret.digest and secret.digest == origin.digest)
+                    for secret in self.secrets
                 ):
                     return origin, True
                 case AccountUse() if origin in self.accounts:
@@ -176,7 +176,8 @@ def check_pattern(pattern: str) -> str | None:
 def _is_listed(image: str, allowlist: Sequence[str]) -> bool:
     repository = repository_of(image)
     return any(
-        repository.startswith(one[:-1]) if one.endswith("/*") else repository == one for one in allowlist
+        repository.startswith(pattern[:-1]) if pattern.endswith("/*") else repository == pattern
+        for pattern in allowlist
     )
 
 

@@ -43,7 +43,7 @@ class ChildEvents:
 
 
 def extend_path(more: Iterable[str]) -> None:
-    """Add the agent's import path to that of this process."""
+    """Add the agent's import path to the import path of this process."""
     sys.path[:] = [*sys.path, *(path for path in more if path not in sys.path)]
 
 
@@ -80,6 +80,7 @@ def main() -> None:
     """Run the child process, which ends with the agent."""
     parent = os.getppid()
     die_with_parent()
+    # An interrupt is for the agent, which ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getppid() == parent:  # otherwise the agent ended before the death signal was set
         control, *descriptors = sys.argv[1:]

@@ -27,7 +27,7 @@ LARGEST_HELLO: Final = 64 * 1024
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """First message of the agent.
 
-    `versions`, `encodings`: those that the agent can use, the preferred one first. `features`: those that it supports.
+    `versions`, `encodings`: what the agent can use, the preferred one first. `features`: what it supports.
     """
 
     protocol: str = PROTOCOL
@@ -39,7 +39,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
     """First message of the child: what it chose of the agent's `Hello`.
 
-    `features`: those that both use. `refused`: why the child cannot work with this agent, in words; then the other
+    `features`: what both support. `refused`: why the child cannot work with this agent, in words; then the other
     fields have no meaning. Empty: it can.
     """
 
@@ -99,14 +99,14 @@ def reply_to(data: bytes) -> HelloReply:
     try:
         hello = msgspec.json.decode(data, type=Hello)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return HelloReply(refused=f"the first message is no hello: {error}")
+        return HelloReply(refused=f"the first message is not a hello: {error}")
     if VERSION not in hello.versions:
         offered = ", ".join(map(str, hello.versions)) or "none"
         return HelloReply(refused=f"it has version {VERSION} of the wire format; the agent offered {offered}")
-    encoding = next((one for one in hello.encodings if one in CODECS), "")
+    encoding = next((name for name in hello.encodings if name in CODECS), "")
     if not encoding:
         return HelloReply(refused=f"it has the encodings {', '.join(CODECS)}; the agent offered none of them")
-    features = tuple(one for one in hello.features if one == CANCEL)
+    features = tuple(feature for feature in hello.features if feature == CANCEL)
     return HelloReply(version=VERSION, encoding=encoding, features=features)
 
 

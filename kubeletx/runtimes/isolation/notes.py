@@ -21,7 +21,7 @@ _LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
 def agent_objects(events: EventSink | None = None, **owner: str) -> Served:
-    """Return a table of objects for a child, with those for its log lines and events.
+    """Return a table of objects for a child, with objects for its log lines and events.
 
     `events`: records the events; None: the child sends none. `owner`: fields of its log lines that name the plugin.
     """

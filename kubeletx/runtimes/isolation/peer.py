@@ -210,6 +210,7 @@ class Peer:
             with contextlib.suppress(ConnectionError):  # `run` notices it and ends this call
                 await self._writer.drain()
         except asyncio.CancelledError:
+            # The call is sent already: without this the other side would work on, and its answer would find no caller.
             self._end(call_id, False)
             raise
         return call_id, queue
@@ -227,7 +228,7 @@ class Peer:
     async def _skip(self, size: int) -> None:
         """Read a frame that is too large without keeping it; its call fails, and the connection stays.
 
-        Raises Internal if it is no frame of a call's result, or so large that the length is a mistake.
+        Raises Internal if the frame is not the result of a call, or is so large that the length is a mistake.
         """
         begin = b"" if size > _MOST_SKIPPED else await self._reader.readexactly(_HEAD_BYTES)
         if (head := _HEAD.match(begin)) is None:
@@ -256,7 +257,7 @@ class Peer:
             case Call():
                 if len(self._serving) >= MOST_CALLS or frame.id in self._serving:
                     raise Internal(
-                        f"call {frame.id} is one of more than {MOST_CALLS} calls, or there already"
+                        f"call {frame.id} exceeds the limit of {MOST_CALLS} concurrent calls, or its number is in use"
                     )
                 self._credits[frame.id] = asyncio.Semaphore(WINDOW)
                 task = asyncio.create_task(self._serve(frame), name=f"{self._name}-{frame.method}")
@@ -277,11 +278,12 @@ class Peer:
             case Answer() | Failure() | Item():
                 if (queue := self._waiting.get(frame.id)) is not None:
                     if queue.qsize() > WINDOW:
-                        raise Internal(f"it sent more than {WINDOW} items that were not read")
+                        raise Internal(f"it sent more items than the window of {WINDOW} unread items allows")
                     queue.put_nowait(frame)
 
     async def _serve(self, call: Call) -> None:
         async def emit(item: Any) -> None:
+            # Before sending: a reader that stops must stop the sender, or its queue would grow without limit.
             await self._credits[call.id].acquire()
             self._send(Item(call.id, self._codec.encode(item)))
             with contextlib.suppress(ConnectionError):
@@ -312,6 +314,7 @@ class Peer:
         self._closed = why
         self._writer.close()
         failure = failure_of(0, Unavailable(f"{self._name}: {why}"))
+        # Also calls whose answer may have been lost: for their callers the result is unknown, hence Unavailable.
         for queue in self._waiting.values():
             queue.put_nowait(failure)
         for task in self._serving.values():

@@ -38,7 +38,7 @@ _NAMES: Final = frozenset(
 )
 """Environment variables that children get: a short list, since others of the agent may have secrets."""
 _PREFIXES: Final = ("KUBELETX_", "LC_", "PYTHON")
-"""Prefixes of further names; those of Python let the child import what the agent imports."""
+"""Prefixes of further names; Python's variables let the child import what the agent imports."""
 _OOM_SCORE: Final = "oom_score_adj"
 
 
@@ -98,11 +98,12 @@ class ChildProcess:
         `owner`: for messages, such as ``runtime edge``. `server`: handles the child's calls to the agent. `program`:
         command of a program whose standard input and output are the socket; empty: the child is `PROGRAM`.
         `control`, `descriptors`: its arguments, see there. `variables`: names of
-        environment variables beside those of `child_environment`. `ends_group`: the processes that it started end with
+        environment variables in addition to `child_environment`. `ends_group`: the processes that it started end with
         it; not for runtimes, whose containers may be such processes. `cgroup`: of the child, with its limits; None: it
         stays in the agent's. Raises Unavailable if the process cannot be started,
         and the errors of `handshake`.
         """
+        # A pair and not a path: no other process can connect, and the kernel closes it when either side ends.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         writer_end, output = await ChildOutput.open(owner)
         try:
@@ -120,6 +121,7 @@ class ChildProcess:
             what = program[0] if program else "its process"
             raise Unavailable(f"{owner}: cannot start {what}: {error.strerror}") from error
         finally:
+            # The agent's copy must be closed, or the end of the child would not close the connection.
             theirs.close()
             os.close(writer_end)
         protect_agent(process.pid)
@@ -153,6 +155,7 @@ class ChildProcess:
         Returns the exit code of a child that ended by itself, negative for a signal; None if it was killed. Processes of
         a runtime itself, such as containers, keep running.
         """
+        # The child ends when its connection closes; a signal could end it in the middle of a call.
         self.peer.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
@@ -182,6 +185,7 @@ async def _spawn(
         stdin=descriptor if program else asyncio.subprocess.DEVNULL,
         stdout=descriptor if program else output,
         stderr=output,
+        # A group that `_kill` can end as a whole, and that Ctrl-C in the agent's terminal does not reach.
         start_new_session=True,
         env=environment,
     )

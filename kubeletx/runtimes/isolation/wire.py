@@ -134,7 +134,7 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
 
     Plain functions that return a value are left out: their caller cannot wait for another process.
     """
-    found: dict[str, Signature] = {}
+    table: dict[str, Signature] = {}
     for name, function in vars(protocol).items():
         if name.startswith("_") or not inspect.isfunction(function):
             continue
@@ -152,7 +152,7 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
             continue
         types_ = tuple(hints.values())
         declared = inspect.signature(function).parameters
-        found[name] = Signature(
+        table[name] = Signature(
             shape=shape,
             parameters=tuple(hints),
             arguments=tuple[types_] if types_ else tuple[()],  # type: ignore[valid-type]
@@ -163,7 +163,7 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
                 n: declared[n].default for n in hints if declared[n].default is not inspect.Parameter.empty
             },
         )
-    return found
+    return table
 
 
 def failure_of(call_id: int, error: KubeletxError) -> Failure:
@@ -205,10 +205,10 @@ def find_object(name: str) -> Any:
     import importlib
 
     module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
+    thing: Any = importlib.import_module(module)
     for part in path.split("."):
-        found = getattr(found, part)
-    return found
+        thing = getattr(thing, part)
+    return thing
 
 
 def name_of(thing: Any) -> str:
@@ -218,20 +218,20 @@ def name_of(thing: Any) -> str:
     """
     name = f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
     try:
-        found = find_object(name)
+        imported = find_object(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise LookupError(f"{thing!r} cannot be imported by name") from error
-    if found is not thing:
+    if imported is not thing:
         raise LookupError(f"{thing!r} is not what {name} stands for")
     return name
 
 
 def _known_class(name: str) -> type[KubeletxError] | None:
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    thing: Any = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) and issubclass(found, KubeletxError) else None
+        thing = getattr(thing, part, None)
+    return thing if isinstance(thing, type) and issubclass(thing, KubeletxError) else None
 
 
 def _wire_type(result: Any) -> Any:

@@ -57,7 +57,7 @@ class CallMarkers:
 
     @contextlib.contextmanager
     def around(self, call: str, name: str, plugin: PluginIdentity) -> Iterator[None]:
-        """Context of one call of plugin code; `call` is import, make or factory, `name` that of the plugin, runtime or registration.
+        """Context of one call of plugin code. `call`: import, make or factory. `name`: of the plugin or registration.
 
         Raises Unavailable, before the call, if an earlier one ended the agent's process. Plugins of this repository
         are called without a file.
@@ -78,6 +78,7 @@ class CallMarkers:
                 yield
         finally:
             if written:
+                # Only an end of the whole process leaves the file: an exception also passes here.
                 path.unlink(missing_ok=True)
 
 

@@ -110,7 +110,7 @@ def place_of(error: BaseException, package: str = "") -> str:
         module = str(frame.f_globals.get("__name__", ""))
         place = f"{frame.f_code.co_filename}:{step.tb_lineno}"
         if place.startswith("<"):
-            pass  # code without a file, such as that of exec or of Python's own frozen modules
+            pass  # code without a file, such as code of exec or of Python's own frozen modules
         elif package and (module == package or module.startswith(f"{package}.")):
             own = place
         elif module.partition(".")[0] not in _AGENT:

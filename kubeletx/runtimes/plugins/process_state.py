@@ -58,11 +58,18 @@ class _State:
     def __init__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
         opened = {number: os.fstat(number) for number in _open_descriptors()}
-        self._files = _FilesInFlight(number for number, one in opened.items() if stat.S_ISREG(one.st_mode))
+        self._files = _FilesInFlight(
+            number for number, status in opened.items() if stat.S_ISREG(status.st_mode)
+        )
         self._descriptors = {
-            number: (one, os.get_inheritable(number), None if stat.S_ISREG(one.st_mode) else _copy(number))
-            for number, one in opened.items()
+            number: (
+                status,
+                os.get_inheritable(number),
+                None if stat.S_ISREG(status.st_mode) else _copy(number),
+            )
+            for number, status in opened.items()
         }
+        # O_PATH: works without read permission for the directory.
         low = os.open(".", os.O_PATH | os.O_CLOEXEC)
         self._directory = _copy(low)
         os.close(low)
@@ -71,6 +78,7 @@ class _State:
         self._signals = (
             {number: signal.getsignal(number) for number in signal.valid_signals()} if is_main else {}
         )
+        # Blocking nothing is the way to read the mask: there is no call that only returns it.
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._wakeup = _wakeup_descriptor() if is_main else None
         self._hooks = (sys.excepthook, threading.excepthook, sys.stdout, sys.stderr)
@@ -131,6 +139,7 @@ class _State:
     def _restore_environment(self) -> bool:
         if dict(os.environb) == self._environment:
             return False
+        # Bytes and not text: variables that are not UTF-8 survive.
         os.environb.clear()
         os.environb.update(self._environment)
         return True
@@ -192,9 +201,9 @@ class _FilesInFlight:
         os.close(copy)
 
     def close(self) -> None:
-        for one in (self._reader, self._writer):
+        for end in (self._reader, self._writer):
             with contextlib.suppress(OSError):
-                one.close()
+                end.close()
 
 
 def _open_descriptors() -> list[int]:

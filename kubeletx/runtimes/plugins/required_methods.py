@@ -20,12 +20,12 @@ def missing_methods(thing: object, protocol: type) -> tuple[str, ...]:
 def check_runtime(thing: object, plugin: PluginIdentity, kind: str) -> None:
     """Raise InvalidConfig, naming each method that a runtime or its class lacks.
 
-    Checks the methods of `Runtime`, and those of the capabilities in attribute `capabilities`, as `BaseRuntime` has it.
+    Checks the methods of `Runtime`, and of each capability in attribute `capabilities`, as `BaseRuntime` has it.
     `thing`: a runtime, or the class of runtimes that a plugin registers.
     """
     declared = getattr(thing, "capabilities", ())
     capabilities = declared if isinstance(declared, tuple) else ()
-    for protocol in (Runtime, *(one for one in capabilities if isinstance(one, type))):
+    for protocol in (Runtime, *(capability for capability in capabilities if isinstance(capability, type))):
         check_methods(thing, protocol, plugin, f"runtime kind {kind!r}")
 
 

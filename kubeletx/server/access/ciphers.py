@@ -35,6 +35,6 @@ TLS13_CIPHERS: Final = frozenset(
 def openssl_ciphers(names: tuple[str, ...]) -> str:
     """Convert IANA names to OpenSSL's cipher list for TLS 1.2; an empty list means OpenSSL's default.
 
-    Names that are not in `CIPHERS`, such as those of TLS 1.3, are left out.
+    Names that are not in `CIPHERS`, such as names of TLS 1.3, are left out.
     """
     return ":".join(dict.fromkeys(CIPHERS[name] for name in names if name in CIPHERS))

@@ -23,8 +23,8 @@ def meant(word: str, images: Iterable[ImageStatus]) -> Sequence[str]:
     Conflict if several ids begin with it.
     """
     images = tuple(images)
-    exact = {one.id for one in images if word in (one.id, one.ref, *one.tags, *one.digests)}
-    short = exact or {one.id for one in images if is_short_id(word, one.id)}
+    exact = {image.id for image in images if word in (image.id, image.ref, *image.tags, *image.digests)}
+    short = exact or {image.id for image in images if is_short_id(word, image.id)}
     if len(short) > 1 and not exact:
         raise Conflict(f"image id {word} means several images: {', '.join(sorted(short))}; give more digits")
     return sorted(short)

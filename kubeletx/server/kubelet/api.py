@@ -107,7 +107,7 @@ class KubeletServer:
             raise
 
     async def stop(self) -> None:
-        """Stop listening and close all connections, also those of open streams."""
+        """Stop listening and close all connections, including open streams."""
         await self.listener.stop()
         runner, self._runner = self._runner, None
         if runner is not None:

@@ -47,6 +47,6 @@ def _timeout(request: web.Request) -> float | None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
         raise web.HTTPBadRequest(
-            text=f"cannot parse value of timeout parameter: {text[:20]!r} is no number of seconds such as 30"
+            text=f"cannot parse value of timeout parameter: {text[:20]!r} is not a number of seconds such as 30"
         )
     return float(text)

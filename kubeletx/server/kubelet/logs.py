@@ -71,11 +71,11 @@ def _reason(pod: Pod, container: str, error: NotFound, *, previous: bool) -> str
     """Return a text that says why the container has no log. Raises HTTPNotFound for an unknown container.
 
     `error`: its message is returned if the pod's status gives no reason. `previous`: the log of the attempt before was
-    requested, for which the present state is no reason.
+    requested, which the present state does not explain.
     """
     statuses = pod.status
     spec = pod.spec
-    others = [one.name for one in (*spec.init_containers, *spec.ephemeral_containers)]
+    others = [init_container.name for init_container in (*spec.init_containers, *spec.ephemeral_containers)]
     if container not in (*others, *main_names(pod)):
         raise web.HTTPNotFound(text=f'container "{container}" not found in pod "{pod.name}"')
     if previous:

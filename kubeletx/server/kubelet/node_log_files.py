@@ -78,8 +78,8 @@ def _names(directory: int) -> list[str]:
     try:
         with os.scandir(opened) as entries:
             return sorted(
-                f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name
-                for one in islice(entries, MAX_NAMES)
+                f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+                for entry in islice(entries, MAX_NAMES)
             )
     finally:
         os.close(opened)

@@ -94,7 +94,7 @@ def journal_arguments(query: LogQuery) -> list[str]:
         arguments.append(f"--until=@{query.until.timestamp():.6f}")
     if query.lines is not None:
         arguments += ["--pager-end", f"--lines={query.lines}"]
-    arguments += [f"--unit={one}" for one in query.services]
+    arguments += [f"--unit={service}" for service in query.services]
     if query.pattern:
         arguments.append(f"--grep={query.pattern}")
     if query.boot is not None:
@@ -119,7 +119,10 @@ def _check(query: LogQuery, files: Sequence[str]) -> None:
         (bool(query.file and query.has_options), "query: a file takes no options"),
         (not query.file and not query.services, "query: is required with the options"),
         (len(query.services) > MOST_SERVICES, f"query: names more than {MOST_SERVICES} services"),
-        (not all(_SERVICE.fullmatch(one) for one in query.services), "query: is not the name of a service"),
+        (
+            not all(_SERVICE.fullmatch(service) for service in query.services),
+            "query: is not the name of a service",
+        ),
         (
             query.since is not None and query.until is not None and query.since > query.until,
             "untilTime: must be after sinceTime",

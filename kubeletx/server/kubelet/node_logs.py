@@ -101,7 +101,7 @@ def _query(request: web.Request) -> LogQuery | None:
 
 async def _services(request: web.Request, query: LogQuery, logs: NodeLogs) -> web.StreamResponse:
     units = await _units()
-    others = [one for one in query.services if not is_in_journal(one, units)]
+    others = [name for name in query.services if not is_in_journal(name, units)]
     if not others:
         return await _journal(request, query)
     if query.has_options:

@@ -49,15 +49,21 @@ def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
 def _as_it_runs(pod: Pod) -> Pod | None:
     """Return the pod with only the containers that ran at the runtime's last report; None if none ran."""
     statuses = pod.status.container_statuses if pod.status is not None else ()
-    running = {one.name for one in statuses if one.state is not None and one.state.running is not None}
+    running = {
+        status.name for status in statuses if status.state is not None and status.state.running is not None
+    }
     if not running:
         return None
-    containers = tuple(one for one in pod.spec.containers if one.name in running)
+    containers = tuple(container for container in pod.spec.containers if container.name in running)
     metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
     return replace(
         pod,
         metadata=metadata,
-        spec=PodSpec(containers=tuple(type(one)(name=one.name, image=one.image) for one in containers)),
+        spec=PodSpec(
+            containers=tuple(
+                type(container)(name=container.name, image=container.image) for container in containers
+            )
+        ),
         status=PodStatus(),
     )
 

@@ -74,9 +74,9 @@ def _shown(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case dict():
-            return ",".join(f"{name}={_shown(one)}" for name, one in value.items())
+            return ",".join(f"{name}={_shown(item)}" for name, item in value.items())
         case list() | tuple():
-            return ",".join(_shown(one) for one in value)
+            return ",".join(_shown(item) for item in value)
     return str(value)
 
 

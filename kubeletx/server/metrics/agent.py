@@ -21,14 +21,14 @@ _OF_PROBES = "prober_"
 
 
 def render(metrics: Iterable[Metric]) -> bytes:
-    """Render all metrics but those of probes, followed by the ``process_*`` metrics of the agent's own process."""
-    families = (_family(one, float) for one in metrics if not one.name.startswith(_OF_PROBES))
+    """Render all metrics except probe metrics, then the ``process_*`` metrics of the agent's own process."""
+    families = (_family(metric, float) for metric in metrics if not metric.name.startswith(_OF_PROBES))
     return render_families(families) + render_families(process_metrics())
 
 
 def render_probes(metrics: Iterable[Metric]) -> bytes:
     """Render the numbers of probe results and the durations of probes, of pods that still exist."""
-    return render_families(_family(one, int) for one in metrics if one.name.startswith(_OF_PROBES))
+    return render_families(_family(metric, int) for metric in metrics if metric.name.startswith(_OF_PROBES))
 
 
 def _family(metric: Metric, number: type[int] | type[float]) -> Family:

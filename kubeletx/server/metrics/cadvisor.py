@@ -1,7 +1,7 @@
 """Renders ``/metrics/cadvisor``: the series that dashboards of containers are built on.
 
 Names and labels are cAdvisor's, plus the label ``runtime``. There are samples of the machine (id ``/``), of the parent
-cgroups of pods, of pods, and of containers; only those of containers have a container's name and image. For a virtual
+cgroups of pods, of pods, and of containers; only containers' cgroups have a container's name and image. For a virtual
 machine there are the values that its runtime measures. Network counters belong to the pod, so they have no container.
 """
 
@@ -63,7 +63,7 @@ _OF_DEVICES: tuple[tuple[str, str, str, Callable[[DiskTraffic], float]], ...] = 
     (
         "container_fs_io_time_weighted_seconds_total",
         "counter",
-        "Time of all operations, also of those that run.",
+        "Time of all operations, including running ones.",
         lambda d: d.weighted_ms / 1e3,
     ),
 )
@@ -238,8 +238,8 @@ def _of_units(rows: Iterable[_Row]) -> Iterator[Family]:
 def _of_disks(figures: Figures, rows: Iterable[_Row], device_name: Callable[[str], str]) -> Iterator[Family]:
     """Yield the traffic of cgroups with disks, and of the machine (id ``/``).
 
-    The machine's is that of the devices: cgroup v1 counts no traffic for the root cgroup and, with some I/O schedulers,
-    none at all.
+    The machine's is the sum over its devices: cgroup v1 counts no traffic for the root cgroup and, with some I/O
+    schedulers, none at all.
     """
     reads = Family("container_fs_reads_total", "counter", "Reads.")
     writes = Family("container_fs_writes_total", "counter", "Writes.")

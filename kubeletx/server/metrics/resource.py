@@ -45,7 +45,7 @@ def memory_of(stats: UnitStats) -> int | None:
 
 
 def swap_of(unit: UnitFigures) -> int | None:
-    """Return the swap usage in bytes: the runtime's value, or else that of the cgroup; None if unknown."""
+    """Return the swap usage in bytes: the runtime's value, or else the cgroup's; None if unknown."""
     found = unit.stats.swap_usage_bytes
     return unit.cgroup.swap_bytes if found is None else found
 

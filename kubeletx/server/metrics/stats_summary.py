@@ -25,7 +25,7 @@ def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str,
 def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
     host = figures.host
     at = _time(host.at_ns / 1e9)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "nodeName": figures.node_name,
         "startTime": _time(host.booted_at),
         "cpu": _set(time=at, usageNanoCores=figures.cpu_nano_cores, usageCoreNanoSeconds=host.cpu_core_ns),
@@ -39,24 +39,24 @@ def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
             "majorPageFaults": host.major_page_faults,
         },
     }
-    _add_pressures(found, host.pressures, at, with_io=not is_short)
+    _add_pressures(fields, host.pressures, at, with_io=not is_short)
     if figures.system:
-        found["systemContainers"] = [_system(one, at) for one in figures.system]
+        fields["systemContainers"] = [_system(cgroup, at) for cgroup in figures.system]
     if is_short:
-        return found
-    found["swap"] = _swap(host, at)
+        return fields
+    fields["swap"] = _swap(host, at)
     if host.interfaces:
-        found["network"] = _network(host.interfaces, at)
+        fields["network"] = _network(host.interfaces, at)
     if host.fs is not None:
-        found["fs"] = _fs(host.fs, at)
+        fields["fs"] = _fs(host.fs, at)
     if figures.image_fs is not None:
-        found["runtime"] = {"imageFs": _fs(figures.image_fs, at), "containerFs": _fs(figures.image_fs, at)}
-    return found
+        fields["runtime"] = {"imageFs": _fs(figures.image_fs, at), "containerFs": _fs(figures.image_fs, at)}
+    return fields
 
 
 def _system(one: SystemFigures, at: str) -> dict[str, Any]:
     usage = one.usage
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": one.name,
         "startTime": _time(one.started_at),
         "cpu": _set(
@@ -73,24 +73,24 @@ def _system(one: SystemFigures, at: str) -> dict[str, Any]:
             majorPageFaults=usage.major_faults,
         ),
     }
-    _add_pressures(found, usage.pressures, at, with_io=False)
-    return found
+    _add_pressures(fields, usage.pressures, at, with_io=False)
+    return fields
 
 
 def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
-def _add_pressures(found: dict[str, Any], pressures: Pressures, at: str, *, with_io: bool) -> None:
-    """Add ``psi``, the pressure stall information, to each resource in `found`, if the kernel reports it.
+def _add_pressures(fields: dict[str, Any], pressures: Pressures, at: str, *, with_io: bool) -> None:
+    """Add ``psi``, the pressure stall information, to each resource in `fields`, if the kernel reports it.
 
     `with_io`: also add the key ``io``.
     """
     for name, pressure in (("cpu", pressures.cpu), ("memory", pressures.memory)):
-        if pressure is not None and name in found:
-            found[name]["psi"] = _psi(pressure)
+        if pressure is not None and name in fields:
+            fields[name]["psi"] = _psi(pressure)
     if with_io and pressures.io is not None:
-        found["io"] = {"time": at, "psi": _psi(pressures.io)}
+        fields["io"] = {"time": at, "psi": _psi(pressures.io)}
 
 
 def _psi(pressure: PressureStall) -> dict[str, Any]:
@@ -107,55 +107,61 @@ def _swap(host: HostUsage, at: str) -> dict[str, Any]:
 
 
 def _pod(pod: PodFigures, is_short: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
         "startTime": _time(pod.started_at),
         "containers": [_unit(unit, is_short) for unit in pod.units],
     }
     if pod.volumes and not is_short:
-        found["volume"] = [_volume(name, pod.namespace, one) for name, one in sorted(pod.volumes.items())]
+        fields["volume"] = [
+            _volume(name, pod.namespace, volume) for name, volume in sorted(pod.volumes.items())
+        ]
     measured = [unit.stats for unit in pod.units]
     if not measured:
-        return found
+        return fields
     at = _time(max(stats.at_ns for stats in measured) / 1e9)
-    found["cpu"] = _set(
+    fields["cpu"] = _set(
         time=at,
         usageNanoCores=_sum(stats.cpu_usage_nano_cores for stats in measured),
         usageCoreNanoSeconds=_sum(stats.cpu_usage_core_ns for stats in measured),
     )
-    found["memory"] = _set(
+    fields["memory"] = _set(
         time=at,
         usageBytes=_sum(stats.memory_usage_bytes for stats in measured),
         workingSetBytes=_sum(memory_of(stats) for stats in measured),
         rssBytes=_sum(stats.memory_rss_bytes for stats in measured),
     )
     if pod.cgroup is not None:
-        _add_pressures(found, pod.cgroup.pressures, at, with_io=not is_short)
+        _add_pressures(fields, pod.cgroup.pressures, at, with_io=not is_short)
     if is_short:
-        return found
+        return fields
     if pod.cgroup is not None and pod.cgroup.swap_bytes is not None:
-        found["swap"] = {"time": at, "swapUsageBytes": pod.cgroup.swap_bytes}
+        fields["swap"] = {"time": at, "swapUsageBytes": pod.cgroup.swap_bytes}
     processes = [unit.processes.processes for unit in pod.units]
     if (count := _sum(processes)) is not None:
-        found["process_stats"] = {"process_count": count}
+        fields["process_stats"] = {"process_count": count}
     if pod.interfaces:
-        found["network"] = _network(pod.interfaces, at)
+        fields["network"] = _network(pod.interfaces, at)
     used = _sum(
         [
             *(stats.fs_used_bytes for stats in measured),
             *(unit.log_bytes for unit in pod.units),
-            *(one.use.bytes for one in pod.volumes.values() if one.on_node_disk and one.use is not None),
+            *(
+                volume.use.bytes
+                for volume in pod.volumes.values()
+                if volume.on_node_disk and volume.use is not None
+            ),
         ]
     )
     if used is not None:
-        found["ephemeral-storage"] = {"time": at, "usedBytes": used}
-    return found
+        fields["ephemeral-storage"] = {"time": at, "usedBytes": used}
+    return fields
 
 
 def _unit(unit: UnitFigures, is_short: bool) -> dict[str, Any]:
     stats = unit.stats
     at = _time(stats.at_ns / 1e9)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": unit.name,
         "startTime": _time(unit.started_at),
         "cpu": _set(
@@ -171,30 +177,30 @@ def _unit(unit: UnitFigures, is_short: bool) -> dict[str, Any]:
             rssBytes=stats.memory_rss_bytes,
         ),
     }
-    _add_pressures(found, unit.cgroup.pressures, at, with_io=not is_short)
+    _add_pressures(fields, unit.cgroup.pressures, at, with_io=not is_short)
     if is_short:
-        return found
+        return fields
     if stats.fs_used_bytes is not None:
-        found["rootfs"] = _set(time=at, usedBytes=stats.fs_used_bytes, inodesUsed=stats.fs_inodes_used)
+        fields["rootfs"] = _set(time=at, usedBytes=stats.fs_used_bytes, inodesUsed=stats.fs_inodes_used)
     if unit.log_bytes is not None:
-        found["logs"] = {"time": at, "usedBytes": unit.log_bytes}
+        fields["logs"] = {"time": at, "usedBytes": unit.log_bytes}
     swapped, limit = swap_of(unit), unit.cgroup.spec.swap_limit_bytes
     if swapped is not None:
         left = None if limit is None else max(limit - swapped, 0)
-        found["swap"] = _set(time=at, swapAvailableBytes=left, swapUsageBytes=swapped)
-    return found
+        fields["swap"] = _set(time=at, swapAvailableBytes=left, swapUsageBytes=swapped)
+    return fields
 
 
 def _network(interfaces: tuple[InterfaceStats, ...], at: str) -> dict[str, Any]:
     rows = [
         {
-            "name": one.name,
-            "rxBytes": one.rx_bytes,
-            "rxErrors": one.rx_errors,
-            "txBytes": one.tx_bytes,
-            "txErrors": one.tx_errors,
+            "name": interface.name,
+            "rxBytes": interface.rx_bytes,
+            "rxErrors": interface.rx_errors,
+            "txBytes": interface.tx_bytes,
+            "txErrors": interface.tx_errors,
         }
-        for one in interfaces
+        for interface in interfaces
     ]
     default = next((row for row in rows if row["name"] == "eth0"), rows[0])
     return {"time": at, **default, "interfaces": rows}
@@ -213,12 +219,12 @@ def _fs(fs: FsUsage, at: str) -> dict[str, Any]:
 
 
 def _volume(name: str, namespace: str, volume: VolumeFigures) -> dict[str, Any]:
-    found = {**_fs(volume.fs, _time(volume.at)), "name": name}
+    fields = {**_fs(volume.fs, _time(volume.at)), "name": name}
     if volume.use is not None:
-        found |= {"usedBytes": volume.use.bytes, "inodesUsed": volume.use.inodes}
+        fields |= {"usedBytes": volume.use.bytes, "inodesUsed": volume.use.inodes}
     if volume.claim:
-        found["pvcRef"] = {"name": volume.claim, "namespace": namespace}
-    return found
+        fields["pvcRef"] = {"name": volume.claim, "namespace": namespace}
+    return fields
 
 
 def _set(**values: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 
 An entry is on disk before the driver is called, so that the volume is released after a crash, and for a pod whose spec
 is lost. It contains the request without its secrets. A damaged file is set aside, and the entries are rebuilt from the
-directories of the volumes; so are those of a pod whose journal is gone, or whose volumes another program has made, such
+directories of the volumes; so are volumes of a pod whose journal is gone, or volumes of another program, such
 as a kubelet. A file of a newer version stays, and blocks its pod. Pods without such volumes have no journal. All
 functions block.
 """
@@ -35,7 +35,7 @@ VERSION: Final = 1
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Size above which a file is damaged; a manifest has at most 10 MiB."""
 _NO_FILE: Final = frozenset({errno.EINVAL, errno.EFBIG})
-"""Errors of a journal that is no regular file, or is too large."""
+"""Errors of a journal that is not a regular file, or is too large."""
 _SET_ASIDE: Final = "volumes.json.damaged"
 _OWN: Final = frozenset(
     layout.source_directory(kind)
@@ -89,12 +89,16 @@ class PodJournal(msgspec.Struct, frozen=True, kw_only=True):
     def with_entry(self, entry: JournalEntry) -> PodJournal:
         """Return the journal with the entry added or replaced; a rebuilt entry of its target, too."""
         target = entry.request.target
-        others = {key: one for key, one in self.entries.items() if one.driver or one.request.target != target}
+        others = {
+            key: other
+            for key, other in self.entries.items()
+            if other.driver or other.request.target != target
+        }
         return PodJournal(entries={**others, entry.request.name: entry})
 
     def without(self, name: str) -> PodJournal:
         """Return the journal without the volume `name`."""
-        return PodJournal(entries={key: one for key, one in self.entries.items() if key != name})
+        return PodJournal(entries={key: entry for key, entry in self.entries.items() if key != name})
 
 
 def without_secrets(request: VolumeRequest) -> VolumeRequest:
@@ -179,7 +183,7 @@ def rebuild_journal(root_dir: Path, uid: PodUid) -> PodJournal:
 def _served(journal: PodJournal, is_served: Callable[[str, str], bool]) -> PodJournal:
     found = journal.entries.items()
     return PodJournal(
-        entries={key: one for key, one in found if is_served(one.request.source, one.request.driver)}
+        entries={key: entry for key, entry in found if is_served(entry.request.source, entry.request.driver)}
     )
 
 
@@ -213,6 +217,6 @@ def _source_of(directory: str) -> tuple[str, str]:
 
 def _children(path: Path) -> list[Path]:
     try:
-        return sorted(one for one in path.iterdir() if not one.is_symlink())
+        return sorted(entry for entry in path.iterdir() if not entry.is_symlink())
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -36,7 +36,7 @@ OWN_VOLUMES: Final = ("local", "hostPath", "")
 
 
 class PodVolumes(msgspec.Struct, frozen=True, kw_only=True):
-    """Volumes of one pod. `own`: indexes of those that `kinds` prepares. `driven`: those of volume drivers."""
+    """Volumes of one pod. `own`: indexes of the volumes that `kinds` prepares. `driven`: volumes of volume drivers."""
 
     own: tuple[int, ...]
     driven: tuple[DriverVolume, ...] = ()

@@ -124,14 +124,18 @@ class DriverVolumes:
         have not ended after `seconds`; they continue, and a later call of this method waits for them.
         """
         pod = await self._pod(uid)
-        missing = [one for one in wanted if not await self._is_ready(pod, one.volume.request)]
+        missing = [
+            wanted_volume
+            for wanted_volume in wanted
+            if not await self._is_ready(pod, wanted_volume.volume.request)
+        ]
         if missing:
-            for one in missing:
-                pod.put(await self._new_entry(pod, one.volume.request))
+            for missing_volume in missing:
+                pod.put(await self._new_entry(pod, missing_volume.volume.request))
             await self._write(uid, pod)
-            tasks = [self._start(uid, pod, one) for one in missing]
+            tasks = [self._start(uid, pod, missing_volume) for missing_volume in missing]
             await _all_ended(tasks, seconds, "prepared")
-        names = [one.volume.request.name for one in wanted]
+        names = [wanted_volume.volume.request.name for wanted_volume in wanted]
         return {name: pod.journal.entries[name] for name in names if name in pod.journal.entries}
 
     async def release(self, uid: PodUid, seconds: float) -> None:

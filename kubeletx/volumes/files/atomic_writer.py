@@ -94,7 +94,7 @@ def _current(target: Path) -> str | None:
 
 def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, tuple[int, bytes]]:
     extra = 0 if group is None else 0o440
-    return {str(PurePosixPath(path)): (one.mode | extra, one.data) for path, one in files.items()}
+    return {str(PurePosixPath(path)): (file.mode | extra, file.data) for path, file in files.items()}
 
 
 def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:

@@ -62,18 +62,22 @@ class HeldDirectory:
 
     def files(self, prefix: str = "") -> list[str]:
         """Return the sorted names of regular files whose name begins with `prefix`; at most `MAX_NAMES`."""
-        return self._names(lambda one: one.name.startswith(prefix) and one.is_file(follow_symlinks=False))
+        return self._names(
+            lambda entry: entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False)
+        )
 
     def names(self, prefix: str) -> list[str]:
         """Return the sorted names of all entries except directories whose name begins with `prefix`.
 
         Links and FIFOs are included. At most `MAX_NAMES` are returned.
         """
-        return self._names(lambda one: one.name.startswith(prefix) and not one.is_dir(follow_symlinks=False))
+        return self._names(
+            lambda entry: entry.name.startswith(prefix) and not entry.is_dir(follow_symlinks=False)
+        )
 
     def directories(self) -> list[str]:
         """Return the names of entries that are directories, sorted; at most `MAX_NAMES`."""
-        return self._names(lambda one: one.is_dir(follow_symlinks=False))
+        return self._names(lambda entry: entry.is_dir(follow_symlinks=False))
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the content of a regular file.
@@ -110,7 +114,7 @@ class HeldDirectory:
 
     def _names(self, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
         with os.scandir(self.fd) as entries:
-            return sorted(islice((one.name for one in entries if is_wanted(one)), MAX_NAMES))
+            return sorted(islice((entry.name for entry in entries if is_wanted(entry)), MAX_NAMES))
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def _entries(fd: int) -> list[tuple[str, bool]]:
     The number is limited, since a container may have made more entries than fit in memory.
     """
     with os.scandir(fd) as found:
-        return [(one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, _AT_ONCE)]
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(found, _AT_ONCE)]
 
 
 def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:

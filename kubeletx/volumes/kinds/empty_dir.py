@@ -103,8 +103,11 @@ def _page_size(request: SetUp, medium: str) -> int:
     the pod's containers request. Raises InvalidPod if there is no such size, or more than one.
     """
     spec, prefix = request.pod.spec, "hugepages-"
-    needs = [spec.resources, *(one.resources for one in (*spec.init_containers, *spec.containers))]
-    names = {name for one in needs for name in (*one.limits, *one.requests) if name.startswith(prefix)}
+    needs = [
+        spec.resources,
+        *(container.resources for container in (*spec.init_containers, *spec.containers)),
+    ]
+    names = {name for need in needs for name in (*need.limits, *need.requests) if name.startswith(prefix)}
     wanted = {to_bytes(name.removeprefix(prefix)) for name in names}
     if medium != HUGE_PAGES:
         try:

@@ -172,10 +172,10 @@ def only_user(pod: Pod) -> int | None:
     security = pod.spec.security_context
     default = security.run_as_user if security is not None else None
     users = {
-        one.security_context.run_as_user
-        if one.security_context is not None and one.security_context.run_as_user is not None
+        container.security_context.run_as_user
+        if container.security_context is not None and container.security_context.run_as_user is not None
         else default
-        for one in all_containers(pod)
+        for container in all_containers(pod)
     }
     return users.pop() if len(users) == 1 else None
 
@@ -214,7 +214,7 @@ def checked(files: Files, field: str) -> Files:
 
 def size_of(files: Files) -> int:
     """Return the size of all files together in bytes; a value that is in several files counts several times."""
-    return sum(len(one.data) for one in files.values())
+    return sum(len(file.data) for file in files.values())
 
 
 def check_size(size: int, field: str) -> None:

@@ -61,14 +61,16 @@ def set_up_projected(request: SetUp) -> PreparedVolume:
         size += size_of(found)
         check_size(size, f"{request.field}.projected")
         files |= found
-    in_memory = any(one.secret is not None or one.service_account_token is not None for one in source.sources)
-    optional = any(_is_optional(one) for one in source.sources)
+    in_memory = any(
+        item.secret is not None or item.service_account_token is not None for item in source.sources
+    )
+    optional = any(_is_optional(item) for item in source.sources)
     return write_volume(request, layout.PROJECTED, files, in_memory=in_memory, optional=optional)
 
 
 def _is_optional(source: VolumeProjection) -> bool:
     may_be_missing = (source.config_map, source.secret, source.cluster_trust_bundle)
-    return any(one is not None and bool(one.optional) for one in may_be_missing)
+    return any(projection is not None and bool(projection.optional) for projection in may_be_missing)
 
 
 def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: str) -> Files:

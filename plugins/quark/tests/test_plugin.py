@@ -64,8 +64,8 @@ def test_settings_have_defaults_and_are_read_from_the_url(tmp_path: Path) -> Non
     [
         ("strategy=ice", "unknown strategy 'ice' in its URL; use one of: freezer, pause, signal"),
         ("stop=hard", "unknown stop 'hard' in its URL; use one of: cri, kill"),
-        ("strategy=signal&freeze-signal=65", "freeze-signal '65' is no signal"),
-        ("strategy=signal&thaw-signal=CONT", "thaw-signal 'CONT' is no signal"),
+        ("strategy=signal&freeze-signal=65", "freeze-signal '65' is not a signal"),
+        ("strategy=signal&thaw-signal=CONT", "thaw-signal 'CONT' is not a signal"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, parameters: str, message: str) -> None:

@@ -188,8 +188,8 @@ async def test_what_is_not_a_disk_is_refused_and_not_kept(
         "link": ((build_layer([Entry(path="disk/x.img", link="/etc/shadow")]),), "not a regular file"),
         "directory-link": ((build_layer([Entry(path="disk", link="/etc")]),), "not a directory"),
         "backing": ((with_disk(content=evil),), "backing file"),
-        "no-tar": ((b"this is no tar archive" * 100,), "not a sound tar"),
-        "cut-off": ((with_disk()[: 1 << 19],), "not a sound tar|ends in the middle"),
+        "no-tar": ((b"this is no tar archive" * 100,), "not a valid tar"),
+        "cut-off": ((with_disk()[: 1 << 19],), "not a valid tar|ends in the middle"),
         "bomb": ((with_disk(content=DISK[:512] + bytes(16 << 20)),), "at most|more than"),
     }
     registry.push([image(f"bad/{name}", *layers) for name, (layers, _) in bad.items()])

@@ -63,7 +63,7 @@ def test_data_is_found_at_both_ends(tmp_path: Path, size: int) -> None:
 
 def test_the_probe_runs_as_a_program_without_other_modules(tmp_path: Path) -> None:
     for path, problem in (
-        (image(tmp_path, 4096), "it is no block device"),
+        (image(tmp_path, 4096), "it is not a block device"),
         (tmp_path / "none", "No such file"),
     ):
         command = [sys.executable, "-IS", blank_probe.__file__, str(path)]

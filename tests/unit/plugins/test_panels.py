@@ -58,7 +58,7 @@ async def test_a_panel_is_listed_and_shown(agent: AgentModel, content: Any) -> N
         (Table(columns=("A",), rows=(("1",),) * 10_001), "10001 cells, more than 10000"),
         (Text(text="x" * 1_000_001), "1000001 characters"),
         (Table(columns=("A",), rows=(("x" * 8000,),) * 126), "1008001 characters, more than 1000000"),
-        (Png(data=b"GIF89a"), "is no PNG"),
+        (Png(data=b"GIF89a"), "is not a PNG"),
         (SystemExit(2), "SystemExit: 2"),
     ],
 )

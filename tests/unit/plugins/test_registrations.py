@@ -186,7 +186,7 @@ def volumes(name: str, *sources: str) -> Callable[[Any], None]:
     ("sources", "words"),
     [
         ((), "it is empty"),
-        (("emptyDir",), "'emptyDir' is no field of a volume that a driver can serve"),
+        (("emptyDir",), "'emptyDir' is not a field of a volume that a driver can serve"),
         (
             ("flexVolume:",),
             "'flexVolume:' names no driver of flexVolume; write 'flexVolume:' and the driver's name",

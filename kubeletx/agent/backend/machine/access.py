@@ -53,7 +53,7 @@ class MachineAccess:
         return worker
 
     def name(self, worker: PodWorker) -> str:
-        """Return the name of the machine: that of the container which represents it in the pod."""
+        """Return the name of the machine: the name of the container that represents it in the pod."""
         return regular_units(worker.desired.pod)[0].name
 
     def find_unit(self, worker: PodWorker) -> UnitSummary | None:

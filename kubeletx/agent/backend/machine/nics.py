@@ -38,7 +38,7 @@ class MachineNics:
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")
         found = await handle.ask("list_nics", lambda: nics.list_nics(unit.id))
-        present = {one.name for one in found}
+        present = {nic.name for nic in found}
         wanted = wanted_nics(worker.desired, worker.facts)
         failures = machine_unit(worker.facts, unit.name).nic_failures
         missing = [
@@ -76,7 +76,7 @@ class MachineNics:
             raise Conflict(f"cannot attach interface {nic.name}: {failure.message}", reason=failure.reason)
         if failure is not None:
             raise Conflict(
-                f"cannot attach interface {nic.name}: {failure.message}; it is tried again until "
+                f"cannot attach interface {nic.name}: {failure.message}; the agent tries again; to stop it, run "
                 f"'kubeletx vm nic detach {target.name} {nic.name}'",
                 reason=failure.reason,
             )
@@ -95,7 +95,7 @@ class MachineNics:
         await self._settle(worker, unit, lambda names: name not in names, name)
         failure = self._failure(worker, unit, name)
         if failure is not None and any(
-            one.name == name for one in machine_unit(worker.facts, unit.name).nics or ()
+            nic.name == name for nic in machine_unit(worker.facts, unit.name).nics or ()
         ):
             raise Conflict(
                 f"cannot detach interface {name}: {failure.message}; it is tried again", reason=failure.reason
@@ -109,8 +109,10 @@ class MachineNics:
         def change(overrides: PodOverrides) -> PodOverrides:
             if overrides.nics_spec != key:
                 overrides = replace(overrides, nics_added=(), nics_removed=(), nics_spec=key)
-            extra = tuple(one for one in overrides.nics_added if one.name != removed)
-            gone = tuple(one for one in overrides.nics_removed if added is None or one != added.name)
+            extra = tuple(nic for nic in overrides.nics_added if nic.name != removed)
+            gone = tuple(
+                nic_name for nic_name in overrides.nics_removed if added is None or nic_name != added.name
+            )
             if removed in in_spec and removed:
                 gone = (*gone, removed)
             if added is not None:
@@ -136,7 +138,7 @@ class MachineNics:
             known = machine_unit(worker.facts, unit.name)
             if self._failure(worker, unit, name) is not None:
                 return True
-            seen = None if known.nics is None or known.nics_stale else {one.name for one in known.nics}
+            seen = None if known.nics is None or known.nics_stale else {nic.name for nic in known.nics}
             return seen is not None and is_there(seen)
 
         await self._access.wait(worker, is_settled, SETTLE_SECONDS)

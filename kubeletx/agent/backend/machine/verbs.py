@@ -166,8 +166,8 @@ class MachineBackend:
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
-        found = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
-        return [_snapshot_view(one) for one in found]
+        listed = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
+        return [_snapshot_view(snapshot) for snapshot in listed]
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
         _check_snapshot_name(name)
@@ -186,7 +186,7 @@ class MachineBackend:
         wanted = await self._known_snapshot(handle, snapshots, unit, target, name)
         if wanted.with_memory and wanted_power(worker.desired, worker.facts) is Power.OFF:
             raise Conflict(
-                f"machine {target.ref} is to be off, and snapshot {name!r} would bring it back running: "
+                f"machine {target.ref} should be off, but snapshot {name!r} was taken while it ran: "
                 "use 'kubeletx vm start' first"
             )
         await self._on_snapshot(
@@ -213,7 +213,7 @@ class MachineBackend:
         name: str,
     ) -> SnapshotStatus:
         found = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
-        known = {one.name: one for one in found}
+        known = {snapshot.name: snapshot for snapshot in found}
         if name not in known:
             have = ", ".join(known) or "none"
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}; snapshots: {have}")
@@ -272,8 +272,8 @@ class MachineBackend:
         before = worker.facts.unit(name).resize_failure
 
         def failure() -> ActionFailure | None:
-            found = worker.facts.unit(name).resize_failure
-            return found if found != before else None
+            failure = worker.facts.unit(name).resize_failure
+            return failure if failure != before else None
 
         def is_settled() -> bool:
             unit = worker.facts.newest(name)
@@ -354,7 +354,10 @@ class MachineBackend:
         for the machine. `detail`: shown with the operation, such as the snapshot's name.
         """
         overrides = overrides_of(worker.facts) or PodOverrides()
-        if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in overrides.operations):
+        if any(
+            operation.verb == verb and operation.outcome is Outcome.BEGUN
+            for operation in overrides.operations
+        ):
             hint = "; 'kubeletx vm reboot --cancel' cancels one that waits" if verb == "reboot" else ""
             raise Conflict(f"a {verb} of machine {worker.desired.ref} is under way already{hint}")
         numbers: list[int] = []
@@ -413,22 +416,24 @@ class MachineBackend:
             granted=sizes_of(shown.resources.limits) if shown is not None else {},
             operations=tuple(
                 MachineOperation(
-                    verb=one.verb,
-                    detail=one.detail,
-                    begun_at=one.begun_at,
-                    ended_at=one.ended_at,
-                    outcome=one.outcome.value,
-                    message=one.message,
+                    verb=operation.verb,
+                    detail=operation.detail,
+                    begun_at=operation.begun_at,
+                    ended_at=operation.ended_at,
+                    outcome=operation.outcome.value,
+                    message=operation.message,
                 )
-                for one in overrides.operations
+                for operation in overrides.operations
             ),
         )
 
 
 def _power_failures(worker: PodWorker, name: str) -> dict[str, ActionFailure]:
     """Return the failure of the last power change of the machine or, if that succeeded, of its thaw from standby."""
-    found = machine_unit(worker.facts, name).power_failure or standby_of(worker.facts).thaw_failures.get(name)
-    return {name: found} if found is not None else {}
+    failure = machine_unit(worker.facts, name).power_failure or standby_of(worker.facts).thaw_failures.get(
+        name
+    )
+    return {name: failure} if failure is not None else {}
 
 
 def _snapshot_view(one: SnapshotStatus) -> SnapshotView:

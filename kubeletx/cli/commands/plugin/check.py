@@ -30,7 +30,7 @@ def check(distribution: str, endpoint: str, settings: str) -> int:
     """Check an installed plugin: load it, check its types, and run its contract suites.
 
     DIST is the directory of its source tree, or the name of an installed distribution; both must be installed in the
-    Python environment of this command. The contract suites are those of the plugin's own tests, as 'kubeletx plugin
+    Python environment of this command. The contract suites run in the plugin's own tests, as 'kubeletx plugin
     new' writes them; a runtime without tests needs --endpoint. Types are checked if mypy is installed.
 
     The exit code is 0 if everything passed, 1 if something failed, and 2 if the plugin is not installed or an option is

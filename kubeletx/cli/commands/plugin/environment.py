@@ -17,7 +17,7 @@ from ...connection.client import AgentClient, not_running
 
 PROBE_SECONDS = 60.0
 
-# Runs in the environment that it describes, which may be another one than that of this command.
+# Runs in the environment that it describes, which may differ from this command's environment.
 PROBE = """
 import importlib.metadata, importlib.util, json, os, sys, sysconfig
 marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
@@ -27,7 +27,7 @@ for d in importlib.metadata.distributions():
         found = [(p.name, d.metadata["Name"], d.metadata["Version"]) for p in d.entry_points if p.group == "kubeletx"]
     except Exception:  # damaged metadata of any distribution
         continue
-    plugins += [dict(zip(("name", "distribution", "version"), one)) for one in found if all(one)]
+    plugins += [dict(zip(("name", "distribution", "version"), row)) for row in found if all(row)]
 print(json.dumps({
     "prefix": sys.prefix,
     "has_pip": importlib.util.find_spec("pip") is not None,
@@ -113,7 +113,7 @@ def run_pip(python: str, *arguments: str) -> None:
 
 
 def run_shown(command: Sequence[str]) -> int:
-    """Run a program whose output is shown, and return its exit code. It cannot ask; Ctrl-C interrupts it in order."""
+    """Run a program and show its output; return its exit code. It gets no input. Ctrl-C interrupts it by SIGINT."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         return process.wait()

@@ -24,9 +24,11 @@ def remove(agent: AgentClient, name: str) -> int:
     """
     python, is_running = interpreter_of(agent)
     environment = read_environment(python)
-    found = {one.distribution for one in environment.plugins if name in (one.name, one.distribution)}
+    found = {
+        plugin.distribution for plugin in environment.plugins if name in (plugin.name, plugin.distribution)
+    }
     if not found:
-        names = ", ".join(sorted(one.name for one in environment.plugins)) or "none"
+        names = ", ".join(sorted(plugin.name for plugin in environment.plugins)) or "none"
         raise NotFound(f"plugin {name!r} is not installed in {environment.prefix}; installed are: {names}")
     if len(found) > 1:
         raise Conflict(
@@ -35,9 +37,11 @@ def remove(agent: AgentClient, name: str) -> int:
     check_pip(environment, python)
     (distribution,) = found
     run_pip(python, "uninstall", "--yes", distribution)
-    for one in sorted(environment.plugins):
-        if one.distribution == distribution:
-            click.echo(f"plugin/{one.name} removed ({distribution} {one.version}) from {environment.prefix}")
+    for plugin in sorted(environment.plugins):
+        if plugin.distribution == distribution:
+            click.echo(
+                f"plugin/{plugin.name} removed ({distribution} {plugin.version}) from {environment.prefix}"
+            )
     if is_running:
         click.echo("The agent keeps what it has loaded; restart it.")
     return ExitCode.OK

@@ -16,13 +16,13 @@ from ...output.printers import Column, print_list
 from .paths import item_path, vm_path
 
 _COLUMNS = (
-    Column("NAME", lambda one, _: one.name),
-    Column("STATE", lambda one, _: one.state),
-    Column("MAC", lambda one, _: one.mac),
-    Column("NETWORK", lambda one, _: one.network),
-    Column("PORT", lambda one, _: one.port_id),
-    Column("IPS", lambda one, _: ",".join(one.ips)),
-    Column("MESSAGE", lambda one, _: one.message),
+    Column("NAME", lambda row, _: row.name),
+    Column("STATE", lambda row, _: row.state),
+    Column("MAC", lambda row, _: row.mac),
+    Column("NETWORK", lambda row, _: row.network),
+    Column("PORT", lambda row, _: row.port_id),
+    Column("IPS", lambda row, _: ",".join(row.ips)),
+    Column("MESSAGE", lambda row, _: row.message),
 )
 
 
@@ -64,7 +64,7 @@ def attach(
     )
     path = vm_path(namespace, name, "nics")
     found = agent.call("POST", path, tuple[NicView, ...], body=msgspec.json.encode(wanted))
-    now = next((one for one in found if one.name == nic_name), None)
+    now = next((item for item in found if item.name == nic_name), None)
     if now is None or now.state != "attached":
         why = f": {now.message}" if now is not None and now.message else ""
         click.echo(f"nic/{nic_name} is requested, but not attached yet{why}")
@@ -82,7 +82,7 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
     """Unplug a network interface from a machine; no error if it does not exist."""
     path = item_path(namespace, name, "nics", nic_name)
     found = agent.call("DELETE", path, tuple[NicView, ...])
-    going = any(one.name == nic_name for one in found)
+    going = any(item.name == nic_name for item in found)
     click.echo(f"nic/{nic_name} {'is being detached' if going else 'detached'}")
     return ExitCode.OK
 
@@ -93,7 +93,7 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
 @namespace_option
 @with_agent
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
-    """List a machine's network interfaces, including requested ones that are not attached yet."""
+    """List a machine's network interfaces, including requested interfaces that are not attached yet."""
     found = agent.get(vm_path(namespace, name, "nics"), NicList)
     print_list(found, output, "nic", _COLUMNS)
     return ExitCode.OK

@@ -18,12 +18,12 @@ from .paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0
 _COLUMNS = (
-    Column("NAME", lambda one, _: one.name),
-    Column("MEMORY", lambda one, _: "yes" if one.with_memory else "no"),
-    Column("CURRENT", lambda one, _: "*" if one.current else ""),
-    Column("PARENT", lambda one, _: one.parent),
-    Column("SIZE", lambda one, _: human_bytes(one.size_bytes)),
-    Column("AGE", lambda one, now: age(one.created_at, now)),
+    Column("NAME", lambda row, _: row.name),
+    Column("MEMORY", lambda row, _: "yes" if row.with_memory else "no"),
+    Column("CURRENT", lambda row, _: "*" if row.current else ""),
+    Column("PARENT", lambda row, _: row.parent),
+    Column("SIZE", lambda row, _: human_bytes(row.size_bytes)),
+    Column("AGE", lambda row, now: age(row.created_at, now)),
 )
 
 

@@ -46,15 +46,15 @@ vm.add_command(nic)
 
 def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> int:
     seconds = seconds_of("--timeout", timeout)
-    found = agent.call(
+    machine = agent.call(
         "POST",
         vm_path(namespace, name, f"power/{verb}"),
         MachineView,
         {"timeoutSeconds": f"{seconds:g}"},
         timeout=seconds + _LONGEST_SECONDS,
     )
-    above = f" (above powerSpec {found.overrides})" if found.overrides else ""
-    click.echo(f"vm/{found.name} {_DONE[verb]}{above}")
+    above = f" (above powerSpec {machine.overrides})" if machine.overrides else ""
+    click.echo(f"vm/{machine.name} {_DONE[verb]}{above}")
     return ExitCode.OK
 
 
@@ -95,21 +95,21 @@ def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: s
     if cancel:
         if seconds:
             raise click.UsageError("give --delay or --cancel")
-        found = agent.call("DELETE", vm_path(namespace, name, "reboot"), MachineView)
-        click.echo(f"vm/{found.name} reboot cancelled")
+        machine = agent.call("DELETE", vm_path(namespace, name, "reboot"), MachineView)
+        click.echo(f"vm/{machine.name} reboot cancelled")
         return ExitCode.OK
     if seconds:
         note = f"vm/{split_pod(name)} reboots in {delay}; 'kubeletx vm reboot {name} --cancel' cancels it"
         click.echo(note, err=True)
     body = msgspec.json.encode(MachineReboot(delay_seconds=seconds))
-    found = agent.call(
+    machine = agent.call(
         "POST",
         vm_path(namespace, name, "reboot"),
         MachineView,
         body=body,
         timeout=seconds + 3 * _LONGEST_SECONDS,
     )
-    click.echo(f"vm/{found.name} rebooted")
+    click.echo(f"vm/{machine.name} rebooted")
     return ExitCode.OK
 
 
@@ -124,9 +124,9 @@ def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, n
     if cpu is None and memory is None:
         raise click.UsageError("give --cpu or --memory")
     body = msgspec.json.encode(MachineSize(cpu=cpu, memory=memory))
-    found = agent.call("POST", vm_path(namespace, name, "resize"), MachineView, body=body)
-    asked = ", ".join(f"{key} {value}" for key, value in sorted(found.limits.items()))
-    click.echo(f"vm/{found.name} is to have {asked}")
+    machine = agent.call("POST", vm_path(namespace, name, "resize"), MachineView, body=body)
+    asked = ", ".join(f"{key} {value}" for key, value in sorted(machine.limits.items()))
+    click.echo(f"vm/{machine.name} is to have {asked}")
     return ExitCode.OK
 
 
@@ -137,19 +137,19 @@ def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, n
 @with_agent
 def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """Show the state of a machine, its requested state, and operations that are not repeated."""
-    found = agent.get(vm_path(namespace, name), MachineView)
+    machine = agent.get(vm_path(namespace, name), MachineView)
     if output is not None:
-        print_object(found, output)
+        print_object(machine, output)
         return ExitCode.OK
     sheet = Sheet()
-    sheet.add("Name", found.name).add("Namespace", found.namespace).add("Runtime", found.runtime)
-    sheet.add("Machine", found.machine).add("Power", found.power_state)
-    wanted = f"{found.power} (by command, above powerSpec {found.overrides})"
-    sheet.add("Wanted", wanted if found.overrides else found.power)
-    if found.problem:
-        sheet.add("Problem", found.problem)
-    sheet.add_map("Limits", found.limits, ": ").add_map("Granted", found.granted, ": ")
-    rows = [_operation(one) for one in found.operations]
+    sheet.add("Name", machine.name).add("Namespace", machine.namespace).add("Runtime", machine.runtime)
+    sheet.add("Machine", machine.machine).add("Power", machine.power_state)
+    wanted = f"{machine.power} (by command, above powerSpec {machine.overrides})"
+    sheet.add("Wanted", wanted if machine.overrides else machine.power)
+    if machine.problem:
+        sheet.add("Problem", machine.problem)
+    sheet.add_map("Limits", machine.limits, ": ").add_map("Granted", machine.granted, ": ")
+    rows = [_operation(operation) for operation in machine.operations]
     sheet.table("Operations", ("Begun", "Verb", "Outcome", "Message"), rows)
     for line in sheet.lines():
         click.echo(line)

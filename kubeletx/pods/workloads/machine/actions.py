@@ -1,4 +1,4 @@
-"""Actions for virtual machines: power changes, network interfaces, resizes. They extend those in `model.actions`."""
+"""Actions for virtual machines: power changes, network interfaces, resizes. They extend `model.actions`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Network interfaces and size of a machine: the desired ones, and the plan for changing those of a running one. Pure.
+"""Network interfaces and size of a machine: the desired state, and the plan for changing a running machine. Pure.
 
-Interfaces are listed only when they may differ from those with which the machine was created. Interface ``eth0``
+Interfaces are listed only when they may have changed since the machine was created. Interface ``eth0``
 belongs to the pod network and is never attached or detached. A size is requested once; the unit's status shows the
 granted size.
 """
@@ -32,7 +32,7 @@ _MIB: Final = 1 << 20
 
 
 def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
-    """Return the desired interfaces by name: those of the spec, changed by ``vm nic`` commands of operators.
+    """Return the desired interfaces by name: the spec's, changed by ``vm nic`` commands of operators.
 
     Empty if the interfaces in the spec are invalid.
     """
@@ -64,7 +64,7 @@ def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
 
 
 def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
-    """Return the desired limits of the machine: those of the spec, changed by a ``vm resize`` command.
+    """Return the desired limits of the machine: the spec's, changed by a ``vm resize`` command.
 
     The command is ignored once the CPU or memory limits in the spec have changed.
     """
@@ -77,7 +77,7 @@ def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
 
 
 def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
-    """Return the pod with the desired limits of its machine in place of those in the spec, for admission."""
+    """Return a copy of the pod for admission, in which the machine's desired limits replace the spec's."""
     pod, spec = desired.pod, desired.pod.spec
     limits = wanted_limits(desired, facts)
     if spec.virtual_machine is not None:
@@ -120,7 +120,7 @@ def size_key(limits: dict[str, str]) -> str:
 
 
 def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
-    """Return the size last requested from the runtime for this machine, else that of its creation (see `size_key`).
+    """Return the size last requested from the runtime for this machine, else its size at creation (see `size_key`).
 
     None while the pod's overrides file was not read, or if the size is not recorded.
     """
@@ -196,7 +196,7 @@ def _needs_restart(desired: DesiredPod, facts: PodFacts, before: str, after: str
     machine = machine_of(desired.pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     policies = {rule.resource_name: rule.policy for rule in machine.resize_policy} if machine else {}
     pairs = zip(RESIZED, before.split("/"), after.split("/"), strict=False)
-    return any(one != other and policies.get(name) == "RestartContainer" for name, one, other in pairs)
+    return any(old != new and policies.get(name) == "RestartContainer" for name, old, new in pairs)
 
 
 def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:

@@ -109,7 +109,7 @@ def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     """Return the desired power state of the machine.
 
-    It is that of the last command or, if there is none or the spec's power state changed after it, the initial one.
+    The last command's state or, if there is none or the spec's power state changed after it, the initial state.
     Requests in memory count too, except while the machine is to be paused, suspended or off.
     """
     overrides = overrides_of(facts)
@@ -219,7 +219,7 @@ def _was_frozen(facts: PodFacts) -> bool:
 
 def resting_unit(desired: DesiredPod, facts: PodFacts) -> UnitSummary | None:
     """Return the machine's unit if it is paused or suspended, but not by its guest, ``kubeletx vm`` or powerSpec."""
-    unit = next((facts.newest(one.name) for one in regular_units(desired.pod)), None)
+    unit = next((facts.newest(machine.name) for machine in regular_units(desired.pod)), None)
     if unit is None or unit.state not in RESTING or own_hold(facts, unit):
         return None
     return None if wanted_power(desired, facts) in _HELD else unit

@@ -88,7 +88,7 @@ def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFac
 
 
 def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
-    """Return the machine's resources; CPU and memory limits are those that the runtime reports, if it does."""
+    """Return the machine's resources; CPU and memory limits are from the runtime, if it reports them."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
     found = status.resources if status is not None else {}
     limits = dict(machine.resources.limits)

@@ -143,7 +143,7 @@ class MachineWorkload(Workload):
         if wanted is Power.RUNNING:
             unit = power.resting_unit(desired, facts)
             return (unit,) if unit is not None else ()
-        newest = (facts.newest(one.name) for one in regular_units(desired.pod))
+        newest = (facts.newest(machine.name) for machine in regular_units(desired.pod))
         living = (unit for unit in newest if unit is not None and unit.state.is_alive)
         return tuple(unit for unit in living if unit.state is not TARGETS[wanted])
 
@@ -159,7 +159,7 @@ class MachineWorkload(Workload):
     def granted(
         self, container: Container, unit: UnitSummary | None, facts: PodFacts
     ) -> ResourceRequirements | None:
-        """Return the resources with the size last requested from the runtime; those of the spec while it is unknown."""
+        """Return the resources with the size last requested from the runtime; the spec's while that is unknown."""
         size = asked_size(unit, facts) if unit is not None else None
         return with_size(container.resources, size) if size else container.resources
 

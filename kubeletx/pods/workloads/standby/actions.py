@@ -1,4 +1,4 @@
-"""Action that freezes, hibernates or thaws one container or machine. It extends those in `model.actions`."""
+"""Action that freezes, hibernates or thaws one container or machine. It extends the actions in `model.actions`."""
 
 from __future__ import annotations
 

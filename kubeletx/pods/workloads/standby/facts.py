@@ -73,4 +73,6 @@ def memory_of(known: StandbyFacts) -> tuple[int, int] | None:
     """Return the memory in bytes of all measured units before and after the hibernation; None without one."""
     if not known.memory:
         return None
-    return sum(one[0] for one in known.memory.values()), sum(one[1] for one in known.memory.values())
+    return sum(memory[0] for memory in known.memory.values()), sum(
+        memory[1] for memory in known.memory.values()
+    )

@@ -71,7 +71,7 @@ def initial_power(pod: Pod) -> Power:
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     """Return the desired power state of the pod; RUNNING without a request.
 
-    A command's request, which is stored in the overrides, replaces that of the pod's annotation. If this and requests
+    A command's request, which is stored in the overrides, replaces the pod's annotation. If this and requests
     in memory differ, the state nearest to running is used.
     """
     overrides = overrides_of(facts)

@@ -29,7 +29,7 @@ class StandbySet(Result, frozen=True):
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         known = standby_of(facts)
-        memory = {key: one for key, one in known.memory.items() if key != self.name}
+        memory = {key: figures for key, figures in known.memory.items() if key != self.name}
         if self.memory is not None:
             memory[self.name] = self.memory
         facts = replace(facts, own=replace(self._with_change(known), memory=memory))
@@ -70,7 +70,7 @@ class StandbyFailed(Result, frozen=True):
 
 
 class StandbyAsked(Result, frozen=True):
-    """A command requests a state: failed calls are dropped, so that calls without a retry are tried, too."""
+    """A command requested a state. Forgets failed calls, so that the plan makes calls again that it would not retry."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         known = facts.of(StandbyFacts)
@@ -100,7 +100,7 @@ def _failures(facts: PodFacts, step: str) -> dict[str, ActionFailure]:
 
 
 def _with_failure(facts: PodFacts, name: str, step: str, failure: ActionFailure | None) -> PodFacts:
-    failures = {key: one for key, one in _failures(facts, step).items() if key != name}
+    failures = {key: other for key, other in _failures(facts, step).items() if key != name}
     if failure is not None:
         failures[name] = failure
     known = standby_of(facts)

@@ -63,7 +63,7 @@ def standby_condition(
         reason, step = _RESTS[rests]
         parts = (stuck, _duration_text(known, step), _memory_text(known))
         return _kept(facts, _condition("True", reason, "; ".join(filter(None, parts))))
-    failed = next((f"{noun} {name}: {one.message}" for name, one in known.rest_failures.items()), "")
+    failed = next((f"{noun} {name}: {failure.message}" for name, failure in known.rest_failures.items()), "")
     if stuck:
         text = f"{stuck}; before that, the freeze failed: {failed}" if failed else stuck
         return (_condition("False", THAW_FAILED, text),)
@@ -82,7 +82,7 @@ def _condition(status: str, reason: str, message: str) -> PodCondition:
 
 
 def _kept(facts: PodFacts, new: PodCondition) -> tuple[PodCondition, ...]:
-    """Return the condition; if it has no message, with that of the same state in the last status.
+    """Return the condition; without a message of its own it keeps the message of the same state in the last status.
 
     The duration of a change by an earlier agent process is only in the stored status.
     """

@@ -1,4 +1,4 @@
-"""`StandbyWorkload`: rules for pods of containers that can be frozen. All other rules are those of plain containers."""
+"""`StandbyWorkload`: rules for pods of containers that can be frozen. Otherwise plain containers' rules apply."""
 
 from __future__ import annotations
 

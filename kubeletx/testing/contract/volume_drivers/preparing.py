@@ -116,7 +116,7 @@ class PreparingContract(VolumeDriverBase):
         driver, request = await volumes.open(), volumes.request(is_block=True)
         if self.serves_block:
             path = await volumes.prepare(driver, request)
-            assert await asyncio.to_thread(path.is_block_device), f"{path} is no block device"
+            assert await asyncio.to_thread(path.is_block_device), f"{path} is not a block device"
             assert await volumes.prepare(driver, request) == path
         else:
             await refuses(driver, request, volumes)

@@ -49,7 +49,7 @@ class StorageVolume(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     is_block: bool = False
     mount_options: tuple[str, ...] = ()
     access_modes: tuple[AccessMode, ...] = ()
-    """Modes given in the options; empty: those of the PersistentVolume, or else ReadWriteOnce."""
+    """Modes given in the options; empty: the PersistentVolume's, or else ReadWriteOnce."""
     parameters: dict[str, str] = {}
 
 

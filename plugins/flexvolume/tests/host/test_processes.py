@@ -212,7 +212,10 @@ async def test_a_regular_file_is_never_blank(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(4 << 20))
     programs = node_on(await made(tmp_path)).programs("pv", "", asyncio.get_running_loop().time() + 30)
-    for path, problem in ((file, "it is no block device"), (tmp_path / "none", "it cannot be read: No such")):
+    for path, problem in (
+        (file, "it is not a block device"),
+        (tmp_path / "none", "it cannot be read: No such"),
+    ):
         result = await programs.probe(str(path), is_interrupted=True)
         assert result.exit_code == 1
         assert result.out.startswith(problem)

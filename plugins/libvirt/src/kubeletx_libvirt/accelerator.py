@@ -55,7 +55,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_kvm(host: Host, directory: Path, *, read_boot_id: Callable[[], str] = boot_id) -> Verdict:
-    """Return whether KVM works: the result stored for this boot and emulator, or that of a new check.
+    """Return whether KVM works: the result stored for this boot and emulator, or of a new check.
 
     A new check takes at most a little more than `DEADLINE_SECONDS`. `directory`: where the result is stored.
     """

@@ -159,7 +159,7 @@ class Connection:
     async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `function`, which may block, on one of the connection's threads and return its result.
 
-        Translates libvirt's errors to those of `kubeletx.api`.
+        Translates libvirt's errors to errors of `kubeletx.api`.
         """
         async with self._slots:
             return await self._threads.run(_translated, functools.partial(function, *args, **kwargs))

@@ -96,7 +96,7 @@ def check_settings(machine: Machine) -> None:
     for name in sorted(machine.settings.keys() - SETTINGS):
         raise InvalidPod(
             field=f"metadata.annotations[{name}]",
-            problem="is no setting of a machine",
+            problem="is not a setting of a machine",
             fix=f"remove it; did you mean {get_close_matches(name, ANNOTATIONS, 1, 0)[0]}?",
         )
 

@@ -26,7 +26,7 @@ from kubeletx_libvirt.domain_reader import DomainReader, get_on
 TAKEN_OVER = b"\r\n(kubeletx: another attach took over this console)\r\n"
 _CHUNK = 64 * 1024
 _PAUSE_AT = 1 << 20
-"""Number of bytes waiting for the client at which reading from the guest pauses."""
+"""Reading from the guest pauses while this many bytes wait for the client."""
 _ENDED_EXIT_CODE = 0
 _ABANDONED_EXIT_CODE = 137
 _ENDS = libvirt.VIR_STREAM_EVENT_HANGUP | libvirt.VIR_STREAM_EVENT_ERROR

@@ -1,4 +1,4 @@
-"""Translates libvirt's errors to those of `kubeletx.api`."""
+"""Translates libvirt's errors to errors of `kubeletx.api`."""
 
 from __future__ import annotations
 

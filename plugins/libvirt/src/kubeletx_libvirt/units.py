@@ -101,7 +101,7 @@ class Units(Part):
         if not isinstance(machine, Machine):
             raise InvalidPod(
                 field=f"container {spec.name}",
-                problem="is no virtual machine",
+                problem="is not a virtual machine",
                 fix="give the pod spec.virtualMachine, or a runtime of type container",
             )
         unit_id = domain_uuid(self._host.agent_id, self._runtime, sandbox_id, spec.name, spec.attempt)

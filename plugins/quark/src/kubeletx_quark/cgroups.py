@@ -36,7 +36,7 @@ class Hierarchy(NamedTuple):
 
 
 def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
-    """Return the hierarchy of a controller, such as ``freezer``: that of cgroup v1 if it is mounted, else v2.
+    """Return the hierarchy of a controller, such as ``freezer``: cgroup v1 if it is mounted, else v2.
 
     Raises Unsupported if neither is mounted.
     """

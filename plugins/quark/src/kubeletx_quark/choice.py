@@ -64,7 +64,7 @@ class Choices:
     def known(self) -> tuple[StrategyName, ...]:
         """Return all strategies; the first is the default."""
         first, _ = self.default()
-        return (first, *(one for one in StrategyName if one is not first))
+        return (first, *(name for name in StrategyName if name is not first))
 
     def add(self, sandbox_id: SandboxId, handler: str, annotations: Mapping[str, str]) -> None:
         """Choose the strategy of a sandbox. An annotation with an unknown value has no effect.
@@ -79,15 +79,15 @@ class Choices:
         self._of[sandbox_id] = chosen
 
     def replace(self, listed: Iterable[SandboxSummary]) -> None:
-        """Choose for all sandboxes of a list; drop those that are not in it."""
+        """Choose for all sandboxes of a list; drop all others."""
         self._of.clear()
         self._named.clear()
         self.extend(listed)
 
     def extend(self, listed: Iterable[SandboxSummary]) -> None:
-        """Choose for the sandboxes of a list, in addition to those that are known."""
-        for one in listed:
-            self.add(one.id, one.handler, one.annotations)
+        """Choose for the sandboxes of a list, in addition to the known ones."""
+        for sandbox in listed:
+            self.add(sandbox.id, sandbox.handler, sandbox.annotations)
 
     def find(self, sandbox_id: SandboxId) -> StrategyName | None:
         """Return the strategy of a sandbox; None if it was neither created nor listed."""

@@ -73,14 +73,14 @@ def _word(runtime: str, parameters: Mapping[str, str], name: str, default: E) ->
     try:
         return words(word)
     except ValueError:
-        known = ", ".join(one.value for one in words)
+        known = ", ".join(member.value for member in words)
         raise _bad(runtime, f"unknown {name} {word!r}", f"use one of: {known}") from None
 
 
 def _signal(runtime: str, parameters: Mapping[str, str], name: str, default: int) -> int:
     text = parameters.get(name, str(default))
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LAST_SIGNAL):
-        raise _bad(runtime, f"{name} {text!r} is no signal", f"give a number from 1 to {_LAST_SIGNAL}")
+        raise _bad(runtime, f"{name} {text!r} is not a signal", f"give a number from 1 to {_LAST_SIGNAL}")
     return int(text)
 
 

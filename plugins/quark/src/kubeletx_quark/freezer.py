@@ -80,8 +80,8 @@ class Freezer:
             before = set(self._threads_in_d())
             self._undo()
             await clock.sleep(_SETTLE_SECONDS)
-            # Frozen threads are shown in state D, too; those that are the cause stay in it.
-            cause = _named([one for one in self._threads_in_d() if one in before])
+            # Frozen threads are shown in state D, too; a thread that is the cause stays in it.
+            cause = _named([thread for thread in self._threads_in_d() if thread in before])
             raise Conflict(f"not frozen after {seconds:g} s, runs again: {cause}") from None
         except BaseException:
             self._undo()
@@ -138,7 +138,7 @@ class Freezer:
     def _write(self, *, frozen: bool) -> None:
         words = ("THAWED", "FROZEN") if self._version == 1 else ("0", "1")
         try:
-            # O_CREAT is left out: in a directory that is no cgroup, a file would be made.
+            # O_CREAT is left out: in a directory that is not a cgroup, a file would be made.
             with os.fdopen(os.open(self._file, os.O_WRONLY), "w") as file:
                 file.write(words[frozen])
         except OSError as error:

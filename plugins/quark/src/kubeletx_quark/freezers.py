@@ -126,7 +126,7 @@ class Freezers:
         """
         wanted = set(unit_ids)
         if is_whole:
-            self._known = {key: one for key, one in self._known.items() if key in wanted}
+            self._known = {key: known for key, known in self._known.items() if key in wanted}
             self._hidden &= wanted
         missing = wanted - self._known.keys() - self._hidden if is_whole else set()
         known = {key: self._known[key] for key in wanted if key in self._known}
@@ -149,8 +149,8 @@ class Freezers:
         runs again, as after any freeze that fails.
         """
         known = {key: self._known[key] for key in unit_ids if key in self._known}
-        unfinished = {key: one for key, one in known.items() if _is_unfinished(one)}
-        await asyncio.gather(*(self._finish(key, one) for key, one in unfinished.items()))
+        unfinished = {key: freezer for key, freezer in known.items() if _is_unfinished(freezer)}
+        await asyncio.gather(*(self._finish(key, freezer) for key, freezer in unfinished.items()))
 
     async def _finish(self, unit_id: UnitId, freezer: Freezer) -> None:
         try:

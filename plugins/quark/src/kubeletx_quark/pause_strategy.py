@@ -1,7 +1,8 @@
 """`PauseStrategy`: freezes containers by Pause and Resume of containerd's task service.
 
 containerd's shim starts the OCI runtime for each call, which takes several milliseconds. ``ctr task ls`` shows these
-containers as PAUSED. It works with every OCI runtime that can pause, also with those that run containers in machines.
+containers as PAUSED. It works with every OCI runtime that can pause, also with runtimes that run containers in
+machines.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _lifted_swap_limit(directory: Path, note: Path) -> Iterator[None]:
 
 def _write(file: Path, text: str) -> None:
     try:
-        # O_CREAT is left out: in a directory that is no cgroup, a file would be made.
+        # O_CREAT is left out: in a directory that is not a cgroup, a file would be made.
         with os.fdopen(os.open(file, os.O_WRONLY), "w") as opened:
             opened.write(text)
     except OSError as error:

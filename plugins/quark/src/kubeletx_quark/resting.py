@@ -56,7 +56,7 @@ class Resting:
         self._suspects: set[UnitId] = set()
 
     async def open(self, listed: Sequence[UnitSummary]) -> None:
-        """Find all frozen containers, also those of earlier agent processes. `listed`: all containers, from CRI."""
+        """Find all frozen containers, also ones that an earlier agent froze. `listed`: all containers, from CRI."""
         running = _running(listed)
         self._by.clear()
         self._suspects.clear()
@@ -64,7 +64,7 @@ class Resting:
         self._signal.open(running)
         await self._freezers.look(running, is_whole=True)
         await self._freezers.finish(
-            [one.id for one in listed if self._is_own(one) and one.id not in self._calls]
+            [unit.id for unit in listed if self._is_own(unit) and unit.id not in self._calls]
         )
         seen = await self._freezers.look(running, is_whole=True)
         for unit_id in running:
@@ -158,9 +158,9 @@ class Resting:
         when the container is thawed. `is_whole`: the list has all containers of the runtime.
         """
         seen = await self._freezers.look(_running(listed), is_whole=is_whole)
-        for one in listed:
-            await self.refresh(one, seen.get(one.id))
-        own = {one.id for one in listed if self._is_own(one)}
+        for unit in listed:
+            await self.refresh(unit, seen.get(unit.id))
+        own = {unit.id for unit in listed if self._is_own(unit)}
         return {
             key: one.killed
             for key, one in seen.items()
@@ -220,4 +220,4 @@ class Resting:
 
 
 def _running(listed: Sequence[UnitSummary]) -> list[UnitId]:
-    return [one.id for one in listed if one.state is UnitState.RUNNING]
+    return [unit.id for unit in listed if unit.state is UnitState.RUNNING]

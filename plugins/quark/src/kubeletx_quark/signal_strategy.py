@@ -38,7 +38,7 @@ class SignalStrategy:
         self._frozen = Records(host.state_directory / "frozen")
 
     def open(self, running: Iterable[UnitId]) -> None:
-        """Read the stored ids, and drop those that are not in `running`, the ids of the running containers."""
+        """Read the stored ids, and drop ids that are not in `running`, the ids of the running containers."""
         self._frozen.load()
         alive = set(running)
         for unit_id in self._frozen:

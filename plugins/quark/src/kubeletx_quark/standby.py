@@ -112,7 +112,7 @@ class Standby:
         )
 
     async def look(self, listed: Sequence[UnitSummary], *, is_whole: bool) -> Sequence[UnitId]:
-        """Find the frozen containers of a list, and thaw those with processes that were killed.
+        """Find the frozen containers of a list, and thaw containers whose processes were killed.
 
         Returns the thawed containers whose first process has ended, which CRI shows soon; other thawed containers
         run. `is_whole`: the list has all containers of the runtime.
@@ -147,7 +147,7 @@ class Standby:
 
     async def wake_all(self, belongs: Callable[[UnitId], bool]) -> None:
         """Thaw all frozen containers for which `belongs` returns True; as `wake` does."""
-        for unit_id in [one for one in self._resting if belongs(one)]:
+        for unit_id in [resting_id for resting_id in self._resting if belongs(resting_id)]:
             await self.wake(unit_id)
 
     async def _let_end(self, unit_id: UnitId, killed: Sequence[int]) -> bool:

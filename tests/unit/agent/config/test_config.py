@@ -274,7 +274,7 @@ def test_hard_eviction_replaces_the_defaults_unless_they_are_merged(tmp_path: Pa
         ({"max-parallel-image-pulls": ["3"], "serialize-image-pulls": ["true"]}, "contradicts"),
         ({"cgroup-root": ["a/../b"]}, "absolute cgroup"),
         ({"eviction-hard": ["mem<1"]}, "not a signal"),
-        ({"eviction-hard": ["memory.available<x"]}, "no threshold"),
+        ({"eviction-hard": ["memory.available<x"]}, "not a threshold"),
         ({"system-reserved": ["cpu=x"]}, "not a quantity"),
         ({"kube-reserved": ["disk=1"]}, "cannot be reserved"),
         ({"hostname-override": ["Not_A_Name"]}, "not a node name"),

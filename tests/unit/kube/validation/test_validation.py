@@ -332,7 +332,7 @@ METADATA_PROBLEMS = [
     (VM_NOTES + "kubeletx.io/vm-user-data-base64: 'a b'}", "metadata.annotations[kubeletx.io/vm-user-data-base64]", "'a b' is not base64"),
     (VM_NOTES + f"kubeletx.io/vm-user-data: {'b' * 65536}}}", "metadata.annotations[kubeletx.io/vm-user-data]", "holds 65536 bytes"),
     (VM_NOTES + "kubeletx.io/vm-ssh-keys: hello}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is no SSH public key (such as 'ssh-ed25519 AAAA... name')"),
-    (VM_NOTES + "kubeletx.io/vm-ssh-keys: ssh-ed25519 AAAA}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is no key of type ssh-ed25519: it is cut off or damaged"),
+    (VM_NOTES + "kubeletx.io/vm-ssh-keys: ssh-ed25519 AAAA}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is not a key of type ssh-ed25519: it is cut off or damaged"),
     (VM_NOTES + "kubeletx.io/vm-ssh-keys: -----BEGIN OPENSSH PRIVATE KEY-----}", "metadata.annotations[kubeletx.io/vm-ssh-keys]", "is a private key; write the public one"),
     ("annotations: {kubernetes.io/target-runtime: virtlet.cloud}", "metadata.annotations[kubernetes.io/target-runtime]", "requests a virtual machine of Virtlet, but kubeletx would run the pod as a container"),
     (VM_NOTES + "kubeletx.io/vm-disk-size: big}", "metadata.annotations[kubeletx.io/vm-disk-size]", "'big' is not a quantity"),

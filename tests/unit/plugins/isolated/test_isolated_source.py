@@ -78,7 +78,7 @@ async def test_a_source_sets_and_removes_pods_and_gets_the_answers_at_once(model
         assert pods.synced_count == 1
         bad, odd = pods.invalids
         assert "spec" in bad
-        assert "is not JSON: set is no JSON value" in odd
+        assert "is not JSON: set is not a JSON value" in odd
 
 
 async def test_a_source_whose_process_ends_keeps_its_pods_and_runs_again(model: ServicesModel) -> None:

@@ -113,7 +113,9 @@ async def test_a_status_of_another_unit_and_an_id_of_another_pod_are_refused(clo
     async with bad(ConfusedRuntime, clock) as bench:
         _, unit_id = await made_unit(bench)
         await bench.handle.relist()
-        with pytest.raises(Internal, match=f"returned the status of '{unit_id}'; must be that of 'other'"):
+        with pytest.raises(
+            Internal, match=f"returned the status of '{unit_id}'; must be the status of 'other'"
+        ):
             await bench.handle.unit_status(UnitId("other"))
         with pytest.raises(Internal, match="which belongs to pod uid-a; must be an id of pod uid-c"):
             await bench.handle.create_sandbox(sandbox_of("b", "c"))

@@ -251,7 +251,7 @@ async def test_many_who_ask_at_once_share_one_program(shop: Shop) -> None:
         (answer({"r.example": ("u", 1)}), "Expected `str`, got `int`"),  # type: ignore[dict-item]
         (
             answer({"r.example": ("u", "p")}, apiVersion="credentialprovider.kubelet.k8s.io/v2"),
-            "was asked for",
+            "must be credentialprovider.kubelet.k8s.io/v1",
         ),
     ],
 )

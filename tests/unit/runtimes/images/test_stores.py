@@ -297,7 +297,7 @@ async def test_a_runtime_without_images_is_unsupported_and_one_that_is_down_is_m
     world.without["one"] = (SupportsImages,)
     world.endpoints = (world.endpoint("one"), world.endpoint("two"))
     async with shop_in(world) as shop:
-        with pytest.raises(Unsupported, match="one keeps no images"):
+        with pytest.raises(Unsupported, match="one has no image store"):
             await shop.store("one")
         shop.fake("two").backend.kill()
         await world.until(lambda: not shop.registry.get("two").state.reachable)

@@ -33,8 +33,8 @@ def test_a_python_child_chooses_the_agents_first_encoding() -> None:
     [
         (b'{"versions": [2, 3]}', "it has version 1 of the wire format; the agent offered 2, 3"),
         (b'{"encodings": ["xml"]}', "it has the encodings msgpack, json"),
-        (b"[1]", "the first message is no hello"),
-        (b"\xff", "the first message is no hello"),
+        (b"[1]", "the first message is not a hello"),
+        (b"\xff", "the first message is not a hello"),
     ],
 )
 def test_a_python_child_refuses_other_formats_in_words(hello: bytes, words: str) -> None:

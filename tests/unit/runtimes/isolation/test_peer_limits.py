@@ -85,9 +85,12 @@ NULL = MSGPACK.encode(None)
     ("sent", "words"),
     [
         (frames(Call(1, "x", "y", NULL), Credit(1, 10**15)), "credit for 1000000000000000 items"),
-        (frames(*(Item(1, NULL) for _ in range(WINDOW + 2))), "more than 32 items that were not read"),
-        (frames(*(Call(n, "x", "y", NULL) for n in range(MOST_CALLS + 1))), "more than 1000 calls"),
-        (frames(Call(1, "x", "y", NULL), Call(1, "x", "y", NULL)), "call 1 is .* there already"),
+        (
+            frames(*(Item(1, NULL) for _ in range(WINDOW + 2))),
+            "more items than the window of 32 unread items",
+        ),
+        (frames(*(Call(n, "x", "y", NULL) for n in range(MOST_CALLS + 1))), "limit of 1000 concurrent calls"),
+        (frames(Call(1, "x", "y", NULL), Call(1, "x", "y", NULL)), "call 1 .* its number is in use"),
         (b"\xff\xff\xff\xffgarbage", "a frame of 4294967295 bytes"),
         (b"\x04\x00\x00\x01" + b"x" * 64, "a frame of 67108865 bytes; at most 67108864 are read"),
         (framed(b"\xc1 not msgpack"), "it broke the protocol"),

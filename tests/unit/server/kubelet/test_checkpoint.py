@@ -41,5 +41,5 @@ async def test_a_checkpoint_answers_with_its_path(tmp_path: Path) -> None:
         assert (await post("none/main"))[0] == 404
         for text in ("soon", "9" * 400):
             code, words = await post(f"web/main?timeout={text}")
-            assert (code, "no number of seconds" in words) == (400, True)
+            assert (code, "not a number of seconds" in words) == (400, True)
         assert (await api.get("/checkpoint/default/web/main"))[0] == 405

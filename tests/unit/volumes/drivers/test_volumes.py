@@ -284,7 +284,7 @@ async def test_a_volume_without_a_driver_of_its_name_is_refused(tmp_path: Path) 
         ({"driver": "a/b", "options": {"image": "x" * (1 << 20)}}, "more than 131072 bytes"),
         ({"driver": ".."}, "cannot be part of a path"),
         ({"driver": "a/" + "b" * 254}, "is longer than 255 bytes"),
-        ({"driver": "a/b", "options": {"a": "b\0"}}, "is no text"),
+        ({"driver": "a/b", "options": {"a": "b\0"}}, "is not a string"),
         (
             {"driver": "a/b", "options": {"k8s.io/\n" + "x" * 1000: ""}},
             r"is reserved; .*options\['k8s\.io/\\nx{10,60}\.\.\.\]",

@@ -44,7 +44,7 @@ class DirectoryPods:
 def read(path: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Pods of the directory by namespace and name; empty without a directory.
 
-    Raises for a file that is no JSON object with a name.
+    Raises for a file that is not a JSON object with a name.
     """
     pods = [json.loads(file.read_text()) for file in sorted(Path(path).glob("*.json"))] if path else []
     return {(pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]): pod for pod in pods}

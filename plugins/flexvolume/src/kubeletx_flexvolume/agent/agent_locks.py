@@ -1,6 +1,6 @@
-"""Locks that keep a second agent from running: of a state directory, and of a node's name in a file of records.
+"""Locks against a second agent: one on a state directory, one on a node's name in a file of records.
 
-Two agents with one name would take each other's entries for those of a lost journal, and remove them, while pods use
+Two agents with one name would treat each other's entries as left by a lost journal, and remove them, while pods use
 the volumes. The kernel drops the locks when their process ends, however that happens. All functions block.
 """
 

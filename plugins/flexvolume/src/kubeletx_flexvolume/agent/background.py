@@ -48,7 +48,7 @@ async def _no_work() -> None:
 
 
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
-    """Clean-up on one node; the defaults are those of an agent without a cluster.
+    """Clean-up on one node; the defaults are for an agent without a cluster.
 
     `refuses`: returns why a volume must not be mounted; empty if it may. `load`: call it before anything is mounted.
     `tasks`: of every agent. `leading`: of the agent that scans.

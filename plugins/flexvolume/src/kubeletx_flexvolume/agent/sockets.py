@@ -84,7 +84,7 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def _listen(directory: int) -> socket.socket:
-    """Return a listening socket. Its path is that of a descriptor, as an address has at most 107 characters."""
+    """Return a listening socket. It is bound by the path of a descriptor, as an address has at most 107 characters."""
     base = f"/proc/self/fd/{directory}"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Journals on disk: `JournalFiles` are all of them, ``STATE/volumes/NAME.json``; `StoredJournal` is that of one worker."""
+"""Journals on disk: `JournalFiles` are all of them, ``STATE/volumes/NAME.json``; `StoredJournal` is one worker's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Commands of an administrator: ``scan``, ``attachments``, ``release`` and ``manifests`` of ``kubeletx-flexvolume``.
 
 Everything but click is imported by the command that needs it. Results go to standard output, logs to standard error.
-Exit codes are those of kubeletx: 1 if something failed, 2 if an option is wrong.
+Exit codes are the same as kubeletx's: 1 if something failed, 2 if an option is wrong.
 """
 
 from __future__ import annotations

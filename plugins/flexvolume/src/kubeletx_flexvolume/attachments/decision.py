@@ -82,8 +82,8 @@ def decide(
 ) -> Decision:
     """Decide about the entry `wanted` of this node. `name`: of the volume, for the refusal.
 
-    `entries`: those of the volume's record, and of the records of its image. `modes`: access modes of the volume; none: ReadWriteOnce. `proofs`: results
-    of the searches so far, by the key of the entry.
+    `entries`: of the volume's record, and of the records of its image. `modes`: access modes of the volume; none:
+    ReadWriteOnce. `proofs`: results of the searches so far, by the key of the entry.
     """
     own = [one for one in entries if is_of_same_use(one, wanted)]
     if own and own[0].read_only == wanted.read_only:

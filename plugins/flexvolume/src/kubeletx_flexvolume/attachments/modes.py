@@ -1,6 +1,6 @@
 """`VolumeLookup`: access modes and claim of a volume, from its PersistentVolume.
 
-The modes are those of the volume's option, else those of the PersistentVolume. A volume without a PersistentVolume,
+The modes are from the volume's option, else from the PersistentVolume. A volume without a PersistentVolume,
 such as an inline volume, is ReadWriteOnce. If the API server does not answer, the modes are unknown: they are never
 guessed, since the guess would decide who may write. PersistentVolumes are cached for a minute.
 """

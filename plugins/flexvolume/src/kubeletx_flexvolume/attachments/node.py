@@ -27,7 +27,7 @@ class LocalVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalVolumes(Protocol):
-    """Volumes that are attached to this node, or are being attached or detached: those of `agent.operations`."""
+    """Volumes that are attached to this node, or are being attached or detached, from `agent.operations`."""
 
     def volumes(self) -> Sequence[LocalVolume]:
         """Return every volume that has a journal, ordered by name."""

@@ -4,7 +4,8 @@
                                   ▲        │ needs a proof: search, read again
                                   └────────┴─ another writer was faster, or the result is unknown
 
-- An entry is in the record of its volume and in those of its image. A holder has the volume when all have its entry. Of
+- An entry is in the record of its volume and in the records of its image. A holder has the volume when all have its
+entry. Of
   two volumes with one image, taken at the same moment, the one that writes second to the image's record finds the other.
 - Entries of agents of earlier versions are in the record of their volume only. They are listed once, before the first
   take, and count while they are there.
@@ -75,7 +76,7 @@ class _Request(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct, frozen=True):
     """Records of a volume and its image, as they were read.
 
-    `records`: by name, that of the volume first. `entries`: of all of them, and those of earlier versions; without the
+    `records`: by name, the volume's first. `entries`: of all of them, also of earlier versions; without the
     wanted entry if a record lacks it.
     """
 
@@ -332,7 +333,7 @@ class RecordBook:
             raise Unavailable(error.message) from error
 
     async def _strike(self, entry: AttachmentEntry) -> None:
-        """Remove an entry from all records, from that of its volume last."""
+        """Remove an entry from all records, from its volume's record last."""
         for name in (*entry.images, entry.volume_name):
             await self._editor.change(name, lambda entries: without(entries, {entry.key}))
 

@@ -1,6 +1,6 @@
 """`VolumeObjects`: looks up and deletes the claim and the PersistentVolume of a volume of a deleted storage cluster.
 
-Only objects of the agent's own driver are deleted, and only those that were looked up: deletions carry the UID.
+Only objects of the agent's own driver are deleted, and only after a look-up: deletions carry the UID.
 """
 
 from __future__ import annotations

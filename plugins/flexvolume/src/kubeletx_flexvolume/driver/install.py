@@ -67,7 +67,7 @@ def install_places(
 ) -> tuple[InstallPlace, ...]:
     """Return the plugin directories in which the driver is installed, each once, whatever links lead to it.
 
-    They are the `given` ones, or else `default`, and those of `known` that exist.
+    They are the `given` ones, or else `default`, and the existing ones of `known`.
     """
     chosen = [*(given or (default,)), *(path for path in known if path.is_dir())]
     return tuple(InstallPlace(path) for path in dict.fromkeys(path.resolve() for path in chosen))

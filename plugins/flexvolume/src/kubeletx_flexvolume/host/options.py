@@ -50,7 +50,7 @@ def check_request(request: VolumeRequest) -> None:
         )
     if request.fs_type and not _FS_TYPE.fullmatch(request.fs_type):
         raise invalid_volume(
-            name, "flexVolume.fsType", f"{request.fs_type!r} is no file system", "use a name such as ext4"
+            name, "flexVolume.fsType", f"{request.fs_type!r} is not a file system", "use a name such as ext4"
         )
     check_names(request)
     _check_options(request)
@@ -77,7 +77,10 @@ def check_names(request: VolumeRequest) -> None:
     parts = driver_parts(request.driver)
     if not parts:
         raise invalid_volume(
-            request.volume_name, "flexVolume.driver", f"{request.driver!r} is no driver", "use VENDOR/DRIVER"
+            request.volume_name,
+            "flexVolume.driver",
+            f"{request.driver!r} is not a driver",
+            "use VENDOR/DRIVER",
         )
     name = request.volume_name
     if (
@@ -111,7 +114,7 @@ def volume_options(request: VolumeRequest) -> dict[str, str]:
 
 
 def mount_options(request: VolumeRequest) -> dict[str, str]:
-    """Return the options of ``mount``: those of all calls, the pod, its fsGroup, and the secrets in base64."""
+    """Return the options of ``mount``: the options of all calls, the pod, its fsGroup, and the secrets in base64."""
     own = {
         POD_NAME: request.pod.name,
         POD_NAMESPACE: request.pod.namespace,
@@ -152,7 +155,7 @@ def _check_options(request: VolumeRequest) -> None:
             raise invalid_volume(
                 request.volume_name,
                 "flexVolume.secretRef",
-                f"{key!r} is no key of a secret",
+                f"{key!r} is not a key of a secret",
                 "rename the key",
             )
 

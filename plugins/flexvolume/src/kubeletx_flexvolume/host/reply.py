@@ -13,7 +13,7 @@ chatter fails the call. Here chatter is tolerated, with these limits:
 - The object that counts is the last one of standard output, or of standard error if there is no standard output, and
   only white space follows it.
 - It begins a line, and has a status.
-- It is no success if another object with a status, on either output, says something else, or if another line begins
+- It is not a success if another object with a status, on either output, says something else, or if another line begins
   like an object and is none.
 - Output that was cut is never a success.
 
@@ -64,7 +64,7 @@ class ReplyStatus(enum.Enum):
 
 
 class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """Capabilities of a driver, from the reply of ``init``; the defaults are those of the kubelet.
+    """Capabilities of a driver, from the reply of ``init``; the defaults are the kubelet's.
 
     `block_volumes`: not in the FlexVolume specification: a target below ``volumeDevices`` is made a block device.
     """
@@ -96,7 +96,7 @@ class DriverReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadReply(Exception):
-    """Raised for output that is no reply. The message is one clause.
+    """Raised for output that is not a reply. The message is one clause.
 
     `output`: what the driver printed; it may contain secrets.
     """
@@ -213,7 +213,7 @@ def _capabilities(value: object, before: DriverCapabilities) -> DriverCapabiliti
     if value is None:
         return before
     if not isinstance(value, _Pairs):
-        raise BadReply("field capabilities of its JSON is no object")
+        raise BadReply("field capabilities of its JSON is not an object")
     changed = {
         _FOLDED_CAPABILITIES[_folded(key)]: _typed("capabilities", has, bool)
         for key, has in value

@@ -69,7 +69,7 @@ class DiskSearch:
                                 self._extract(tar, member, name)
             except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
                 raise Refused(
-                    f"has a layer that is not a sound tar archive ({error})", "push it again"
+                    f"has a layer that is not a valid tar archive ({error})", "push it again"
                 ) from error
         self._left = stream.left
         self._hidden |= hidden

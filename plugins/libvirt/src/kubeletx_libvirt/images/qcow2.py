@@ -70,7 +70,7 @@ class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_qcow2(head: bytes) -> bool:
-    """Return True if `head`, the first bytes of a file, are those of a qcow2 file."""
+    """Return True if `head`, the first bytes of a file, begins a qcow2 file."""
     return head[:4] == MAGIC
 
 

@@ -140,17 +140,17 @@ def parse(image: str, aliases: Mapping[str, str]) -> ImageSource:
 
 def _parse_url(image: str, url: str, scheme: str) -> ImageSource:
     if scheme not in ("http", "https", "file"):
-        raise _invalid(image, f"has the scheme {scheme}", "known are http, https, file and oci:")
+        raise _invalid(image, f"has the scheme {scheme}", "use http, https, file or oci:")
     base, _, fragment = url.partition("#")
     pin = _parse_pin(image, fragment) if fragment else None
     try:
         parts = urlsplit(base)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise _invalid(image, f"is no URL ({error})", "write https://HOST[:PORT]/PATH") from error
+        raise _invalid(image, f"is not a URL ({error})", "write https://HOST[:PORT]/PATH") from error
     if scheme == "file":
         if host not in (None, "", "localhost") or parts.query:
-            raise _invalid(image, "is no file of this node", "write file:///PATH")
+            raise _invalid(image, "is not a file of this node", "write file:///PATH")
         return _local(image, unquote(parts.path), pin)
     if not host or port == 0:
         raise _invalid(image, "names no server", "write https://HOST[:PORT]/PATH")
@@ -174,7 +174,7 @@ def _split_path(image: str, path: str) -> tuple[str, Pin | None]:
 
 def _local(image: str, path: str, pin: Pin | None) -> LocalImage:
     if not path.startswith("/") or "\0" in path:
-        raise _invalid(image, "is no absolute path", "write file:///PATH or /PATH")
+        raise _invalid(image, "is not an absolute path", "write file:///PATH or /PATH")
     return LocalImage(path=path, pin=pin)
 
 
@@ -182,7 +182,7 @@ def _parse_pin(image: str, fragment: str) -> Pin:
     match = _PIN.fullmatch(fragment)
     if match is None or len(match[2]) != _PIN_LENGTHS[match[1]]:
         problem = f"has the fragment #{fragment}"
-        raise _invalid(image, problem, "known are #sha256= with 64 and #sha512= with 128 hexadecimal digits")
+        raise _invalid(image, problem, "write #sha256= and 64, or #sha512= and 128 hexadecimal digits")
     return Pin(match[1], match[2].lower())
 
 

@@ -65,7 +65,8 @@ async def test_an_interface_that_cannot_be_attached_now_is_tried_with_back_off(a
         await agent.apply(a_machine())
         agent.runtimes["kvm"].script("attach_nic", error=Unavailable("address 10.0.0.9 is taken"))
         with pytest.raises(
-            Conflict, match=r"10.0.0.9 is taken; it is tried again until 'kubeletx vm nic detach"
+            Conflict,
+            match=r"10.0.0.9 is taken; the agent tries again; to stop it, run 'kubeletx vm nic detach",
         ):
             await agent.done(backend.machines.attach_nic(VM, NicRequest(name="data")))
         await agent.clock.run_for(60)
