@@ -21,6 +21,7 @@ echo not reached
 def test_a_program_has_no_terminal_and_an_interrupt_ends_it_with_its_children() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # bash cannot trap a signal that it inherits as ignored
         os.execvp("bash", ["bash", "-c", SCRIPT])
     with os.fdopen(terminal, "r+b", buffering=0) as opened:
         output = b""
