@@ -62,7 +62,7 @@ async def server_uuid(client: CriClient) -> str:
     try:
         answer = await client.call(SERVER, Empty(), timeout_seconds=DEADLINE_SECONDS)
     except Unsupported:
-        # Other servers: their stores are told apart by the endpoint, see `find_store_id`.
+        # Not containerd: `find_store_id` uses the endpoint as the identity of the store.
         return ""
     return answer.uuid
 

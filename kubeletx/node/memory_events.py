@@ -52,7 +52,7 @@ class MemoryEvents:
             return
         await self._clock.sleep(min(_SHORTEST_SECONDS, seconds))
         loop = asyncio.get_running_loop()
-        # It is still set if a stall ended the wait before.
+        # Still set by the end of the last wait.
         self._stalled.clear()
         loop.add_reader(self._poll.fileno(), self._hear)
         cancel = self._clock.call_at(self._clock.monotonic() + seconds - _SHORTEST_SECONDS, self._stalled.set)

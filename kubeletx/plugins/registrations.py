@@ -186,7 +186,7 @@ def _registrar(into: Registrations, plugin: PluginIdentity, hook: Hook) -> Calla
         check.factory(factory)
         if isinstance(factory, type):
             check_methods(factory, kind.protocol, plugin, f"{hook.value} {name!r}")
-        # Its pods would have the rights of the agent's own source: those of ``file`` are never evicted.
+        # Pods get rights by the name of their source: pods of ``file``, for example, are never evicted.
         if hook is Hook.POD_SOURCE and name in BUILT_IN:
             raise AlreadyExists(f"{plugin}: the agent itself has a pod source {name!r}; choose another name")
         read = {option: _OPTIONS[option] for option in kind.options}

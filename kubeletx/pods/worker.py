@@ -433,7 +433,7 @@ class PodWorker:
         tasks = list(self._tasks.values())
         if not tasks:
             return
-        # Not cancelled at once: a create call that is cut off leaves a sandbox that no record names.
+        # Not cancelled at once: after a call that is cut off it is unknown whether it took effect.
         _, late = await asyncio.wait(tasks, timeout=self._exit_seconds)
         for task in late:
             task.cancel()

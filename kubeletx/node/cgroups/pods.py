@@ -270,7 +270,7 @@ class SystemdSlices:
 
     def limit(self, path: str, limits: Resources) -> None:
         """Set the slice's properties for the limits that are not None; they are kept until the next boot."""
-        # Written by systemd and not into the files: it overwrites files of units that it owns.
+        # Not written into the files: systemd overwrites the files of its own units.
         properties = slice_properties(limits, self._trees.version)
         if properties:
             self._run(["systemctl", "set-property", "--runtime", slice_name(path), *properties])

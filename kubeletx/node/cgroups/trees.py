@@ -281,7 +281,7 @@ def _remove_tree(directory: Path) -> bool:
 
 def _thaw(directory: Path) -> None:
     """Thaw a cgroup of the v1 freezer and all below it; does nothing if they are gone."""
-    # Each cgroup of the v1 freezer has a state of its own: one that was frozen itself stays so.
+    # Each level: THAWED does not thaw cgroups below that were frozen by a write to their own file.
     for path, _, names in os.walk(directory):
         if "freezer.state" in names:
             with contextlib.suppress(OSError):

@@ -115,7 +115,7 @@ class VolumeBoard:
                     self._figures.get(pod.uid, {}).pop(volume.name, None)
                     continue
                 self._asked_at[key] = now
-                # At most one call for a volume: each one that hangs blocks a thread.
+                # At most one call for a volume: a call that hangs occupies its thread.
                 self._asking.add(key)
                 yield pod.uid, volume.name, ready, _claim(pod, volume)
 

@@ -295,7 +295,7 @@ class RawLogFollower:
         fresh = f"{self._note_name}.new"
         with os.fdopen(directory.replace(fresh, _LOG_MODE), "wb") as note:
             note.write(msgspec.json.encode(progress))
-        # Without fsync: after a power cut an old note only repeats work, since the log is cut to the noted size.
+        # Without fsync: a power cut may cost or repeat lines, as the log itself is not synced either.
         directory.rename(fresh, self._note_name)
         if self._noted != self._inode:
             self._let_go(directory)

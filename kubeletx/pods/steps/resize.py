@@ -52,7 +52,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
             # A container without own limits uses the pod's limits. These change only in `resize_pod`, which
             # checks the memory in use.
             await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
-        # Stored after the runtime's call: a crash between them repeats the call, which is idempotent.
+        # After the call: a size that the runtime refused is not stored; after a crash in between the call is repeated.
         await step.overrides.amend(step.worker, lambda overrides: _with(overrides, action, step.facts))
         if not action.restart:  # other containers that must still shrink keep their larger limits
             await step.specs.limit_pod(largest_pod(step.pod, step.facts))
