@@ -5,8 +5,9 @@
 
 Equal events (same object, type, reason, message) are one row with a count. From the tenth different message of an
 object with the same type and reason on, the messages share one row, until none comes for ten minutes, as in client-go
-(tools/record, EventAggregator). The number of rows is limited in total and for each object; the oldest rows are dropped. A burst of ten thousand events therefore
-costs memory for a thousand rows and one write, and the caller of `record` never waits.
+(tools/record, EventAggregator). The number of rows is limited in total and for each object; the oldest rows are
+dropped. A burst of ten thousand events therefore costs memory for a thousand rows and one write, and the caller of
+`record` never waits.
 
 All methods belong to the event loop's thread. Lists and watches return core/v1 Events.
 """

@@ -335,10 +335,11 @@ def type_taint(workload_type: str) -> Taint:
 def type_taints(runtimes: Iterable[RuntimeFacts]) -> tuple[Taint, ...]:
     """Return the taints for workload types without a ready runtime, in configured order.
 
-    A taint repels every pod that does not tolerate it, whatever the pod's workload type. Therefore only the default type,
-    container, gets NoSchedule. Other types get PreferNoSchedule: a node that cannot run virtual machines still gets
-    containers. The RuntimeClasses that ``kubeletx runtime manifests`` prints select nodes by the runtime's label and
-    tolerate the taints of other types (DECISIONS 27). A type has no taint while one of its runtimes has not been asked for its state yet.
+    A type has no taint while one of its runtimes has not been asked for its state yet. A taint repels every pod that
+    does not tolerate it, whatever the pod's workload type. Therefore only the default type, container, gets NoSchedule.
+    Other types get PreferNoSchedule: a node that cannot run virtual machines still gets containers. The RuntimeClasses
+    that ``kubeletx runtime manifests`` prints select nodes by the runtime's label and tolerate the taints of other
+    types (DECISIONS 27).
     """
     runtimes = tuple(runtimes)
     unknown = {runtime.workload_type for runtime in runtimes if runtime.state.reason == NEVER_ASKED}

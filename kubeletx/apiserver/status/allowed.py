@@ -1,4 +1,4 @@
-"""`allowed`: changes a pod's status so that the API server accepts it. `is_startup_only`: if it may wait. Pure.
+"""`allowed`: changes a pod's status so that the API server accepts it. `is_startup_only`: what may be sent later. Pure.
 
 An API server refuses a whole status in which a terminated container runs again against its restart policy. That happens
 on a node: a failed probe ends a container with exit code 0 under OnFailure and starts another, init containers run

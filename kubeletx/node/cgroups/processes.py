@@ -50,7 +50,8 @@ def read_processes(
 ) -> ProcessUsage:
     """Count the processes, threads, open files and sockets of the cgroup at `path`, without cgroups below it.
 
-    `max_links`: largest number of open files at which sockets are counted. All are None if the kernel lacks the memory and cpu controllers.
+    All are None if the kernel lacks the memory and cpu controllers. `max_links`: largest number of open files at which
+    sockets are counted.
     """
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     if directory is None:

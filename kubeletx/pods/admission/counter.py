@@ -113,8 +113,9 @@ class NodeAdmission:
     def admit(self, desired: DesiredPod, traits: Traits | None) -> Rejection | None:
         """Admit the pod, reserve its resources and return None; or return the rejection.
 
-        `traits`: traits of the runtime chosen for the pod; None before its first answer. A pod that was admitted before is not checked again. For a pod with a
-        reservation from `make_room`, the reservation is dropped first and all checks run.
+        `traits`: traits of the runtime chosen for the pod; None before its first answer. A pod that was admitted before
+        is not checked again. For a pod with a reservation from `make_room`, the reservation is dropped first and all
+        checks run.
         """
         if desired.uid in self._reserved:
             self.release(desired.uid)

@@ -236,7 +236,10 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Resources granted by in-place resizes of one pod, from its overrides file. Subclass `PodOverrides` adds the requests of operators."""
+    """Resources granted by in-place resizes of one pod, from its overrides file.
+
+    Subclass `PodOverrides` adds the requests of operators.
+    """
 
     granted: dict[str, Granted] = {}
     """Container name → granted resources. A container that is not listed has the resources of its creation."""

@@ -40,7 +40,10 @@ from .resources import unit_resources
 from .security import process_security
 
 _UNKNOWN = Traits(refuses=("recursive-read-only",))
-"""Traits assumed for a runtime that has never answered: all features but one that old runtimes silently ignore."""
+"""Traits assumed for a runtime that has never answered: all features except recursive-read-only.
+
+Old runtimes silently ignore that one.
+"""
 
 
 async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: PreparedVolumes) -> UnitSpec:

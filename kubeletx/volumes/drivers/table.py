@@ -29,7 +29,7 @@ DRIVER_SOURCES: Final = tuple(
 )
 """JSON names of the other fields, which volume drivers of plugins can serve."""
 NAMED_DRIVERS: Final = ("csi", "flexVolume")
-"""Those of the fields that have a driver's name."""
+"""Fields of these sources whose object names the driver."""
 
 
 class DriverEntry(msgspec.Struct, frozen=True, kw_only=True):

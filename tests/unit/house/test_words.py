@@ -28,7 +28,7 @@ TURNS_OF_TESTS = re.compile(
     r"|(?<!there )(is|are) no (?!(better|larger|less|longer|more|other|sooner|such|worse)\b)[a-z]+)\b",
     re.IGNORECASE,
 )
-"""Turns that names and docstrings of tests avoid. ``nobody`` is allowed as the name of the user."""
+"""Expressions that are not allowed in names and docstrings of tests. ``nobody`` is allowed as the name of the user."""
 
 
 @cache

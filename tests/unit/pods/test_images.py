@@ -1,4 +1,4 @@
-"""What a pull is told about the pod that needs the image."""
+"""What the request of a pull contains about the pod that needs the image, and the pod's warnings."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Pulls:
 
 
 class Cluster:
-    """Secrets of a cluster; "silent" is one that no one answers for."""
+    """Secrets of a cluster; a read of "silent" gets no answer."""
 
     def __init__(self, **secrets: dict[str, bytes]) -> None:
         self._secrets = secrets
@@ -101,7 +101,7 @@ async def pull(
     pulls: Pulls | None = None,
     volume: str | None = None,
 ) -> tuple[Pulls, list[tuple[str, str]]]:
-    """How the store is asked for the pod's image, and the pod's warnings."""
+    """The requests of the pod's image to the store, and the pod's warnings."""
     parts: dict[str, Any] = {"containers": (Container(name="main", image=image, image_pull_policy=policy),)}
     if volume is not None:
         main = Container(name="main", image=image, volume_mounts=(VolumeMount(name="v", mount_path="/v"),))

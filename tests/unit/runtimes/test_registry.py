@@ -342,7 +342,7 @@ async def test_one_failing_runtime_never_ends_the_others(two: World, failing: st
     failed: list[str] = []
 
     class FailingListener:
-        """Fails in the task that keeps the connection of a runtime, or in the one that lists its pods."""
+        """With `runtime_changed` the task of the connection fails, with `pod_changed` the task that lists pods."""
 
         def runtime_changed(self, name: RuntimeName) -> None:
             self._called("runtime_changed", name)

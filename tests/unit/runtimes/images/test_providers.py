@@ -117,7 +117,7 @@ def auths(found: Sequence[Credential]) -> list[ImageAuth]:
 
 
 def runs(providers: CredentialProviders) -> tuple[int, int]:
-    """Number of runs of the program ``cloud``, and of those that failed."""
+    """Number of runs of the program ``cloud``, and number of its failed runs."""
     found = {one.name: dict(one.samples()) for one in providers.metrics()}
     name = "kubelet_credential_provider_plugin"
     durations = cast(Durations, found[f"{name}_duration"]["cloud",])

@@ -1,4 +1,4 @@
-"""Objects that another process calls: what becomes of their results."""
+"""Results of objects that another process calls."""
 
 from __future__ import annotations
 
