@@ -45,7 +45,7 @@ KILL = method(TASKS, pb.KillRequest, Empty)
 WAIT = method(TASKS, pb.WaitRequest, pb.WaitResponse)
 DELETE = method(TASKS, pb.DeleteTaskRequest, pb.DeleteResponse)
 TASK_METHODS: dict[str, Method[Any, Any]] = {
-    method.name: method for method in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
+    task_method.name: task_method for task_method in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
 }
 """The gRPC methods of the tasks service that this module uses, by name."""
 

@@ -1,7 +1,7 @@
 """`Fleet`: makes, runs, adds, cordons and removes the node's runtimes.
 
-Each runtime runs in a task of its own (`RuntimeTasks`). Added
-runtimes, removals and cordons are stored as files (`DropIns`). Pods are not handled here.
+Each runtime runs in a task of its own (`RuntimeTasks`). Added runtimes, removals and cordons are stored as files
+(`DropIns`). Pods are not handled here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from kubeletx.api import Endpoint, InvalidConfig, RuntimeName, Unavailable
+from kubeletx.api import Clock, Endpoint, InvalidConfig, RuntimeName, Unavailable
+from kubeletx.api.backoff import Backoff
 
 from .cgroup_driver import NodeCgroupDriver
 from .endpoints.drop_ins import DropIns
@@ -29,8 +30,6 @@ from .stall_notes import StallNotes
 
 if TYPE_CHECKING:  # loaded only when a runtime is isolated, to save memory
     from .isolation import IsolatedRuntime
-from kubeletx.api import Clock
-from kubeletx.api.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -107,9 +107,9 @@ class PodTokens:
     def leave(self, uid: PodUid) -> None:
         """Drop the tokens of a pod that is gone."""
         self._locks.pop(uid, None)
-        for key in [token for token in self._tokens if token[0] == uid]:
+        for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
-        for key in [timer for timer in self._timers if timer[0] == uid]:
+        for key in [key for key in self._timers if key[0] == uid]:
             self._timers.pop(key)()
 
     def _is_due(self, token: _Token) -> bool:

@@ -11,8 +11,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kubeletx.kube.manifests.volume_defaults import pull_policy
-
 from ..requests import container_requests
 from ..types.core import (
     Container,
@@ -29,7 +27,7 @@ from ..types.core import (
     ResourceRequirements,
     VirtualMachine,
 )
-from .volume_defaults import volume_defaults
+from .volume_defaults import pull_policy, volume_defaults
 
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_GRACE_SECONDS: Final = 30

@@ -115,7 +115,7 @@ def _holds_back(container: Container, desired: DesiredPod, facts: PodFacts, draf
         return known.hook in (HookState.PENDING, HookState.RUNNING)
     failed = known.failure if known.image is not None else known.image_failure
     due = due_units(desired, facts, draft.now, fresh=False)
-    return failed is None and any(failure.name == container.name and failure.at is None for failure in due)
+    return failed is None and any(start.name == container.name and start.at is None for start in due)
 
 
 def _remove_cut_off(desired: DesiredPod, facts: PodFacts, draft: Draft, sandbox_id: SandboxId) -> None:
@@ -124,7 +124,7 @@ def _remove_cut_off(desired: DesiredPod, facts: PodFacts, draft: Draft, sandbox_
     Also remove init containers that were created and not started beside regular containers; they must not run then.
     """
     assert facts.snapshot is not None
-    once = {sibling.name for sibling in init_units(desired.pod) if not is_sidecar(sibling)}
+    once = {container.name for container in init_units(desired.pod) if not is_sidecar(container)}
     late = once if is_initialized(desired, facts, sandbox_id) else set()
     for unit in facts.snapshot.units:
         is_late = unit.state is UnitState.CREATED and unit.name in late
