@@ -46,6 +46,7 @@ _OWN: Final = frozenset(
         layout.CONFIG_MAP,
         layout.SECRET,
         layout.LOCAL,
+        layout.LOCAL_DEVICE,
     )
 )
 
