@@ -146,6 +146,9 @@ class ModelBackend(Backend):
         self._type = type
         self._faults = faults
 
+    def check(self, volume: StorageVolume) -> None:
+        """All options are right."""
+
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
     ) -> AttachedSource:

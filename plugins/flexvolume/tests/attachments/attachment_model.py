@@ -135,6 +135,14 @@ class StorageDouble(Backend):
         self.fenced: list[tuple[str, str]] = []
         self.silent = False
 
+    def check(self, volume: StorageVolume) -> None:
+        raise AssertionError("the agent checks options before it asks the records")
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        raise AssertionError("records never attach")
+
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         if self.silent:
             raise Unavailable("losetup does not answer")

@@ -6,6 +6,7 @@ The agent calls a backend for one volume at a time, after it has journaled the s
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -52,9 +53,10 @@ def device_source(device: str) -> AttachedSource:
     return AttachedSource(type=SourceType.DEVICE, source=device)
 
 
-class Backend:
+class Backend(ABC):
     """One kind of storage. All methods raise KubeletxErrors: Unavailable or TimedOut if a retry may help.
 
+    The defaults are for storage that any mode suits, and of which nothing is attached: a directory of a server.
     `name`: value of option ``backend``. `parameters`: names of the options that only this backend has. `unfenced`: why
     it cannot cut a holder off.
     """
@@ -63,12 +65,14 @@ class Backend:
     parameters: ClassVar[frozenset[str]] = frozenset()
     unfenced: ClassVar[str] = ""
 
+    @abstractmethod
     def check(self, volume: StorageVolume) -> None:
         """Raise InvalidConfig if the options cannot work; called before anything is done."""
 
-    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:  # noqa: B027
         """Raise InvalidConfig if the volume must not have these access modes."""
 
+    @abstractmethod
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
     ) -> AttachedSource:
@@ -76,21 +80,20 @@ class Backend:
 
         Makes a volume that does not exist if `volume.size_bytes` is not 0. A failed call leaves nothing attached.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def images(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         """Return the identities of what the volume attaches. Volumes of one image have at least one in common.
 
         An identity that holds only under one kernel contains its boot ID. `make`: check the image, and make one that
         does not exist if `volume.size_bytes` is not 0.
         """
-        raise NotImplementedError
 
     async def find(self, volume: StorageVolume) -> AttachedSource | None:
         """Return what the volume is on this node; None if it is not attached. Raises if that cannot be found out."""
         return None
 
-    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:  # noqa: B027
         """Detach the volume from this node; succeeds if it is not attached.
 
         When it returns, no device of the volume exists here. `force`: give up writes that are not done yet; used when
