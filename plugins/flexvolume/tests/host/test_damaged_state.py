@@ -149,6 +149,7 @@ async def test_a_program_runs_without_a_record_that_cannot_be_written(tmp_path: 
     processes = Processes(tmp_path / "running")
     await processes.open()
     (tmp_path / "running").rmdir()
+    (tmp_path / "running").symlink_to("nowhere")
     with capture_logs() as logs:
         for _ in range(2):
             found = await processes.run(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubeletx_flexvolume.device import Device
@@ -15,6 +17,7 @@ from kubeletx_flexvolume.host.driver import MOST_CALLS, MOST_OF_ONE_DRIVER, Call
 from kubeletx_flexvolume.host.node import Node, same_volume
 from kubeletx_flexvolume.host.processes import Processes, group_lives
 from kubeletx_flexvolume.host.threads import Threads
+from structlog.testing import capture_logs
 
 from kubeletx.api import TimedOut, Unavailable
 from kubeletx.linux.mounts import MountPoint
@@ -55,6 +58,29 @@ async def test_a_program_has_a_record_while_it_runs(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     assert list(running.iterdir()) == []
+
+
+async def test_a_full_disk_keeps_the_record_by_which_a_started_program_is_found(tmp_path: Path) -> None:
+    running = tmp_path / "running"
+    records: list[bytes] = []
+
+    async def run(program: Sequence[str], *, started: Callable[[int], object], **_: Any) -> ProgramResult:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            started(os.getpid())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        records.extend(path.read_bytes() for path in running.iterdir())
+        return ProgramResult(name=program[0], exit_code=0)
+
+    processes = Processes(running, run=run)
+    await processes.open()
+    with capture_logs() as logs:
+        await processes.run(("driver",), key="volume", environment=ENVIRONMENT)
+    assert [one["event"] for one in logs] == ["Failed to record a running program"]
+    (record,) = records
+    assert b'"key":"volume","pid":0' in record
 
 
 async def test_a_call_that_is_cancelled_while_it_starts_leaves_nothing(tmp_path: Path) -> None:

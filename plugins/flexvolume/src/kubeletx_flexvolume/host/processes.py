@@ -29,6 +29,7 @@ import structlog
 from kubeletx.api import Unavailable
 from kubeletx.api.names import Event
 from kubeletx.linux.boot import boot_id
+from kubeletx.linux.files import replace_unflushed
 from kubeletx.linux.programs import Ending, ProgramResult, run_program
 
 log = structlog.get_logger(__name__)
@@ -129,7 +130,7 @@ class Processes:
     def _record(self, path: Path, record: RunningProcess) -> None:
         """Record a running program. With a full disk it runs without: a release may be what frees space."""
         try:
-            path.write_bytes(msgspec.json.encode(record))
+            replace_unflushed(path, msgspec.json.encode(record))
         except OSError as error:
             if not self._is_warned:
                 self._is_warned = True
