@@ -8,7 +8,6 @@ Source: kubelet, pkg/volume/local; mount-utils, SafeFormatAndMount.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from kubeletx.linux.blank import (
     problem_with_probe,
     problem_with_wipefs,
 )
+from kubeletx.linux.locks import lock_descriptor
 from kubeletx.linux.mounts import find_mount
 from kubeletx.linux.programs import KILL, Ending, ProgramResult, run_blocking
 
@@ -59,7 +59,7 @@ def mount_device(
     make_private(target)
     descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_descriptor(descriptor, Path(device), waits=True)
         real = os.path.realpath(device)
         others = [mount for mount in mounter.mounts() if os.path.realpath(mount.source) == real]
         # the kernel has one mode for all mounts of a device; the container's own mount is read-only in any case

@@ -151,6 +151,7 @@ def agent(
     import asyncio
 
     from kubeletx.api import InvalidConfig, KubeletxError, PermissionDenied
+    from kubeletx.linux.boot import boot_id as read_boot_id
 
     from .config import AgentConfig, check_config, parse_pool
     from .logs import set_up_logs
@@ -159,7 +160,7 @@ def agent(
         config = check_config(
             AgentConfig(
                 node_name=node_name or os.uname().nodename.lower(),
-                boot_id=boot_id or Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+                boot_id=boot_id or read_boot_id(),
                 pools=tuple(parse_pool(one) for one in pools),
                 **options,
             )

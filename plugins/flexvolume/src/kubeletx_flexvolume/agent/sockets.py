@@ -7,7 +7,6 @@ happens.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
@@ -16,6 +15,7 @@ from typing import Final
 
 from kubeletx.api import Conflict
 from kubeletx.linux.files import private_directory
+from kubeletx.linux.locks import LockHeld, lock_descriptor
 
 NAME: Final = "agent.sock"
 _NEW: Final = ".agent.sock.new"
@@ -45,8 +45,8 @@ def open_socket(directory: Path) -> PrivateSocket:
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock_descriptor(lock, directory)
+        except LockHeld:
             raise _taken(directory, find_agent(directory)) from None
         pid = find_agent(directory)  # an agent without the lock, such as one of another version
         if pid is not None:

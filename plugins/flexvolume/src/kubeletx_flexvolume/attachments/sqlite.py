@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import secrets
 import sqlite3
@@ -39,6 +38,7 @@ from kubeletx.api import (
     sleep_or,
     within,
 )
+from kubeletx.linux.locks import lock_descriptor
 from kubeletx.linux.records import SqliteRecords
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class _SharedFile:
         aside = self.path.with_name(f"{self.path.name}.damaged")
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            lock_descriptor(directory, self.path.parent, waits=True)
             if _inode(self.path) != self._inode:
                 return
             self.path.replace(aside)
