@@ -239,7 +239,7 @@ class _Child:
         return not data
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process group. Its number cannot be reused: the process is reaped in `close` only."""
+        """Send a signal to the process group. Its number is not reused before `result` or `close` reaps the process."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

@@ -1,6 +1,6 @@
 """persistentVolumeClaim and ephemeral volumes whose persistent volume is of type local or hostPath.
 
-See docs/kubelet-parity.md, row V9. The claim was resolved to a `ClusterVolume` before (`fetch`); this module prepares
+See docs/kubelet-parity.md, row V9. The claim was resolved to a `ClusterVolume` before (`cluster_objects`); this module prepares
 that volume. As in the kubelet, the pod's fsGroup is applied to a local volume but not to a hostPath, and a local
 volume with volumeMode Filesystem may be a block device (`local_devices`): each pod has a mount of its own. Persistent
 volumes of other types have volume drivers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import structlog
@@ -20,8 +20,6 @@ from .wire import FAILURE, NOT_SUPPORTED, SUCCESS, DriverRequest, reply
 from .worker import AgentTools
 
 log = structlog.get_logger(__name__)
-
-STATUS: Final = "status"
 
 
 class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -5,8 +5,8 @@
                                   └────────┴─ another writer was faster, or the result is unknown
 
 - An entry is in the record of its volume and in the records of its image. A holder has the volume when all have its
-entry. Of
-  two volumes with one image, taken at the same moment, the one that writes second to the image's record finds the other.
+  entry. Of two volumes with one image, taken at the same moment, the one that writes second to the image's record finds
+  the other.
 - Entries of agents of earlier versions are in the record of their volume only. They are listed once, before the first
   take, and count while they are there.
 - A node enters itself only while no proof exists against its own entry: its Node object exists, shows this boot and is
@@ -339,9 +339,9 @@ class RecordBook:
 
     async def _earlier_volumes(self, wanted: AttachmentEntry) -> set[str]:
         """Return the names of volumes that may have entries of an earlier version for the image."""
-        if self._earlier is None:
-            earlier: dict[str, set[str]] = {}
-            is_complete = True
+        earlier = self._earlier
+        if earlier is None:
+            earlier, is_complete = {}, True
             async for page in all_pages(self._editor.records):
                 for record in page:
                     if is_image_record(record.name):
@@ -361,8 +361,7 @@ class RecordBook:
                         earlier.setdefault(image, set()).add(record.name)
             if is_complete:
                 self._earlier = earlier
-            return set[str]().union(*(earlier.get(image, set()) for image in wanted.images))
-        return set[str]().union(*(self._earlier.get(image, set()) for image in wanted.images))
+        return set[str]().union(*(earlier.get(image, set()) for image in wanted.images))
 
     async def _images_of_earlier(self, record: Record) -> set[str]:
         """Return the names of the records of the images that a record's entries of an earlier version have."""

@@ -62,11 +62,6 @@ class VolumeUse(msgspec.Struct, frozen=True, kw_only=True):
     state: UseState = UseState.WAITING
     is_mount: bool | None = None
 
-    @property
-    def may_be_mounted(self) -> bool:
-        """True if something may be at the target."""
-        return self.state in (UseState.MOUNTING, UseState.MOUNTED, UseState.UNMOUNTING)
-
 
 class FlexEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Entry of one volume. It contains neither options nor secrets.
