@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -182,8 +183,9 @@ async def test_a_watch_hears_of_a_write_whose_caller_was_cancelled(records: Reco
 
 
 def test_an_agent_without_records_imports_none_of_it() -> None:
-    late = ["api.records", "store.records", "kube.records", "kube.types.job", "kube.types.custom"]
-    late += [f"kube.client.{name}" for name in ("definitions", "evictions", "lease_lock", "statuses")]
+    late = ["api.records", "linux.records", "store.records", "kube.types.job", "kube.types.custom"]
+    late += [f"kube.client.{name}" for name in ("definitions", "lease_lock", "records", "statuses")]
+    assert all(find_spec(f"kubeletx.{one}") for one in late)  # a module that was moved is never imported
     program = (
         "import sys, kubeletx.agent.assembly, kubeletx.cli\n"
         f"print([one for one in {late!r} if f'kubeletx.{{one}}' in sys.modules])"
