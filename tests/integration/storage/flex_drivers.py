@@ -53,6 +53,8 @@ waitforattach) echo "{\\"status\\":\\"Success\\",\\"device\\":\\"$2\\"}" ;;
 detach)
     found=$(device "$2")
     [ -z "$found" ] || losetup --detach "$found" || fail "cannot detach $found"
+    # The kernel detaches a device that another process has open, such as losetup --find, when it is closed.
+    for _ in 1 2 3 4 5 6 7 8 9 10; do [ -n "$(device "$2")" ] && sleep 0.1 || break; done
     [ -z "$(device "$2")" ] || fail "$found is in use"
     echo '{"status":"Success"}' ;;
 *) echo '{"status":"Not supported"}'; exit 1 ;;

@@ -61,10 +61,11 @@ class Node:
         """Every pod has one machine, and one only."""
         pods = [self.agent.wait_for(name, _runs, timeout_seconds=90) for name in PODS]
         self.uids |= {str(pod.metadata.uid) for pod in pods}
-        ids = {(pod.status.container_statuses[0].container_id or "").rpartition("/")[2] for pod in pods}
-        until(lambda: self.domains() == {f"kx-{one[:8]}" for one in ids}, "one domain per pod")
+        until(
+            lambda: self.domains() == {f"kx-{unit[:8]}" for unit in self.shown_units()}, "one domain per pod"
+        )
         until(lambda: len(emulators(self.agent)) == len(PODS), "one emulator per pod")
-        until(lambda: set(self.units()) == ids, "the files of these units only")
+        until(lambda: set(self.units()) == self.shown_units(), "the files of these units only")
 
     def wait_nothing(self) -> None:
         """No trace of any pod."""
@@ -83,6 +84,11 @@ class Node:
             *(devices & set(os.listdir("/sys/class/net"))),
             *(set(self.lab.network.list_addresses()) - self.others),
         ]
+
+    def shown_units(self) -> set[str]:
+        """IDs in the present statuses. A status from before a kill may name a machine that is made again."""
+        statuses = [status for pod in self.agent.pods() for status in pod.status.container_statuses]
+        return {(status.container_id or "").rpartition("/")[2] for status in statuses}
 
     def domains(self) -> set[str]:
         """Names of all that are defined."""
