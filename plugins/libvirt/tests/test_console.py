@@ -148,7 +148,7 @@ async def test_without_input_nothing_is_typed(tmp_path: Path) -> None:
     await session.close()
 
 
-async def test_the_newest_attach_wins_and_the_one_before_is_reported(tmp_path: Path) -> None:
+async def test_a_new_attach_ends_the_one_before_with_a_message(tmp_path: Path) -> None:
     wire = Wire()
     one = consoles(wire, tmp_path)
     first = await one.attach(UNIT, StreamRequest(stdin=True))

@@ -70,7 +70,7 @@ def test_what_a_later_list_misses_is_removed_unless_it_is_there_unreadable(
     assert manager.said == [("remove", "u-c", None), ("update", "a"), ("synced",)]
 
 
-def test_a_pod_that_ran_before_and_cannot_be_read_is_not_taken_for_one_that_no_one_needs(
+def test_a_pod_that_ran_before_and_cannot_be_read_is_not_taken_for_a_removed_one(
     pods: ApiPods, manager: Manager
 ) -> None:
     manager.here = {"u-a", "u-b"}

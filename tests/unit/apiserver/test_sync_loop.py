@@ -1,4 +1,4 @@
-"""The loop that brings one object in step: what fails is tried again, no sooner than the server needs it."""
+"""The loop that brings one object in step: what fails is tried again, no sooner than the server says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Client:
     ("error", "least", "most"),
     [(Unavailable("away"), 1.0, 2.0), (TooManyRequests("busy", retry_after_seconds=50.0), 50.0, 51.0)],
 )
-async def test_a_failure_is_tried_again_after_the_time_that_the_server_needs(
+async def test_a_failure_is_tried_again_no_sooner_than_the_server_says(
     error: KubeletxError, least: float, most: float
 ) -> None:
     client, news, tried = Client(), asyncio.Event(), 0

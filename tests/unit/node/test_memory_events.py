@@ -45,7 +45,7 @@ async def test_a_stall_ends_the_wait_early() -> None:
         one.close()
 
 
-async def test_the_kernel_of_this_machine_is_asked_where_it_reports() -> None:
+async def test_the_pressure_file_of_this_machine_is_watched_where_it_exists() -> None:
     path = Path("/proc/pressure/memory")
     clock = FakeClock()
     events = MemoryEvents(clock, path=path)

@@ -130,7 +130,7 @@ async def test_a_runtime_that_returns_is_cleared_of_old_lives_before_new_ones_be
         assert not node.tombstones.all
 
 
-async def test_a_drain_brings_back_what_its_source_still_needs_and_nothing_else(node: Node) -> None:
+async def test_a_drain_brings_back_what_its_source_still_has_and_nothing_else(node: Node) -> None:
     async with node.running() as manager:
         await node.start(a_pod("wanted"))
         await node.start(a_pod("job", restart_policy="Never"))

@@ -217,7 +217,7 @@ async def lose_database(node: Node) -> None:
         path.unlink()
 
 
-async def test_an_orphan_is_kept_over_restarts_until_someone_needs_it_or_needs_it_gone(node: Node) -> None:
+async def test_an_orphan_is_kept_over_restarts_until_its_source_has_claimed_it(node: Node) -> None:
     async with node.running():
         await node.start(a_pod())
     await lose_database(node)

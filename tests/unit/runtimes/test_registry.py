@@ -234,7 +234,7 @@ async def test_after_a_forced_removal_the_leftovers_go_when_the_runtime_returns(
         assert registry.orphans() == {}
 
 
-async def test_a_pod_buried_during_an_outage_is_cleared_after_it(two: World) -> None:
+async def test_a_pod_abandoned_during_an_outage_is_cleared_after_it(two: World) -> None:
     async with two.running() as registry:
         await registry.bind(binding("a", "one"))
         await start(registry, "one", "a")

@@ -204,7 +204,7 @@ RIGHT = ImageAuth(username="me", password="pw")
 
 
 def protect(server: FileServer) -> str:
-    """A disk in a registry that needs `RIGHT`; its reference by digest."""
+    """A disk in a registry that accepts only `RIGHT`; its reference by digest."""
     data = layer()
     whole = manifest(data)
     publish(server, "d", ("1", whole), (digest(whole), whole), blobs=(data,))

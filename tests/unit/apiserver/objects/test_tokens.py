@@ -93,7 +93,7 @@ async def test_a_token_is_given_as_soon_as_the_server_knows_of_the_binding() -> 
     assert (await token).startswith(b"t")
 
 
-async def test_after_four_fifths_of_its_life_the_pod_is_reported_and_gets_another() -> None:
+async def test_after_four_fifths_of_its_life_a_token_is_replaced_and_its_pod_reported() -> None:
     shop = Shop()
     await shop.token()
     await shop.clock.run_for(780)

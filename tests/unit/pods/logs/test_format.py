@@ -63,7 +63,7 @@ def test_further_tags_are_ignored():
 
 
 def joined(log: bytes) -> bytes:
-    """What the stream was, as far as its log reports."""
+    """What the stream was, as far as its log shows it."""
     text = b""
     for line in log.split(b"\n")[:-1]:
         record = parse_line(line)

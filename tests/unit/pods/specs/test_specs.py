@@ -122,7 +122,7 @@ def test_warnings_of_a_sandbox_become_events():
 
 
 @pytest.mark.parametrize("uid", ["..", "a/b", ""])
-def test_an_identity_that_is_not_plain_name_never_becomes_a_path(uid):
+def test_an_identity_that_is_not_a_plain_name_never_becomes_a_path(uid):
     with pytest.raises(InvalidPod, match="cannot be part of a path"):
         sandbox(uid=uid)
 

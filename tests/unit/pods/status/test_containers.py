@@ -221,7 +221,7 @@ def test_unknown_state_without_history_waits() -> None:
     assert container(status_of(pod("web"), known), "web").state.waiting is not None
 
 
-def test_an_end_of_which_only_the_list_reports_leaves_what_was_shown() -> None:
+def test_an_end_that_only_the_list_reports_leaves_what_was_shown() -> None:
     desired = pod("web", policy="Never")
     before = status_of(desired, facts(unit("web")))
     known = facts(exited("web"), previous_status=before)

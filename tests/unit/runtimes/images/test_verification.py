@@ -45,7 +45,7 @@ def secret(
 
 
 def close_registry(shop: Shop) -> None:
-    """The registry needs `GOOD`."""
+    """The registry accepts only `GOOD`."""
     fake = shop.fake("one")
     pull = fake.pull_image
 
