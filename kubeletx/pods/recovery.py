@@ -121,9 +121,7 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
         ),
         spec=PodSpec(
             termination_grace_period_seconds=whole_number(notes.get(POD_GRACE_SECONDS), at_most=INT32_MAX),
-            # The policy is not in the labels. Always is never final: a pod without its spec must not count
-            # as completed.
-            restart_policy="Always",
+            restart_policy="Always",  # the API's default: the sandbox does not record the policy
         ),
     )
     return DesiredPod(

@@ -196,10 +196,10 @@ def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
     Controllers that are mounted together (cpu,cpuacct) have the same tree.
     """
     for entry in sorted(mount.iterdir()):
+        # A link such as cpu -> cpu,cpuacct is a second name of one tree; cgroup.controllers is in the unified tree.
         if (
             entry.is_symlink()
             or not (entry / "cgroup.procs").exists()
-            # Links such as cpu -> cpu,cpuacct are a second name of one tree; the other condition is the unified tree.
             or (entry / "cgroup.controllers").exists()
         ):
             continue

@@ -160,7 +160,7 @@ async def _clear(handle: RuntimeHandle, stone: Tombstone) -> None:
         if all(unit.sandbox_id != sandbox.id for sandbox in snapshot.sandboxes):
             await handle.stop_unit(unit.id, 0)
             await handle.remove_unit(unit.id)
-    # A runtime that reports success and removes nothing would otherwise lose the only record of the leftovers.
+    # The tombstone is the only record of the leftovers, and a runtime may report success without a removal.
     left = await handle.look(stone.uid)
     if left.sandboxes or left.units:
         raise Conflict(f"runtime {handle.name} still shows what it reported as removed")
