@@ -34,6 +34,8 @@ SUB_PATHS: Final = "volume-subpaths"
 JOURNAL: Final = "volumes.json"
 LOCAL: Final = "local-volume"
 LOCAL_DEVICE: Final = "local-device"
+OWN: Final = (EMPTY_DIR, DOWNWARD_API, PROJECTED, CONFIG_MAP, SECRET, LOCAL, LOCAL_DEVICE)
+"""Kinds whose volumes the agent prepares without a volume driver; all others in a pod's directory are of drivers."""
 
 _MAX_NAME_BYTES: Final = 255
 """Maximum length of a name in Linux file systems."""

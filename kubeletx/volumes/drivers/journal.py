@@ -37,18 +37,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 _NO_FILE: Final = frozenset({errno.EINVAL, errno.EFBIG})
 """Errors of a journal that is not a regular file, or is too large."""
 _SET_ASIDE: Final = "volumes.json.damaged"
-_OWN: Final = frozenset(
-    layout.source_directory(kind)
-    for kind in (
-        layout.EMPTY_DIR,
-        layout.DOWNWARD_API,
-        layout.PROJECTED,
-        layout.CONFIG_MAP,
-        layout.SECRET,
-        layout.LOCAL,
-        layout.LOCAL_DEVICE,
-    )
-)
+_OWN: Final = frozenset(map(layout.source_directory, layout.OWN))
 
 
 class EntryState(enum.Enum):

@@ -11,23 +11,14 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import VolumeSource
 from kubeletx.kube.types.meta import json_name
 
-OWN_KINDS: Final = (
-    "empty_dir",
-    "host_path",
-    "downward_api",
-    "projected",
-    "config_map",
-    "secret",
-    "image",
-    "nfs",
-    "persistent_volume_claim",
-    "ephemeral",
-)
-"""Attributes of `Volume` that the agent prepares itself, or resolves to a persistent volume."""
+from ..kinds.table import KINDS
+from . import nfs
+
+_OWN_KINDS: Final = frozenset((*KINDS, nfs.NAME))
 DRIVER_SOURCES: Final = tuple(
-    sorted(json_name(name) for name in VolumeSource.__struct_fields__ if name not in OWN_KINDS)
+    sorted(json_name(name) for name in VolumeSource.__struct_fields__ if name not in _OWN_KINDS)
 )
-"""JSON names of the other fields, which volume drivers of plugins can serve."""
+"""JSON names of the fields of a volume that the agent does not prepare itself: volume drivers of plugins can serve them."""
 NAMED_DRIVERS: Final = ("csi", "flexVolume")
 """Fields of these sources whose object names the driver."""
 
