@@ -25,6 +25,7 @@ from kubeletx.linux.blank import (
     WIPEFS,
     parse_signature,
     problem_with_probe,
+    problem_with_signature,
     problem_with_wipefs,
 )
 from kubeletx.linux.locks import lock_descriptor
@@ -64,12 +65,10 @@ def mount_device(
         others = [mount for mount in mounter.mounts() if os.path.realpath(mount.source) == real]
         # the kernel has one mode for all mounts of a device; the container's own mount is read-only in any case
         with_ro = read_only and not any("rw" in mount.super_options for mount in others)
-        found = _file_system(device)
+        found = _file_system(device, fs_type)
         if not found:
             found = fs_type or DEFAULT_FS_TYPE
             _format(device, found, read_only, descriptor)
-        elif fs_type and found != fs_type:
-            raise _refused(device, f"it has a file system {found}, and the volume asks for fsType {fs_type}")
         elif not with_ro and not others:
             _repair(device, descriptor)
         mounter.mount_by_helper(
@@ -79,16 +78,19 @@ def mount_device(
         os.close(descriptor)
 
 
-def _file_system(device: str) -> str:
-    """Return the type of the device's file system; empty if blkid finds nothing or cannot read the device."""
+def _file_system(device: str, wanted: str) -> str:
+    """Return the type of the device's file system; empty if blkid finds nothing or cannot read the device.
+
+    Raises Unavailable for other content than a file system `wanted`; empty: any.
+    """
     done = _run(*BLKID, device)
     if done.exit_code == BLKID_NOTHING and not done.out.strip():
         return ""
-    signature = parse_signature(done.out)
-    if signature.partitions:
-        raise _refused(device, f"it has {signature}; use a device without one")
-    if done.exit_code != 0 or not signature.fs_type:
+    if done.exit_code != 0:
         raise _failed(done, f"find out what is on {device}")
+    signature = parse_signature(done.out)
+    if problem := problem_with_signature(signature, wanted):
+        raise _refused(device, problem)
     return signature.fs_type
 
 

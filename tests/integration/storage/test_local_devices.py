@@ -167,5 +167,5 @@ async def test_what_else_is_not_formatted(preparer: VolumePreparer, image: Path,
 
 async def test_a_file_system_of_another_type_is_refused(preparer: VolumePreparer, device: Path) -> None:
     run("mkfs.ext4", "-q", device)
-    with pytest.raises(Unavailable, match="it has a file system ext4, and the volume asks for fsType xfs"):
+    with pytest.raises(Unavailable, match="it contains ext4, and fsType is xfs; correct fsType"):
         await prepare(preparer, pod("one"), device, fs_type="xfs")
