@@ -168,7 +168,7 @@ class CriRuntime:
         try:
             await self._call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
         except NotFound as error:
-            # NotFound may mean a part of the sandbox, of which another client deleted the record (see `containerd_tasks`).
+            # NotFound may mean a part of it, of which another client deleted the record (see `containerd_tasks`).
             if await self._sandbox_state(sandbox_id) is SandboxState.READY:
                 raise _still_there(SandboxState.READY, error) from error
 
