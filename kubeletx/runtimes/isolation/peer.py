@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from kubeletx.api import Internal, KubeletxError, Unavailable
+from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
 from kubeletx.api.names import PLUGIN_ERROR
 
-from ..plugins.failures import words_of
+from ..plugins.failures import is_no_answer, place_of, words_of
 from .codec import MSGPACK, Codec, Encoded
 from .wire import (
     LARGEST_FRAME,
@@ -322,6 +322,11 @@ class Peer:
 
 
 def _foreign(error: Exception, method: str) -> KubeletxError:
-    """Convert an exception to a KubeletxError, as `calls.translate` does for a runtime in the agent's process."""
+    """Convert an exception to a KubeletxError, as `GuardedCalls` does for a runtime in the agent's process."""
     text = f"{method}: {words_of(error)}"
-    return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)
+    if isinstance(error, TimeoutError):
+        return TimedOut(text)
+    if is_no_answer(error):
+        return Unavailable(text)
+    place = place_of(error)
+    return Internal(f"{text} at {place}" if place else text, reason=PLUGIN_ERROR)
