@@ -165,14 +165,15 @@ class PodVerbs(Protocol):
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Join the streams of a container's main process; an empty `container` means the default one.
 
-        Returns the session, or the URL at which the runtime serves it.
+        Returns the session, or the URL at which the runtime serves it. Raises Unsupported if the runtime cannot attach.
         """
         ...
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
         """Open one connection to `port` on the pod's loopback.
 
-        Returns the session, or the URL at which the runtime serves it.
+        Returns the session, or the URL at which the runtime serves it. Raises Conflict if the pod does not run,
+        Unsupported if the runtime cannot forward ports.
         """
         ...
 
@@ -185,7 +186,8 @@ class StandbyVerbs(Protocol):
 
         `verb`: standby, hibernate or activate. The request is stored, and valid until the next one. Raises TimedOut
         after `timeout_seconds`, and Conflict if a container cannot be changed; the request is kept and tried again.
-        Raises Unsupported if the pod's runtime cannot freeze containers.
+        Raises Conflict if a later command replaces the request, Unsupported if the pod's runtime cannot freeze
+        containers.
         """
         ...
 
@@ -203,13 +205,17 @@ class MachineVerbs(Protocol):
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
         """Request a power state, and wait until the machine has it. `verb`: pause, resume, suspend, start or stop.
 
-        The request overrides the pod's powerSpec until the opposite request or a change of powerSpec. Raises
-        TimedOut after `timeout_seconds`; the request is kept and tried again.
+        The request overrides the pod's powerSpec until the opposite request or a change of powerSpec. Raises TimedOut
+        after `timeout_seconds`, and Conflict if the change fails; the request is kept and tried again. Raises Conflict
+        if a later command replaces the request.
         """
         ...
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Wait `delay_seconds`, then reboot the machine. `cancel_reboot` ends the wait; this then raises Conflict."""
+        """Wait `delay_seconds`, then reboot the machine. `cancel_reboot` ends the wait; this then raises Conflict.
+
+        Raises Conflict also if the machine does not run, and while another reboot of it is under way.
+        """
         ...
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
@@ -219,7 +225,8 @@ class MachineVerbs(Protocol):
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
         """Request other CPU and memory limits; the returned view shows the machine's present limits.
 
-        Raises Conflict if the resize fails, such as for limits that are impossible on this node.
+        A machine that does not run gets the limits when it runs again. Raises Conflict if the resize fails: limits that
+        are impossible on this node are dropped, any other failure is tried again.
         """
         ...
 
@@ -255,19 +262,20 @@ class MachineVerbs(Protocol):
         """Request another network interface; if the machine runs, wait until the interface is attached.
 
         Returns all interfaces, or only the requested one if the machine does not run. Raises Conflict if attaching
-        fails.
+        fails. After a temporary failure the request is kept and tried again; after a permanent one it is removed.
         """
         ...
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request the removal of a network interface; returns the remaining ones.
+        """Request the removal of a network interface; if the machine runs, wait until the interface is removed.
 
-        Succeeds if there is no interface of this name.
+        Returns the remaining interfaces; none if the machine does not run. Succeeds if there is no interface of this
+        name. Raises Conflict if detaching fails; it is then tried again.
         """
         ...
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """Return the content of the machine's screen as a PNG image."""
+        """Return the content of the machine's screen as a PNG image. Raises Conflict if the machine is off."""
         ...
 
     async def machine_definition(self, target: PodTarget) -> str:
@@ -307,7 +315,11 @@ class NodeVerbs(Protocol):
         ...
 
     async def usage(self) -> UsageView:
-        """Return the resource usage of the node, its runtimes and pods; at most a few seconds old."""
+        """Return the resource usage of the node, its runtimes and pods; at most a few seconds old.
+
+        The node's usage is the machine's, with all processes. Waits a second if a CPU usage was read only once, since
+        its rate needs two readings.
+        """
         ...
 
 
@@ -388,14 +400,16 @@ class ImageVerbs(Protocol):
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
         """Remove the image from the store of `runtime`; returns the ids of the stores that had it.
 
-        `runtime` None: from all stores. Raises Conflict while the image is in use or pinned.
+        `image`: a name, an id, or the beginning of an id. `runtime` None: from all stores. Raises NotFound if no store
+        has it, Conflict while it is in use or pinned.
         """
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
         """Remove unused images that this agent pulled; with `all_unused`, also images that other clients pulled.
 
-        `runtime`: only in the store of this runtime; None: in all stores.
+        `runtime`: only in the store of this runtime; None: in all stores. A store that fails is skipped, and its
+        runtimes are named in `missing` of the result.
         """
         ...
 

@@ -151,8 +151,9 @@ class Integer(msgspec.Struct, frozen=True):
 class Duration(msgspec.Struct, frozen=True):
     """Kind of a duration in Go's syntax, such as 1m30s; parsed to seconds.
 
-    `low`, `high`: bounds in seconds. `zero_is_unset`: the default is used instead of 0, as by a kubelet. `nullable`: null in the file means "not set"; a kubelet
-    accepts that for few durations. `forgives_negative`: a negative duration in the file means "not set".
+    `low`, `high`: bounds in seconds. `zero_is_unset`: the default is used instead of 0, as by a kubelet. `nullable`: null
+    in the file means "not set"; a kubelet accepts that for few durations. `forgives_negative`: a negative duration in the
+    file means "not set".
     """
 
     low: float = 0.0

@@ -191,6 +191,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         "Address of the API server and credentials of the node. Without it the node belongs to no cluster.")] = None
     bootstrap_kubeconfig: Annotated[Path | None, Setting("kubeletx.bootstrapKubeconfig", "bootstrap-kubeconfig",
         "Used to request the node's certificate if --kubeconfig does not exist; that file is then written.")] = None
+    """Also used when the certificate in `kubeconfig` has expired. None: no certificate is requested."""
     rotate_certificates: Annotated[bool, Setting("rotateCertificates", "rotate-certificates",
         "Request a new client certificate from the cluster before the current one expires.")] = False
     server_tls_bootstrap: Annotated[bool, Setting("serverTLSBootstrap", "rotate-server-certificates",
@@ -205,7 +206,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         "Taints that the Node gets when it is registered, as key=value:effect,...", Taints())] = ()
     taint_kubeconfig: Annotated[Path | None, Setting("kubeletx.taintKubeconfig", "taint-kubeconfig",
         "Credentials for taints of workload types that have no ready runtime (deploy/taints.yaml).")] = None
-    """Of an identity that may change the node's taints, which a node itself may not.
+    """A node may not change its own taints, so these are the credentials of another identity.
 
     None: the taints are set only when the node is registered.
     """
@@ -459,7 +460,7 @@ class ServerSettings(Section, frozen=True, kw_only=True):
         "Directory of certificates. Default: pki below the root directory.")] = None
     tls_cert_file: Annotated[Path | None, Setting("tlsCertFile", "tls-cert-file",
         "Certificate of --port with its chain, reloaded when the file changes. Default: one created in --cert-dir.")] = None
-    """None: a self-signed one, or one that the cluster signed, in `cert_dir`."""
+    """None: the certificate in `cert_dir`: signed by the cluster with `server_tls_bootstrap`, else self-signed."""
     tls_key_file: Annotated[Path | None, Setting("tlsPrivateKeyFile", "tls-private-key-file",
         "Key of --tls-cert-file.")] = None
     tls_cipher_suites: Annotated[tuple[str, ...], Setting("tlsCipherSuites", "tls-cipher-suites",
@@ -483,6 +484,7 @@ class AuthSettings(Section, frozen=True, kw_only=True):
 
     client_ca_file: Annotated[Path | None, Setting("authentication.x509.clientCAFile", "client-ca-file",
         "Certificate authorities whose client certificates are accepted on --port (CN is the user, O the groups).")] = None
+    """None: client certificates are refused."""
     webhook: Annotated[bool, Setting("authentication.webhook.enabled", "authentication-token-webhook",
         "Let the API server review bearer tokens.")] = True
     webhook_cache_seconds: Annotated[float, Setting("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl",

@@ -106,7 +106,10 @@ def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> byt
 
 
 def _machine(figures: Figures) -> Iterator[Family]:
-    """Yield ``machine_*``, ``cadvisor_version_info`` and ``container_scrape_error``. They have no labels while `figures.machine` is None (not read yet)."""
+    """Yield ``machine_*``, ``cadvisor_version_info`` and ``container_scrape_error``.
+
+    While `figures.machine` is None (not read yet), ``machine_*`` have no labels, and there is no version.
+    """
     machine = figures.machine
     labels = ""
     if machine is not None:
