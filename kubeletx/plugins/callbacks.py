@@ -1,9 +1,9 @@
 """`Callbacks`: makes every call of plugin code, except calls to runtimes.
 
 Each call runs in its own task, with a deadline. The task is named after the registration and the callback, so that the
-log of a stall of the event loop names them (`host.watchdog`). Durations and failures are counted. Every exception of
-the plugin, even SystemExit, is caught: the caller gets a KubeletxError, and the registration is degraded until a call
-succeeds.
+log of a stall of the event loop names them (`kubeletx.agent.host.watchdog`). Durations and failures are counted. Every
+exception of the plugin, even SystemExit, is caught: the caller gets a KubeletxError, and the registration is degraded
+until a call succeeds.
 
 A call that does not end at its deadline is cancelled. If it does not end then either, it is left running, and the
 callback is called again only after it has ended (see `most_left` of `Callbacks.call`).

@@ -22,8 +22,8 @@ async def load_agent_plugins(
 ) -> Plugins:
     """Load the installed plugins: kubeletx's own in this process, all others in child processes.
 
-    `settings`: of plugins: which are disabled, and the limits of child processes. `markers`, `sections`,
-    `origin`: as for `load_plugins`.
+    `settings`: which plugins are disabled, and the limits of child processes. `markers`, `sections`, `origin`: as for
+    `load_plugins`.
     """
     found = installed_plugins()
     return load_plugins(

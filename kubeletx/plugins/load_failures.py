@@ -8,7 +8,7 @@ import traceback
 from importlib.metadata import EntryPoint
 
 from kubeletx.api import Unavailable
-from kubeletx.runtimes.plugins.failures import package_of, place_of
+from kubeletx.runtimes.plugins.failures import message_of, package_of, place_of
 
 _LONGEST = 20_000
 _HOOK = re.compile(r"\w*register_\w+")
@@ -26,7 +26,7 @@ def place_of_failure(point: EntryPoint, error: BaseException) -> str:
     if isinstance(error, Unavailable):
         return ""
     module = sys.modules.get(point.module)
-    for name in _HOOK.findall(_text(error)):
+    for name in _HOOK.findall(message_of(error) or ""):
         code = getattr(getattr(module, name, None), "__code__", None)
         if code is not None:
             return f"at {code.co_filename}:{code.co_firstlineno}"
@@ -42,10 +42,3 @@ def traceback_of(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))[-_LONGEST:].rstrip("\n")
     except BaseException:  # noqa: BLE001 - the text of an exception is code of the plugin too
         return f"{type(error).__name__}: its traceback cannot be printed"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 - as above
-        return ""

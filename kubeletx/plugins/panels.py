@@ -82,7 +82,10 @@ async def _content(panel: Panel) -> PanelContent:
 
 
 def checked(content: PanelContent) -> PanelContent:
-    """Return the content, with cells cut at `LONGEST_TEXT`. Raises ValueError if it is too large, or malformed by the rules of `kubeletx.api.panels`."""
+    """Return the content, with cells cut at `LONGEST_TEXT`.
+
+    Raises ValueError if it is too large, or malformed by the rules of `kubeletx.api.panels`.
+    """
     match content:
         case Table(columns=columns, rows=rows):
             for number, row in enumerate(rows):

@@ -17,15 +17,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kubeletx.api import (
-    Clock,
-    Internal,
-    InvalidPod,
-    KubeletxError,
-    PodAnswer,
-    PodOutcome,
-    TimedOut,
-)
+from kubeletx.api import Clock, Internal, InvalidPod, KubeletxError, PodAnswer, PodOutcome, TimedOut
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods.model.sources import PodSink, Refused, WaitsFor
 from kubeletx.static.manifest import ManifestReader
@@ -55,8 +47,8 @@ class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
 class PodSources:
     """Runs the pod sources of all plugins.
 
-    If a plugin's factory failed, nothing runs for it. Pods that this plugin delivered
-    before the agent restarted continue to run.
+    If a plugin's factory failed, nothing runs for it. Pods that this plugin delivered before the agent restarted continue
+    to run.
     """
 
     def __init__(self, sources: Sequence[Callbacks], *, sync_seconds: float) -> None:

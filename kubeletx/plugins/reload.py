@@ -2,8 +2,8 @@
 
 Only plugins of distributions that are not loaded yet are loaded; running code is never replaced. A plugin that failed
 is tried again, since a missing dependency may have been installed. A new plugin is imported in a child process, one of
-this repository on a thread, with a deadline. Its registrations are added to the agent's tables only after that succeeded. A plugin that fails or hangs
-therefore changes nothing.
+this repository on a thread, with a deadline. Its registrations are added to the agent's tables only after that
+succeeded. A plugin that fails or hangs therefore changes nothing.
 
 Only the runtimes of a new plugin can be used at once. Its other registrations take effect at the next start of the
 agent; the plugin's state says so.

@@ -48,9 +48,10 @@ class PluginServices:
     ) -> None:
         """`own_settings`: the decoded settings of each registration that declares settings, by its name.
 
-        `settings`: deadlines of calls to plugins. `markers`: remember a factory that ends the process. `node`: reference to the Node, for events of health checks.
-        `isolation`: ``kubeletx.pluginIsolation``. `configured`: names of the sections of ``kubeletx.plugins``; what a
-        plugin registered with `only_configured` is used with its section only. None: everything is used.
+        `settings`: deadlines of calls to plugins. `markers`: remember a factory that ends the process. `node`: reference to
+        the Node, for events of health checks. `isolation`: ``kubeletx.pluginIsolation``. `configured`: names of the
+        sections of ``kubeletx.plugins``; what a plugin registered with `only_configured` is used with its section only.
+        None: everything is used.
         """
         self._unconfigured = frozenset(
             registration.name

@@ -55,7 +55,8 @@ class ReportedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 class Imports(msgspec.Struct, frozen=True, kw_only=True):
     """Argument of `ChildServices.register`.
 
-    `seconds`: deadline of one import. `memory_bytes`: limit of the process in which it is made. `sections`, `origin`: as for `load_plugins`. `sys_path`: import path of the agent.
+    `seconds`: deadline of one import. `memory_bytes`: limit of the process in which it is made. `sections`, `origin`: as
+    for `load_plugins`. `sys_path`: import path of the agent.
     """
 
     plugins: tuple[InstalledPlugin, ...]

@@ -126,9 +126,8 @@ class _Fork:
         with contextlib.suppress(ProcessLookupError):  # no process of its session is left
             os.killpg(self._pid, signal.SIGKILL)
         if not self._exit.done():
-            os.kill(
-                self._pid, signal.SIGKILL
-            )  # it may not have a session yet; it is not reaped, so the number is its own
+            # It may not have a session yet. It is not reaped, so the number is its own.
+            os.kill(self._pid, signal.SIGKILL)
             await self._exit
         os.close(self._pidfd)
         self._pipe.close()

@@ -22,7 +22,8 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     """Argument of `Control.init`: everything that the child needs to make the runtime object.
 
     `factory`, `settings_type`: importable objects, as ``module:name``; `settings_type` is empty without settings, and
-    both are empty for a program. `settings`: JSON values; None without settings. `has_network`: the agent has a pod network that the child may call. `sys_path`: import path of the agent.
+    both are empty for a program. `settings`: JSON values; None without settings. `has_network`: the agent has a pod
+    network that the child may call. `sys_path`: import path of the agent.
     """
 
     factory: str

@@ -97,11 +97,10 @@ class ChildProcess:
 
         `owner`: for messages, such as ``runtime edge``. `server`: handles the child's calls to the agent. `program`:
         command of a program whose standard input and output are the socket; empty: the child is `PROGRAM`.
-        `control`, `descriptors`: its arguments, see there. `variables`: names of
-        environment variables in addition to `child_environment`. `ends_group`: the processes that it started end with
-        it; not for runtimes, whose containers may be such processes. `cgroup`: of the child, with its limits; None: it
-        stays in the agent's. Raises Unavailable if the process cannot be started,
-        and the errors of `handshake`.
+        `control`, `descriptors`: its arguments, see there. `variables`: names of environment variables in addition to
+        `child_environment`. `ends_group`: the processes that it started end with it; not for runtimes, whose containers
+        may be such processes. `cgroup`: of the child, with its limits; None: it stays in the agent's. Raises Unavailable
+        if the process cannot be started, and the errors of `handshake`.
         """
         # A pair and not a path: no other process can connect, and the kernel closes it when either side ends.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -203,9 +202,8 @@ async def _kill(process: asyncio.subprocess.Process, group: bool) -> None:
     """Kill the process if it runs; with `group`, all processes of its group too, also if it has ended itself."""
     with contextlib.suppress(ProcessLookupError):  # it has ended, or the group is empty
         if group:
-            os.killpg(
-                process.pid, signal.SIGKILL
-            )  # the number is not reused while a process of the group exists
+            # The number is not reused while a process of the group exists.
+            os.killpg(process.pid, signal.SIGKILL)
         elif process.returncode is None:
             os.kill(process.pid, signal.SIGKILL)
     if process.returncode is None:

@@ -1,8 +1,8 @@
 """Wire format between agent and child process: frames, and the signatures of the methods that may be called.
 
 A frame is a length (4 bytes, big endian) and one value, encoded by `codec`. docs/plugin-wire.md describes the format
-for programs in other languages. Arguments and results are encoded by the types in the
-method signatures of the protocols of `kubeletx.api`, so that no signature is written twice.
+for programs in other languages. Arguments and results are encoded by the types in the method signatures of the protocols
+of `kubeletx.api`, so that no signature is written twice.
 """
 
 from __future__ import annotations

@@ -186,9 +186,8 @@ class _FilesInFlight:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._left = list(numbers)
-        with contextlib.suppress(
-            OSError
-        ):  # a full socket, with some 200 files: the others cannot be restored
+        # A full socket, with some 200 files: the others cannot be restored.
+        with contextlib.suppress(OSError):
             for number in self._left:
                 socket.send_fds(self._writer, [b"."], [number])
 
