@@ -12,15 +12,7 @@ import asyncio
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import (
-    Blocking,
-    Clock,
-    KubeletxError,
-    PodUid,
-    UnitState,
-    UnitStats,
-    UnitSummary,
-)
+from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, UnitState, UnitStats, UnitSummary
 from kubeletx.kube.text import quantity
 from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, PodStatus
 from kubeletx.node.cgroups.pods import PodCgroupManager
@@ -31,13 +23,7 @@ from kubeletx.node.totals import UsageReport
 from kubeletx.pods import DiskBoard, NodeContext, PodExecutor, PodManager, PodWorker, VolumeBoard, all_units
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.usage import UsageBoard
-from kubeletx.server.metrics.figures import (
-    Figures,
-    PodFigures,
-    SystemFigures,
-    UnitFigures,
-    VolumeFigures,
-)
+from kubeletx.server.metrics.figures import Figures, PodFigures, SystemFigures, UnitFigures, VolumeFigures
 
 from .kernel_figures import KernelPod, KernelUnit, Wanted, read_image_fs, read_kernel
 
@@ -240,8 +226,7 @@ def _pod(
         started_at=status.start_time.timestamp() if status.start_time is not None else 0.0,
         units=units,
         is_whole={unit.id for unit in awake} <= {unit.id for unit in units},
-        interfaces=kernel.interfaces
-        or next((unit_figures.interfaces for unit_figures in measured if unit_figures.interfaces), ()),
+        interfaces=kernel.interfaces or next((unit.interfaces for unit in measured if unit.interfaces), ()),
         volumes=volumes,
         cgroup=kernel.cgroup,
         cgroup_path=kernel.cgroup_path,

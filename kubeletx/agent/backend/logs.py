@@ -85,7 +85,7 @@ class PodLogs:
         # than this one's by more than one.
         snapshot = worker.facts.snapshot
         older = snapshot.units_named(container)[1:] if snapshot is not None else ()
-        return max((unit_status.attempt for unit_status in older), default=unit.attempt - 1), None
+        return max((earlier.attempt for earlier in older), default=unit.attempt - 1), None
 
     def _newest_started(
         self, worker: PodWorker, container: str, unit: UnitSummary

@@ -48,7 +48,7 @@ def make_admin(
     """Build the objects that answer the requests of the servers."""
     services, http = pods.services, HttpCounts()
     reader = LogReader(blocking=volumes.files, watcher=pods.watcher)
-    of_pods = PodBackend(
+    pod_backend = PodBackend(
         pods.manager,
         services,
         sources.applied,
@@ -68,13 +68,13 @@ def make_admin(
             health=ctx.made.health,
             plugin_services=plugins.services,
         ),
-        pods=of_pods,
-        machines=MachineBackend(services, of_pods.find_worker),
-        standby=StandbyBackend(services, of_pods.find_worker),
+        pods=pod_backend,
+        machines=MachineBackend(services, pod_backend.find_worker),
+        standby=StandbyBackend(services, pod_backend.find_worker),
         node=views.node,
         runtimes=views.runtimes,
         images=views.images,
         volumes=views.volumes,
     )
     ctx.made.add(Part(name="admin", metrics=http.metrics()))
-    return AdminAssembly(backend=backend, pods=of_pods, http=http)
+    return AdminAssembly(backend=backend, pods=pod_backend, http=http)

@@ -32,7 +32,7 @@ from .views import ViewsAssembly
 
 def make_membership(
     ctx: PartContext,
-    this: NodeAssembly,
+    node: NodeAssembly,
     link: ClusterLink,
     pods: PodsAssembly,
     sources: SourcesAssembly,
@@ -40,7 +40,7 @@ def make_membership(
 ) -> Cluster:
     """Build the objects that connect the node to its cluster; they use the connection `link`."""
     config, clock, manager = ctx.config, ctx.clock, pods.manager
-    settings, client, node_name = config.cluster, link.client, this.reporter.name
+    settings, client, node_name = config.cluster, link.client, node.reporter.name
     heartbeats = client.lane(None)  # not throttled: an agent with many other requests still renews its lease
 
     def is_here(uid: PodUid) -> bool:
@@ -57,7 +57,7 @@ def make_membership(
         clock=clock,
         duration_seconds=settings.lease_seconds,
         identity=identity_of(ctx.agent_id, clock),
-        events=this.events,
+        events=node.events,
     )
     api_pods = ApiPods(manager, is_here=is_here, may_begin=lambda: lease.reporting.is_allowed)
     statuses = StatusReporter(client, api_pods, clock=clock, is_here=is_here)
@@ -66,10 +66,10 @@ def make_membership(
         api_pods,
         lambda: static_pods(manager),
         all_seen=are_all_seen,
-        events=this.events,
+        events=node.events,
         clock=clock,
     )
-    node = ApiNode(
+    api_node = ApiNode(
         heartbeats,
         node_name,
         views.node.watch_node,
@@ -84,19 +84,19 @@ def make_membership(
             report_seconds=settings.report_seconds,
         ),
     )
-    node.subscribe(mirrors.node_changed)
+    api_node.subscribe(mirrors.node_changed)
     taints = None
     if link.taint_client is not None:
         taints = TypeTaints(link.taint_client, views.node.watch_node, clock=clock)
-        node.subscribe(taints.node_changed)
-    node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
-    link.bind(manager, node, pods.admission)
-    subject = Subject(node_name=node_name, dns_names=(node_name,), addresses=this.reporter.ips)
+        api_node.subscribe(taints.node_changed)
+    api_node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
+    link.bind(manager, api_node, pods.admission)
+    subject = Subject(node_name=node_name, dns_names=(node_name,), addresses=node.reporter.ips)
     return Cluster(
         clock=clock,
         health=sources.health,
         link=link,
-        node=node,
+        node=api_node,
         pods=api_pods,
         lease=lease,
         statuses=statuses,
@@ -105,7 +105,7 @@ def make_membership(
         server_rotation=server_rotation(config, client, subject, clock),
         events=EventReporter(
             client.lane(TokenBucket(clock, settings.event_qps, settings.event_burst).take),
-            partial(this.events.watch_events, since=clock.now()),
+            partial(node.events.watch_events, since=clock.now()),
             clock=clock,
             busy_at=lambda: statuses.reported_at,
         ),
@@ -113,6 +113,6 @@ def make_membership(
             client, PODS, Pod, api_pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
         ),
         node_reflector=Reflector(
-            client, NODES, Node, node, clock=clock, field_selector=f"metadata.name={node_name}"
+            client, NODES, Node, api_node, clock=clock, field_selector=f"metadata.name={node_name}"
         ),
     )

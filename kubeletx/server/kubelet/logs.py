@@ -75,7 +75,7 @@ def _reason(pod: Pod, container: str, error: NotFound, *, previous: bool) -> str
     """
     statuses = pod.status
     spec = pod.spec
-    others = [init_container.name for init_container in (*spec.init_containers, *spec.ephemeral_containers)]
+    others = [other.name for other in (*spec.init_containers, *spec.ephemeral_containers)]
     if container not in (*others, *main_names(pod)):
         raise web.HTTPNotFound(text=f'container "{container}" not found in pod "{pod.name}"')
     if previous:
