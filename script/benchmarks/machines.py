@@ -24,16 +24,7 @@ from kubeletx_testing.lab import PrivateAgent
 from .floor import CALLERS
 from .idle import cpu_during, cpu_seconds, rest_figure
 from .lab import BenchLab, wait_ready, wait_until
-from .machine_lab import (
-    STARTED,
-    STOPPED,
-    UNDEFINED,
-    MachineLab,
-    Pattern,
-    end_bare,
-    machine_lab,
-    start_bare,
-)
+from .machine_lab import STARTED, STOPPED, UNDEFINED, MachineLab, Pattern, end_bare, machine_lab, start_bare
 from .model import Figure, Result, Sizes, figure, median, now, over_floor
 
 APPLY_MILLISECONDS = 100.0

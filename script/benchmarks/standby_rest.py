@@ -17,14 +17,7 @@ from .idle import cpu_during, resident_mib, rest_figure
 from .lab import BenchLab, wait_ready, wait_running, wait_until
 from .model import Figure, Result, Sizes, figure, median, now, percentile
 from .standby import LAST_WAKE_MILLISECONDS, sleeping
-from .standby_lab import (
-    StandbyAgent,
-    addresses,
-    connections,
-    echo_manifest,
-    receive,
-    standby_agent,
-)
+from .standby_lab import StandbyAgent, addresses, connections, echo_manifest, receive, standby_agent
 
 CPU_SECONDS_PER_MINUTE: Final = 0.2
 RESIDENT_MB: Final = 120.0

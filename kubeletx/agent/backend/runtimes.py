@@ -8,14 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeletx.api import (
-    CAPABILITIES,
-    KubeletxError,
-    NotFound,
-    PodUid,
-    SupportsImages,
-    TimedOut,
-)
+from kubeletx.api import CAPABILITIES, KubeletxError, NotFound, PodUid, SupportsImages, TimedOut
 from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.endpoints.grammar import parse_endpoints

@@ -21,12 +21,7 @@ from pathlib import Path
 
 import aiohttp
 
-from kubeletx.api import (
-    Channel,
-    KubeletxError,
-    Session,
-    first_of,
-)
+from kubeletx.api import Channel, KubeletxError, Session, first_of
 from kubeletx.streaming.websocket import WebSocketSession, connect_session
 
 from .client import no_permission, not_running

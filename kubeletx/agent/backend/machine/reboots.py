@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.api import (
-    Clock,
-    Conflict,
-    PodUid,
-    first_of,
-)
+from kubeletx.api import Clock, Conflict, PodUid, first_of
 from kubeletx.pods import PodWorker
 
 

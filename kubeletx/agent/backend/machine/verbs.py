@@ -53,13 +53,7 @@ from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ende
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.server.views import (
-    MachineOperation,
-    MachineSize,
-    MachineView,
-    PodTarget,
-    SnapshotView,
-)
+from kubeletx.server.views import MachineOperation, MachineSize, MachineView, PodTarget, SnapshotView
 
 from ..waiting import PowerRequest
 from .access import MachineAccess

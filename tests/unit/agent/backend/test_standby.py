@@ -22,14 +22,7 @@ from kubeletx.api import (
     UnitState,
     Unsupported,
 )
-from kubeletx.kube.types.core import (
-    Container,
-    ExecAction,
-    Pod,
-    PodCondition,
-    Probe,
-    ResourceRequirements,
-)
+from kubeletx.kube.types.core import Container, ExecAction, Pod, PodCondition, Probe, ResourceRequirements
 from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.model.facts import PodFacts
 from kubeletx.server.views import DeleteOptions, PodTarget

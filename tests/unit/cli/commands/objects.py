@@ -8,16 +8,8 @@ from datetime import UTC, datetime
 from click.testing import Result
 
 from kubeletx.api import names
-from kubeletx.kube.types.core import (
-    Container,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PodStatus,
-)
-from kubeletx.server.views import (
-    RuntimeView,
-)
+from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodStatus
+from kubeletx.server.views import RuntimeView
 
 Run = Callable[..., Result]
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import yaml
 
-from kubeletx.server.views import (
-    ConfigValue,
-)
+from kubeletx.server.views import ConfigValue
 from tests.unit.cli.commands.objects import CONFIG_HEAD, Run
 
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeletx.server.views import (
-    ActionView,
-)
+from kubeletx.server.views import ActionView
 from tests.unit.cli.commands.objects import MANIFEST, T0, Run, pod
 
 

@@ -9,16 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeletx.kube.types.core import (
-    ObjectReference,
-    PodCondition,
-)
+from kubeletx.kube.types.core import ObjectReference, PodCondition
 from kubeletx.kube.types.event import Event
-from kubeletx.server.views import (
-    ActionView,
-    ImageServiceView,
-    RuntimeDetail,
-)
+from kubeletx.server.views import ActionView, ImageServiceView, RuntimeDetail
 from tests.unit.cli.commands.objects import T0, Run, pod, runtime
 
 

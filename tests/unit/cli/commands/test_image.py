@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeletx.server.views import (
-    ImageView,
-)
+from kubeletx.server.views import ImageView
 from tests.unit.cli.commands.objects import Run, runtime
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kubeletx.server.views import (
-    PluginProcessView,
-    PluginReload,
-    PluginView,
-    RegistrationView,
-)
+from kubeletx.server.views import PluginProcessView, PluginReload, PluginView, RegistrationView
 from tests.unit.cli.commands.objects import CONFIG_HEAD, Run
 
 

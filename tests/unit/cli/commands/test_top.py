@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeletx.server.views import (
-    MeasuredUsage,
-    PodUsage,
-    RuntimeUsageView,
-    UsageView,
-)
+from kubeletx.server.views import MeasuredUsage, PodUsage, RuntimeUsageView, UsageView
 from tests.unit.cli.commands.objects import Run
 
 
