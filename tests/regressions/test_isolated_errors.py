@@ -1,6 +1,6 @@
 """An exception of a runtime in a child process counts as one of a runtime in the agent's process.
 
-Every OSError counted as Unavailable, also TimeoutError and a file that is missing.
+Every OSError counted as Unavailable, also TimeoutError and a file that is missing; SystemExit ended the child process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Opens(Protocol):
 
 
 class Raising:
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     async def open(self) -> None:
         raise self.error
 
 
-async def error_over_a_socket(error: Exception) -> KubeletxError:
+async def error_over_a_socket(error: BaseException) -> KubeletxError:
     """The error that the agent gets if the child's object raises `error`."""
     ours, theirs = socket.socketpair()
     served = Served()
@@ -55,10 +55,11 @@ async def error_over_a_socket(error: Exception) -> KubeletxError:
         (asyncio.IncompleteReadError(b"", 4), Unavailable, None),
         (FileNotFoundError(2, "No such file or directory", "/etc/backend.conf"), Internal, PLUGIN_ERROR),
         (ValueError("bad"), Internal, PLUGIN_ERROR),
+        (SystemExit("not mine"), Internal, PLUGIN_ERROR),
     ],
 )
 async def test_an_exception_has_the_same_class_as_without_isolation(
-    error: Exception, expected: type[KubeletxError], reason: str | None
+    error: BaseException, expected: type[KubeletxError], reason: str | None
 ) -> None:
     found = await error_over_a_socket(error)
     assert (type(found), found.reason) == (expected, reason)

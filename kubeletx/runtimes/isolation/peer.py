@@ -297,7 +297,7 @@ class Peer:
             answer = failure_of(call.id, error)
         except asyncio.CancelledError:
             answer = failure_of(call.id, Unavailable(f"{call.method} was cancelled"))
-        except Exception as error:  # noqa: BLE001 - the root of a served call
+        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end this process
             answer = failure_of(call.id, _foreign(error, call.method))
         try:
             self._send(answer)
@@ -321,7 +321,7 @@ class Peer:
             task.cancel()
 
 
-def _foreign(error: Exception, method: str) -> KubeletxError:
+def _foreign(error: BaseException, method: str) -> KubeletxError:
     """Convert an exception to a KubeletxError, as `GuardedCalls` does for a runtime in the agent's process."""
     text = f"{method}: {words_of(error)}"
     if isinstance(error, TimeoutError):
