@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kubeletx.api import Clock, PodSourceSink
+from kubeletx.runtimes.isolation.process import import_path
 from kubeletx.runtimes.isolation.remote import remote_class
 from kubeletx.runtimes.isolation.usage import ChildUsage
 from kubeletx.runtimes.plugins.identity import normal_name
@@ -105,6 +105,6 @@ def _init_of(
         node_name=parts.node_name,
         root=str(parts.root),
         has_cluster=parts.cluster is not None,
-        sys_path=[path for path in sys.path if path],
+        sys_path=import_path(),
         volume_plugin_directory=str(parts.volume_plugin_directory),
     )

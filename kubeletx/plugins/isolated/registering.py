@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ import msgspec
 from kubeletx.api import KubeletxError, TimedOut, Unavailable
 from kubeletx.runtimes.isolation.control import CONTROL
 from kubeletx.runtimes.isolation.notes import agent_objects
-from kubeletx.runtimes.isolation.process import ChildProcess
+from kubeletx.runtimes.isolation.process import ChildProcess, import_path
 from kubeletx.runtimes.plugins.identity import normal_name
 
 from ..candidates import FAILED, Candidate, InstalledPlugin, LoadedPlugin
@@ -50,7 +49,7 @@ async def registered_by(
             memory_bytes=settings.memory_limit_bytes,
             sections=None if sections is None else dict(sections),
             origin=origin,
-            sys_path=[path for path in sys.path if path],
+            sys_path=import_path(),
         )
 
     found = await _imported(groups, request_of, settings.variables)

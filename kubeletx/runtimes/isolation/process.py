@@ -219,6 +219,11 @@ def child_environment(own: Mapping[str, str], more: Collection[str] = ()) -> dic
     }
 
 
+def import_path() -> list[str]:
+    """Return the import path for a child; without the empty entry, which stands for the agent's working directory."""
+    return [path for path in sys.path if path]
+
+
 def protect_agent(pid: int, proc: Path = Path("/proc")) -> None:
     """Give a new child oom_score_adj 0 if the agent has less, as with -999 of a kubelet: the kernel ends the child first."""
     with contextlib.suppress(OSError, ValueError):  # the child has ended

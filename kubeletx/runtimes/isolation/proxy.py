@@ -7,7 +7,6 @@ outage, with back-off. A child that ends soon after its start is restarted with 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar, cast
 
@@ -31,7 +30,7 @@ from .control import NETWORK, RUNTIME, Init
 from .kept import KeptChild
 from .notes import agent_objects
 from .peer import Peer
-from .process import ChildProcess
+from .process import ChildProcess, import_path
 from .remote import remote_class
 from .usage import ChildUsage
 from .wire import name_of
@@ -157,5 +156,5 @@ def _init_of(factory: RuntimeFactory | None, endpoint: Endpoint, settings: Any, 
         node_name=host.node_name,
         state_directory=str(host.state_directory),
         has_network=host.pod_network is not None,
-        sys_path=[path for path in sys.path if path],
+        sys_path=import_path(),
     )
