@@ -52,9 +52,9 @@ def table_of(path: Path) -> dict[str, int]:
 
 
 def read_meminfo(path: Path = Path("/proc/meminfo")) -> dict[str, int]:
-    """Return the amounts in ``/proc/meminfo`` in bytes, by name; empty if it cannot be read."""
+    """Return the amounts in ``/proc/meminfo`` in bytes, by name, without its counts of pages; empty if it cannot be read."""
     pairs = (line.partition(":") for line in text_of(path).split("\n"))
-    return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if rest.split()}
+    return {name: int(rest.split()[0]) * 1024 for name, _, rest in pairs if rest.endswith(" kB")}
 
 
 def scaled(value: int | None, unit: float) -> float | None:
