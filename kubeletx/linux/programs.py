@@ -206,7 +206,12 @@ class _Child:
         pipes = [pipe.fileno() for pipe in (process.stdout, process.stderr) if pipe is not None]
         self._output = {pipe: bytearray() for pipe in pipes}
         self._pipes = set(pipes)
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = -1
+        try:
+            self._pidfd = os.pidfd_open(process.pid)
+        except OSError:  # such as too many open files; to the caller it means that nothing was started
+            self.close(kills=True)
+            raise
         for pipe in self._pipes:
             os.set_blocking(pipe, False)
 
@@ -264,7 +269,8 @@ class _Child:
             if pipe is not None:
                 pipe.close()
         self._memory.close()
-        os.close(self._pidfd)
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
 
 
 def _life(child: _Child, seconds: float | None, ending: Ending) -> Generator[_Wait, bool, ProgramResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -91,6 +92,25 @@ async def test_a_program_that_cannot_be_started_is_an_error_of_the_system(run: R
         await run(["/no/such/program"], seconds=60)
     with pytest.raises(PermissionError):
         await run(["/etc/passwd"], seconds=60)
+
+
+async def test_a_program_that_cannot_be_watched_does_not_run_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller takes the error for a program that was not started, and may start another one."""
+    pids: list[int] = []
+
+    def fails(pid: int) -> int:
+        pids.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", fails)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many open files"):
+        await run(["sleep", "1000"], seconds=60, stdin=b"secret")
+    (pid,) = pids
+    await ends(pid)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 async def test_errors_are_one_line_with_what_was_printed(run: Run) -> None:
