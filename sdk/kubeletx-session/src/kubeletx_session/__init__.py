@@ -1,0 +1,1 @@
+"""SDK for applications that serve sessions on a node of kubeletx or Fornax."""

@@ -1,0 +1,1 @@
+"""Protobuf message classes, generated from `protos/` by `protos/generate`; never edited."""
