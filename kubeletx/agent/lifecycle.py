@@ -1,6 +1,6 @@
 """`Assembly.run`: starts and stops the agent's components in order.
 
-start  runtimes connect ─► cgroups ─► earlier pods recovered ─► pod workers ─► tasks of all parts ─► servers ─► feeds
+start  runtimes connect ─► cgroups ─► earlier pods recovered ─► `Part.recovered` ─► pod workers ─► tasks of all parts ─► servers ─► feeds
 stop   servers first; then all tasks are cancelled together; containers and virtual machines continue to run
 
 `Part` in `parts.part` says what the tasks, servers and feeds of a component are.
@@ -73,6 +73,9 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             await self._prepare_cgroups()
             await self._wait_listed()
             found = await self.manager.recover()
+            for part in self.parts:
+                if part.recovered is not None:
+                    part.recovered()
             await self._resume_cgroups()
             ready = asyncio.Event()
             group.create_task(self.manager.run(ready=ready), name="pods")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .counters import Counters as Counters
     from .counters import static_label as static_label
+    from .dependencies import Evacuation as Evacuation
     from .dependencies import PodDependencies as PodDependencies
     from .dependencies import Review as Review
     from .eviction.disks import DiskBoard as DiskBoard
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "counters": "Counters static_label",
-    "dependencies": "PodDependencies Review",
+    "dependencies": "Evacuation PodDependencies Review",
     "eviction.disks": "DiskBoard",
     "eviction.evictor": "EvictedNode EvictionPolicy Evictor",
     "eviction.host_shutdown": "HostShutdown",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from kubeletx.api import Clock, ClusterObjects, EventSink, IdMapping
+from kubeletx.api import Clock, ClusterObjects, EventSink, IdMapping, PodUid
 from kubeletx.kube.types.core import Pod
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.runtimes.registry import RuntimeRegistry
@@ -27,6 +27,23 @@ from .status.build import NodeIdentity
 from .unit_images import UnitImages
 
 Review = Callable[[Pod], Awaitable[Rejection | Waiting | None]]
+
+
+class Evacuation(msgspec.Struct, frozen=True, kw_only=True):
+    """Hook that ends what clients use in a pod, such as sessions, before the pod's containers are stopped.
+
+    It is used for every pod that ends while a container of it runs: deletion, eviction, preemption, deadline, shutdown of
+    the host. Forced deletions and those without a grace period skip it.
+    """
+
+    is_needed: Callable[[PodUid], bool]
+    """Returns True if clients use the pod. Called in each round of the worker of a pod that ends, so it must be quick."""
+    run: Callable[[PodUid, float], Awaitable[None]]
+    """Returns when no client uses the pod, at the latest at the given monotonic time.
+
+    It is cancelled if the pod has to end earlier or its containers have ended, and when the agent stops: after a restart
+    it is called again if it is still needed.
+    """
 
 
 class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +82,8 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Mapping[str, ClusterObjects] = {}
     extras: Mapping[str, ExtrasProvider] = {}
     """Providers of additional mounts, variables and annotations for containers, by provider name; may change."""
+    evacuations: Sequence[Evacuation] = ()
+    """Hooks called before the containers of a pod are stopped because the pod ends; may change."""
     sources: SourceTable = BUILT_IN
     crash_cap_seconds: float = 300.0
     thaw_seconds: float = 5.0

@@ -88,6 +88,9 @@ class PodExecutor:
         If the runtime does not answer or is not configured any more, `outage` is set and the last snapshot is kept.
         """
         facts = self._with_deadline(facts, desired)
+        if self._deps.evacuations and desired.deletion is not None:
+            has_sessions = any(hook.is_needed(desired.uid) for hook in self._deps.evacuations)
+            facts = replace(facts, has_sessions=has_sessions)
         if facts.runtime is None:
             return facts
         handle = self.registry.find(facts.runtime)

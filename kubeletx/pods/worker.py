@@ -290,6 +290,7 @@ class PodWorker:
                 self.desired, PlannedEvent(reason=end.reason, message=end.message, type="Normal")
             )
             self.delete(end)
+            self.facts = self._context.observe(self.facts, self.desired)
         plan = plan_pod(self.desired, self._with_in_flight(), now)
         if self.plan is None or plan.goal is not self.plan.goal:
             log.debug("Planned pod", pod=self.desired.ref, goal=plan.goal.value, why=plan.why)

@@ -157,7 +157,10 @@ def actions() -> str:
         rows.append(
             [f"`{kind.__name__}`", kind.subject, yes(kind.cancellable), _step(row.step), f"`{failure}`"]
         )
-    return table(["action", "changes", "a deletion cancels it", "step", "result after a bug"], rows)
+    return table(
+        ["action", "changes", "a deletion or an exit of the agent cancels it", "step", "result after a bug"],
+        rows,
+    )
 
 
 class _Anything:

@@ -1,7 +1,7 @@
 """`Part`: one component of the agent as a value: its tables, tasks, servers, metrics and health checks.
 
     factory ─► Part ─► Composition.add, add, … ─► open: tables of all parts, then `load` of each in order
-    Part    tables, load ─► tasks ─► servers ─► feeds        close, in reverse order
+    Part    tables, load ─► recovered ─► tasks ─► servers ─► feeds        close, in reverse order
 
 Each factory in this folder builds one component from the configuration and the results of earlier factories, adds its
 `Part` to the `Composition`, and returns the objects that later factories need. `Assembly.run` runs the tasks and servers.
@@ -22,7 +22,7 @@ from kubeletx.api import AlreadyExists, Clock, ClusterObjects
 from kubeletx.api.counting import Metric
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.plugins.loading import Plugins
-from kubeletx.pods import DesiredPod, ExtrasProvider, PodFacts, StatusBoard
+from kubeletx.pods import DesiredPod, Evacuation, ExtrasProvider, PodFacts, StatusBoard
 from kubeletx.server.views import PartHealth
 from kubeletx.store import Store
 
@@ -91,19 +91,25 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Access to the API objects that pods may refer to, by name of the pods' source."""
     extras: Mapping[str, ExtrasProvider] = {}
     """Providers of further mounts, environment variables and annotations for containers, by unique names."""
+    evacuation: Evacuation | None = None
+    """Hook called before the containers of an ending pod are stopped."""
+    recovered: Callable[[], None] | None = None
+    """Called when earlier pods are recovered, before anything is planned for a pod."""
 
 
 class Composition:
     """Collects the agent's components in the order of `add`. Leaving the context closes them in reverse order.
 
     `objects`: access to the API objects that pods refer to, by name of the pods' source. `extras`: providers of further
-    mounts, environment variables and annotations for containers, by name. Both are filled by later parts, too.
+    mounts, environment variables and annotations for containers, by name. `evacuations`: hooks called before the
+    containers of an ending pod are stopped. All three are filled by later parts, too.
     """
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
         self.objects: dict[str, ClusterObjects] = {}
         self.extras: dict[str, ExtrasProvider] = {}
+        self.evacuations: list[Evacuation] = []
         self._metrics: list[Metric] = []
         self._stack = AsyncExitStack()
 
@@ -132,6 +138,8 @@ class Composition:
         self.parts.append(part)
         self.objects.update(part.objects)
         self.extras.update(part.extras)
+        if part.evacuation is not None:
+            self.evacuations.append(part.evacuation)
         self._metrics.extend(part.metrics)
         for close in part.close:
             self._stack.push_async_callback(_close, close)

@@ -111,6 +111,7 @@ def make_pods(
             classes=link.classes,
             cluster=objects,
             extras=ctx.made.extras,
+            evacuations=ctx.made.evacuations,
             crash_cap_seconds=config.pods.max_restart_period_seconds,
         )
     )

@@ -131,6 +131,21 @@ class RunPostStart(Action, frozen=True, kw_only=True):
     subject: ClassVar[str] = "hook"
 
 
+class Evacuate(Action, frozen=True, kw_only=True):
+    """Let other rooms end what clients use in a pod that is ending, such as sessions, before its containers are stopped.
+
+    `deadline`: monotonic time. If the pod must end earlier, the plan cancels the action and stops the containers.
+    """
+
+    deadline: float
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "evacuation"
+
+    @property
+    def revocable(self) -> bool:
+        return True
+
+
 class ReadMessage(Action, frozen=True, kw_only=True):
     """Read the termination message of an ended container (docs/kubelet-parity.md, row ST9)."""
 

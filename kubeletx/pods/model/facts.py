@@ -331,6 +331,10 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     """Container name → monotonic time at which the grace period of its running stop ends."""
     probes_held: frozenset[str] = frozenset()
     """Names of the containers that an action in flight may pause, so that their probes wait."""
+    has_sessions: bool = False
+    """True if clients use the pod, so that it must be evacuated before it ends. Read only for pods that end."""
+    is_evacuated: bool = False
+    """True if `Evacuate` has ended; it is not repeated."""
     changed_at: float | None = None
     """Monotonic end of the last call that changed the pod; only a query begun later shows the effect."""
     unsettled_until: float | None = None

@@ -380,6 +380,13 @@ class HookNoted(Result, frozen=True):
         return _unit(facts, self.name, hook=self.state, hook_unit=self.unit_id, failure=failure)
 
 
+class Evacuated(Result, frozen=True):
+    """Clients no longer use the pod, or their time is over: its containers are stopped next."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return replace(facts, is_evacuated=True)
+
+
 class MessageRead(Result, frozen=True):
     """The termination message of an ended container was read; it may be empty.
 

@@ -38,7 +38,7 @@ from ..workloads.table import workload_of
 from .doubt import in_doubt
 from .progress import has_ended, is_blind, wants_any_unit
 from .sandbox import SandboxNeed, sandbox_need, stop_stale
-from .stop import plan_removal, plan_stop_units
+from .stop import plan_evacuation, plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
 
 PATIENCE_SECONDS = 1.0
@@ -143,8 +143,8 @@ def _is_held(desired: DesiredPod, draft: Draft) -> bool:
 def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if facts.runtime is None:
         return draft.plan("ended unbound")
-    if not _may_act(facts, draft):
-        return draft.plan("looks before stopping")
+    if (before := _before_stop(desired, facts, draft)) is not None:
+        return before
     workload_of(facts).plan_end(desired, facts, draft)
     if not plan_stop_units(desired, facts, draft):
         return draft.plan("stops")
@@ -153,6 +153,18 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if _is_evicted(desired, facts) and not plan_removal(facts, draft):
         return draft.plan("removes what an evicted pod left")
     return draft.plan("ended")
+
+
+def _before_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan | None:
+    """Return the plan of a pod whose containers must not be stopped yet; None if they may be."""
+    is_evacuating = plan_evacuation(desired, facts, draft)
+    if not _may_act(facts, draft):
+        return draft.plan("looks before stopping")
+    if not is_evacuating:
+        return None
+    # Sessions end inside the containers, so frozen ones are thawed.
+    workload_of(facts).plan_pod(desired, facts, draft, is_settled=False)
+    return draft.plan("evacuates sessions")
 
 
 def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
@@ -164,8 +176,8 @@ def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
 
 def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if facts.runtime is not None and not (facts.outage is not None and _is_forced(desired)):
-        if not _may_act(facts, draft):
-            return draft.plan("looks before stopping")
+        if (before := _before_stop(desired, facts, draft)) is not None:
+            return before
         workload = workload_of(facts)
         workload.plan_end(desired, facts, draft)
         leaves = workload.leaves_sandboxes(facts)

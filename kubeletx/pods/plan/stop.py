@@ -1,11 +1,15 @@
 """Stopping a pod: regular containers in parallel, then sidecars in reverse order, all within one grace period.
 
-    regular (all at once) ─► last sidecar ─► ... ─► first sidecar ─► sandbox
+    evacuation of sessions, if there are any ─► regular (all at once) ─► last sidecar ─► ... ─► first sidecar ─► sandbox
       ─► if the pod is deleted: removal ─► a query that shows nothing left (docs/kubelet-parity.md, row T5)
 
 If the runtime can switch machines off, the deletion of a machine pod removes the sandbox without stopping it
 first: the machine's end need not wait for external programs that take down the pod's network. With a CRI runtime
 the sandbox is always stopped first.
+
+The evacuation is a part of the grace period and leaves enough of it for the stops. It is skipped if the deletion is
+forced, if the grace period is 0, and if no container runs; it is cut short if this becomes so, or if the grace period
+shrinks.
 
 The grace period counts from the deletion request and may only shrink (row T4). If a running stop has more time than
 is left now, a second stop of the same unit is sent with the shorter time, as the kubelet does. This is the only
@@ -16,13 +20,30 @@ from __future__ import annotations
 
 from kubeletx.api import SandboxState, UnitState, UnitSummary
 
-from ..model.actions import RemoveSandbox, RemoveUnit, StopSandbox, StopUnit
+from ..model.actions import Evacuate, RemoveSandbox, RemoveUnit, StopSandbox, StopUnit
 from ..model.draft import Draft
-from ..model.facts import DesiredPod, PodFacts
+from ..model.facts import Deletion, DesiredPod, PodFacts
 from ..model.roles import sidecars
 
 MINIMUM_GRACE_SECONDS = 1
 OVERTAKE_SECONDS = 1
+RESERVED_SECONDS = 10.0
+"""Part of the grace period that an evacuation leaves for the stops; at most half of the grace period is reserved."""
+SETTLE_SECONDS = 0.1
+"""Time between the deadline that the action `Evacuate` gets and the end of the wait for it."""
+
+
+def plan_evacuation(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
+    """Plan to evacuate a pod that ends, if it has sessions. Return True while its containers must not be stopped yet."""
+    if not (draft.is_busy(Evacuate.subject) or (facts.has_sessions and not facts.is_evacuated)):
+        return False
+    ends_at = _evacuation_ends_at(desired.deletion)
+    if ends_at is None or ends_at <= draft.now.mono or not _is_alive(facts):
+        draft.cancel(Evacuate.subject)
+        return False
+    draft.wake(ends_at)
+    draft.do(Evacuate(deadline=ends_at - SETTLE_SECONDS))
+    return True
 
 
 def plan_stop_units(
@@ -73,6 +94,18 @@ def plan_removal(facts: PodFacts, draft: Draft) -> bool:
         draft.look(facts)
         return False
     return True
+
+
+def _evacuation_ends_at(deletion: Deletion | None) -> float | None:
+    """Return the monotonic time until which the stops wait for the evacuation; None: they do not wait."""
+    if deletion is None or deletion.force or not deletion.grace_seconds:
+        return None
+    grace = deletion.grace_seconds
+    return deletion.requested_at + grace - min(RESERVED_SECONDS, grace / 2)
+
+
+def _is_alive(facts: PodFacts) -> bool:
+    return facts.snapshot is not None and any(unit.state.is_alive for unit in facts.snapshot.units)
 
 
 def _next_wave(desired: DesiredPod, living: list[UnitSummary]) -> list[UnitSummary]:

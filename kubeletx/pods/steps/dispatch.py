@@ -24,7 +24,7 @@ from .resize import resize_container, resize_pod
 from .sandbox import create_sandbox, look, remove_sandbox, stop_sandbox
 from .standby import set_standby
 from .start import ensure_image, run_post_start, start_unit
-from .stop import read_message, remove_unit, stop_unit
+from .stop import evacuate, read_message, remove_unit, stop_unit
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -62,6 +62,7 @@ ROWS: Final[Mapping[type[Action], Row]] = {
         run_post_start,
         lambda a, _, message: results.HookNoted(a.name, a.unit_id, HookState.FAILED, message),
     ),
+    act.Evacuate: Row(evacuate, lambda *_: results.Evacuated()),
     act.ReadMessage: Row(read_message, lambda a, *_: results.MessageRead(a.name, a.unit_id, "")),
     act.StopUnit: Row(stop_unit, _stop),
     act.ReadOverrides: Row(lambda step, _: read_overrides(step), _stop),

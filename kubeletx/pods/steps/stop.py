@@ -1,7 +1,8 @@
-"""Steps that stop a unit (container or machine), read the termination message of an ended one, and remove it."""
+"""Steps that evacuate a pod, stop a unit (container or machine), read the termination message of an ended one, and remove it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import structlog
@@ -11,7 +12,7 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Container
 
 from ..model import results
-from ..model.actions import ReadMessage, RemoveUnit, StopUnit
+from ..model.actions import Evacuate, ReadMessage, RemoveUnit, StopUnit
 from ..model.results import Result
 from ..model.roles import find_unit
 from ..probes.lifecycle_hooks import stop_seconds
@@ -19,6 +20,16 @@ from .context import StepContext
 from .standby import thaw_before_stop
 
 log = structlog.get_logger(__name__)
+
+
+async def evacuate(step: StepContext, action: Evacuate) -> Result:
+    """Let every room that needs it end what clients use in the pod."""
+    began = step.now().mono
+    needed = [hook for hook in step.deps.evacuations if hook.is_needed(step.uid)]
+    await asyncio.gather(*(hook.run(step.uid, action.deadline) for hook in needed))
+    seconds = round(step.now().mono - began, 3)
+    log.info("Evacuated pod", pod=step.desired.ref, elapsed_seconds=seconds)
+    return results.Evacuated()
 
 
 async def stop_unit(step: StepContext, action: StopUnit) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.linux.mounts import MountPoint
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
 from kubeletx.pods.counters import Counters
-from kubeletx.pods.dependencies import PodDependencies
+from kubeletx.pods.dependencies import Evacuation, PodDependencies
 from kubeletx.pods.executor import PodExecutor
 from kubeletx.pods.logs.directories import PodDirectories
 from kubeletx.pods.logs.pod_files import PodFiles
@@ -33,13 +33,14 @@ from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
+from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
 from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.settings import PullSettings
 from kubeletx.runtimes.images.stores import ImageStores
-from kubeletx.runtimes.registry import FleetConfig, RuntimeRegistry
+from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
 from kubeletx.volumes import VolumePreparer
@@ -79,6 +80,9 @@ class NoMounts:
     """A mounter for a place where nothing is ever mounted."""
 
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
+        raise AssertionError("this pod mounts nothing")
+
+    def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
         raise AssertionError("this pod mounts nothing")
 
     def unmount(self, target: Path) -> None:
@@ -128,6 +132,7 @@ class Node:
         self.cluster: dict[str, ClusterObjects] = {}
         """Where pull secrets are, by source."""
         self.extras: dict[str, ExtrasProvider] = {}
+        self.evacuations: list[Evacuation] = []
         self.sources = BUILT_IN
         self.classes: dict[str, str] = {}
         """Handlers of runtime classes. All runtimes report the handlers that are not the name of a runtime."""
@@ -234,6 +239,7 @@ class Node:
                 cgroups=self.cgroups,
                 sources=self.sources,
                 extras=self.extras,
+                evacuations=self.evacuations,
                 user_mappings=_no_mappings,
                 on_unit_started=lambda: None,
                 records=PodRecords(store),

@@ -221,6 +221,10 @@ class PodModel:
                 return results.SandboxMade()
             case act.StartUnit():
                 return self._start(action)
+            case act.Evacuate(deadline=deadline):
+                assert self.alive()
+                assert self.mono < deadline
+                return results.Evacuated()
             case act.StopUnit(name=name, unit_id=unit_id, reason=reason):
                 self._replace(unit_id, UnitState.EXITED, 137)
                 return results.Killed(name, "" if reason == "Killing" else reason)

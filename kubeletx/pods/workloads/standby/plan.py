@@ -133,7 +133,8 @@ def plan_thaw_for_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> No
 
 def _cancel_hibernations(facts: PodFacts, draft: Draft) -> None:
     for key in facts.revocable:
-        draft.cancel(key)
+        if key.startswith(f"{SetStandby.subject}/"):
+            draft.cancel(key)
 
 
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:

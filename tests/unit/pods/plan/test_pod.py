@@ -378,19 +378,26 @@ def test_a_release_that_fails_is_tried_again_with_a_pause() -> None:
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("exit"), st.sampled_from(["a", "b", "i1", "side"]), st.sampled_from([0, 1])),
-        st.tuples(st.just("restart"), st.none(), st.none()),
-        st.tuples(st.just("sandbox"), st.none(), st.none()),
-        st.tuples(st.just("hide"), st.none(), st.integers(1, CONFIRMING_LOOKS - 1)),
-        st.tuples(st.just("wait"), st.none(), st.sampled_from([1, 30, 1000])),
-        st.tuples(st.just("turn"), st.none(), st.integers(1, 3)),
+        st.tuples(st.just("restart"), st.just(""), st.just(0)),
+        st.tuples(st.just("sandbox"), st.just(""), st.just(0)),
+        st.tuples(st.just("hide"), st.just(""), st.integers(1, CONFIRMING_LOOKS - 1)),
+        st.tuples(st.just("wait"), st.just(""), st.sampled_from([1, 30, 1000])),
+        st.tuples(st.just("turn"), st.just(""), st.integers(1, 3)),
     ),
     max_size=12,
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(events=EVENTS, policy=st.sampled_from(["Always", "OnFailure", "Never"]), with_init=st.booleans())
-def test_any_history_stays_sound_and_a_deletion_always_ends_clean(events, policy, with_init) -> None:
+@given(
+    events=EVENTS,
+    policy=st.sampled_from(["Always", "OnFailure", "Never"]),
+    with_init=st.booleans(),
+    has_sessions=st.booleans(),
+)
+def test_any_history_stays_sound_and_a_deletion_always_ends_clean(
+    events: list[tuple[str, str, int]], policy: str, with_init: bool, has_sessions: bool
+) -> None:
     init = (Container(name="side", restart_policy="Always"), Container(name="i1")) if with_init else ()
     model = PodModel(make_pod(("a", "b"), init=init, policy=policy))
     model.publishes = True
@@ -418,8 +425,14 @@ def test_any_history_stays_sound_and_a_deletion_always_ends_clean(events, policy
         model.settle()
         ready = [s for s in model.sandboxes if s.state.value == "ready"]
         assert len(ready) <= 1
+    model.journal.clear()
+    was_alive = bool(model.alive())
     model.delete()
+    model.facts = replace(model.facts, has_sessions=has_sessions)
     model.settle()
     assert model.finished
     assert not model.units
     assert not model.sandboxes
+    ends = [type(one) for one in model.journal if isinstance(one, act.Evacuate | act.StopUnit)]
+    assert ends[:1] == ([act.Evacuate] if has_sessions and was_alive else ends[:1])
+    assert ends.count(act.Evacuate) == (has_sessions and was_alive)
