@@ -146,7 +146,7 @@ async def test_some_ends_do_not_wait_for_clients(node: Node, clients: Clients, w
                 backend.exit_unit(backend.find_unit("c0"), 1)
                 await node.until(lambda: node.phase(UID) == "Failed")
                 manager.remove("file", UID)
-        await node.until(lambda: not manager.workers or UID not in node.registry.bindings())
+        await node.until(lambda: stops(node) == 1 or not manager.workers)
         assert not clients.deadlines
 
 
