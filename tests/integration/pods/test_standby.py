@@ -76,7 +76,7 @@ def started(agent: PrivateAgent, manifests: Path, name: str, runtime: str = "qua
 
 
 def wait_ticks(agent: PrivateAgent, name: str, above: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while ticks(agent, name) <= above:
         assert time.monotonic() < deadline, f"{name} does not tick"
 

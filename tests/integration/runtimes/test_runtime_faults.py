@@ -33,7 +33,7 @@ def _node_condition(agent: PrivateAgent, name: str) -> str | None:
     return next((one.status for one in agent.node().status.conditions if one.type == name), None)
 
 
-def _wait(is_so: Callable[[], bool], *, what: str, timeout_seconds: float = 60) -> None:
+def _wait(is_so: Callable[[], bool], *, what: str, timeout_seconds: float = 120) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not is_so():
         assert time.monotonic() < deadline, f"no {what} in {timeout_seconds} s"

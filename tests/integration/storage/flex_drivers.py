@@ -11,6 +11,7 @@ import shlex
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from kubeletx_flexvolume.host.entries import FlexEntry
 from kubeletx_flexvolume.host.journal import entry_files
@@ -54,7 +55,7 @@ detach)
     found=$(device "$2")
     [ -z "$found" ] || losetup --detach "$found" || fail "cannot detach $found"
     # The kernel detaches a device that another process has open, such as losetup --find, when it is closed.
-    for _ in 1 2 3 4 5 6 7 8 9 10; do [ -n "$(device "$2")" ] && sleep 0.1 || break; done
+    for _ in $(seq 100); do [ -n "$(device "$2")" ] && sleep 0.1 || break; done
     [ -z "$(device "$2")" ] || fail "$found is in use"
     echo '{"status":"Success"}' ;;
 *) echo '{"status":"Not supported"}'; exit 1 ;;
@@ -106,7 +107,7 @@ class StorageNode:
         """Return a volume driver. `entries`: as in `FlexVolumes`."""
         return FlexVolumes(None, self.host, entries=entries)
 
-    def request(self, name: str, driver: str, **fields: object) -> VolumeRequest:
+    def request(self, name: str, driver: str, **fields: Any) -> VolumeRequest:
         """Return a request; its driver is installed, and its target exists."""
         self.install(driver)
         request = volume_request(self.directory / "root", name, source="flexVolume", driver=driver, **fields)

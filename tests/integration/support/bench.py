@@ -27,7 +27,7 @@ from kubeletx.kube.types.status import (
 from kubeletx_testing.lab import CriCalls, PrivateAgent, bound_runtime, pod_manifest, put_manifest
 from kubeletx_testing.lab.pods import SLEEP
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds that anything may take which usually takes less than one."""
 TRAPPED = "trapped"
 
@@ -65,9 +65,12 @@ class Bench:
         A signal that comes before its trap is lost: the first process of a container has no default.
         """
         pod = self.ready(name)
-        for one in containers or ("main",):
-            until(lambda one=one: TRAPPED in self.logs(name, one), f"trap of {one} in {name}")
+        for container in containers or ("main",):
+            self._wait_trap(name, container)
         return pod
+
+    def _wait_trap(self, name: str, container: str) -> None:
+        until(lambda: TRAPPED in self.logs(name, container), f"trap of {container} in {name}")
 
     def ended(self, name: str, *, seconds: float = DEADLINE) -> Pod:
         """The pod, once its phase is Succeeded or Failed."""

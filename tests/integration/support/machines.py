@@ -141,7 +141,7 @@ def is_running(pod: Pod) -> bool:
     return pod.status.phase == "Running"
 
 
-def wait_console(agent: PrivateAgent, pod: str, text: str, *, timeout_seconds: float = 60) -> str:
+def wait_console(agent: PrivateAgent, pod: str, text: str, *, timeout_seconds: float = 120) -> str:
     """The pod's log once it holds `text`.
 
     Asked of the agent itself: one command after the other would take a processor away from the guest.

@@ -22,7 +22,7 @@ from kubeletx_testing.lab.mounts import list_mounts
 JSON = "--logging-format=json"
 
 
-def until(is_so: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+def until(is_so: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
     """The first true value of `is_so()`; fails with `what` when it takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     while True:

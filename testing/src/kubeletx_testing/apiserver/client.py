@@ -22,7 +22,7 @@ from .ca import Pair
 from .errors import Json, StatusError
 from .resources import Resource, resource
 
-DEADLINE_SECONDS: Final = 60.0
+DEADLINE_SECONDS: Final = 120.0
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"

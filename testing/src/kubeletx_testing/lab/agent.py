@@ -108,7 +108,7 @@ class PrivateAgent:
             arguments.append(f"--pod-manifest-path={self.manifest_dir}")
         return [*arguments, *self.flags]
 
-    def start(self, *, timeout_seconds: float = 60) -> None:
+    def start(self, *, timeout_seconds: float = 120) -> None:
         """Start the agent and wait until its admin socket answers. Raises LabError after `timeout_seconds`."""
         self.root_dir.mkdir(parents=True, exist_ok=True)
         self.daemon = Daemon(
@@ -188,7 +188,7 @@ class PrivateAgent:
         return next((pod for pod in self.pods() if pod.metadata.name in names), None)
 
     def wait_for(
-        self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 60
+        self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 120
     ) -> Pod:
         """Wait until `is_wanted` returns True for the pod, and return the pod.
 
@@ -203,7 +203,7 @@ class PrivateAgent:
         status = "unknown to the agent" if pod is None else msgspec.json.encode(pod.status).decode()
         raise LabError(f"pod {name} is not as wanted after {timeout_seconds} s: {status}")
 
-    def wait_gone(self, name: str, *, timeout_seconds: float = 60) -> None:
+    def wait_gone(self, name: str, *, timeout_seconds: float = 120) -> None:
         """Wait until the agent no longer lists the pod.
 
         Raises LabError if it is still listed after `timeout_seconds`.
@@ -232,7 +232,7 @@ class PrivateAgent:
         """Return the usage of the node, its runtimes and its pods, as the agent reports it."""
         return msgspec.json.decode(self.get("/v1/usage"), type=UsageView)
 
-    def cli(self, *arguments: str, timeout_seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str, timeout_seconds: float = 120) -> subprocess.CompletedProcess[str]:
         """Run ``kubeletx --root-dir ... ARGUMENTS`` to its end; returns its exit status and output."""
         return run_to_end(
             _program(),

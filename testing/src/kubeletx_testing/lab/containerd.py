@@ -117,7 +117,7 @@ class PrivateContainerd:
         """Path of the daemon's log file."""
         return self.daemon.log_path
 
-    def start(self, *, wait: bool = True, timeout_seconds: float = 60) -> None:
+    def start(self, *, wait: bool = True, timeout_seconds: float = 120) -> None:
         """Write the configuration and start the daemon. `wait`: then wait until its CRI service answers."""
         for sub in ("root", "state", "temp", "runc", "registries"):
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class PrivateContainerd:
         if wait:
             self.wait_until_ready(timeout_seconds=timeout_seconds)
 
-    def wait_until_ready(self, *, timeout_seconds: float = 60) -> None:
+    def wait_until_ready(self, *, timeout_seconds: float = 120) -> None:
         """Wait until the CRI service answers. Raises LabError if the daemon ends or takes too long."""
         self.daemon.wait_until(
             lambda: answers_cri(self.endpoint),

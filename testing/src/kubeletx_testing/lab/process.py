@@ -118,7 +118,7 @@ class Daemon:
                 raise LabError(f"program {self.argv[0]} is missing; run script/setup") from err
         write_pid_file(self.pid_path, self._process.pid)
 
-    def wait_until(self, is_ready: Callable[[], bool], *, what: str, timeout_seconds: float = 30) -> None:
+    def wait_until(self, is_ready: Callable[[], bool], *, what: str, timeout_seconds: float = 60) -> None:
         """Wait until `is_ready` returns True.
 
         `what`: what is awaited, for the error message. Raises LabError with the end of the log if the daemon

@@ -54,7 +54,7 @@ class PrivateStorageAgent:
             env=daemon_environment(),
         )
 
-    def start(self, *, timeout_seconds: float = 60) -> None:
+    def start(self, *, timeout_seconds: float = 120) -> None:
         """Start the process and wait until it has installed its driver, and serves it."""
         self.pool.mkdir(parents=True, exist_ok=True)
         self.agent.root_dir.mkdir(parents=True, exist_ok=True)
