@@ -11,6 +11,7 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 
 from .model.facts import Deletion
 from .plan.progress import has_ended
+from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
 
 log = structlog.get_logger(__name__)
@@ -61,12 +62,20 @@ class ActivePods:
         return worker is None or has_ended(worker.desired, worker.facts)
 
     def end(
-        self, uid: PodUid, *, grace_seconds: int, reason: str, message: str, over_own_limit: bool = False
+        self,
+        uid: PodUid,
+        *,
+        reason: str,
+        message: str,
+        grace_seconds: int | None = None,
+        over_own_limit: bool = False,
+        has_succeeded: bool = False,
     ) -> bool:
-        """End the pod as Failed with this reason and message, and return True.
+        """End the pod as Failed, or as Succeeded if `has_succeeded`, with this reason and message, and return True.
 
-        Do nothing and return False if the pod is not on this node, is ending or has ended. `grace_seconds` replaces the
-        pod's own grace period. `over_own_limit`: see `Deletion`.
+        Do nothing and return False if the pod is not on this node, is ending or has ended. `grace_seconds` None: the
+        pod's own grace period. `over_own_limit`: see `Deletion`. An exit of the agent before the pod's containers have
+        stopped forgets the request; callers repeat it.
         """
         worker = self.workers.get(uid)
         if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):
@@ -75,10 +84,13 @@ class ActivePods:
         worker.delete(
             Deletion(
                 requested_at=self._clock.monotonic(),
-                grace_seconds=grace_seconds,
+                grace_seconds=own_grace_seconds(worker.desired.pod)
+                if grace_seconds is None
+                else grace_seconds,
                 reason=reason,
                 message=message,
                 over_own_limit=over_own_limit,
+                has_succeeded=has_succeeded,
             )
         )
         return True

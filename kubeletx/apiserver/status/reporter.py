@@ -121,7 +121,8 @@ class StatusReporter:
 
         `status`: None if nothing of the pod is left on this node.
         """
-        if not desired.traits.is_cluster and not self._static_changed(desired, status):
+        traits = desired.traits
+        if not traits.is_cluster and not (traits.mirrored and self._static_changed(desired, status)):
             return
         known = self._wanted.get(desired.uid)
         if status is not None:

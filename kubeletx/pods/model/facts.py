@@ -42,6 +42,7 @@ class Deletion(Fact, frozen=True, kw_only=True):
     `reason` and `message`: for the pod's status if the node ended the pod (Evicted, DeadlineExceeded, ...); empty
     if the pod was deleted. `force`: do not wait for a runtime that does not answer. `over_own_limit`: the
     pod exceeded one of its own limits, so it gets no DisruptionTarget condition. See docs/kubelet-parity.md, row T4.
+    `has_succeeded`: a pod that the node ended becomes Succeeded, not Failed: its work is done.
     """
 
     requested_at: float
@@ -50,6 +51,7 @@ class Deletion(Fact, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     over_own_limit: bool = False
+    has_succeeded: bool = False
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):

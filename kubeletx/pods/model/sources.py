@@ -20,6 +20,7 @@ FILE = "file"
 URL = "http"
 APPLIED = "applied"
 API = "api"
+FORNAX = "fornax"
 """Names of the built-in sources, as in annotation ``kubernetes.io/config.source``."""
 
 
@@ -88,6 +89,13 @@ BUILT_IN: Final = SourceTable(
             counts_overhead=False,
             is_scheduled=True,
             remedy="use kubectl delete",
+        ),
+        SourceTraits(
+            name=FORNAX,
+            mirrored=False,
+            terminal_on_delete=True,
+            reclaims_after_loss=True,
+            remedy="terminate it at its FornaxCore",
         ),
     )
 )

@@ -44,7 +44,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from ..model.draft import Goal
 from ..model.facts import DesiredPod, Fact, Now, PodFacts, Rejection
 from ..model.frame import frame_of
-from ..model.phase import FAILED, FINAL, PENDING, RUNNING, phase_of
+from ..model.phase import FAILED, FINAL, PENDING, RUNNING, SUCCEEDED, phase_of
 from ..model.roles import regular_units
 from ..plan.pod import goal_of
 from ..plan.resize_container import granted_pod
@@ -151,7 +151,8 @@ def _end(desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[Conta
     deletion = desired.deletion
     if goal is Goal.END and deletion is not None and deletion.reason:
         if not _lives(facts, statuses):
-            return _End(phase=FAILED, reason=deletion.reason, message=deletion.message or None)
+            phase = SUCCEEDED if deletion.has_succeeded else FAILED
+            return _End(phase=phase, reason=deletion.reason, message=deletion.message or None)
         return _End(phase=_not_final(computed, desired.pod, facts, statuses))
     if facts.waiting is not None and goal is Goal.RUN:
         return _End(phase=computed, reason=facts.waiting.reason, message=facts.waiting.message)

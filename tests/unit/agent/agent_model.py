@@ -24,6 +24,7 @@ from kubeletx.agent.config.tree import (
 )
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.lifecycle import Assembly
+from kubeletx.agent.parts.part import Part
 from kubeletx.api import Endpoint, Host, Traits
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.node.cgroups.trees import CgroupTrees
@@ -83,6 +84,8 @@ class AgentModel:
         self.traits: Traits | None = None
         """Traits that the runtimes declare; None: those of the fake."""
         self.parts: Assembly
+        self.more_parts: tuple[Part, ...] = ()
+        """Parts in addition to those that the agent builds; `Assembly.run` runs them."""
         self.is_applied_awaited = True
         """Whether a life begins for a test once the source of applied pods is synced."""
         self.registrations = Registrations()
@@ -123,7 +126,8 @@ class AgentModel:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[AdminBackend]:
         """One life of the agent, from its start to its end in order."""
-        async with assemble(self.config, plugins=self.plugins, clock=self.clock, host=self.host) as parts:
+        async with assemble(self.config, plugins=self.plugins, clock=self.clock, host=self.host) as made:
+            parts = msgspec.structs.replace(made, parts=(*made.parts, *self.more_parts))
             self.parts = parts
             task = asyncio.create_task(parts.run())
             try:

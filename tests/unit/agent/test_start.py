@@ -13,6 +13,7 @@ import structlog
 
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.main import run_agent
+from kubeletx.agent.parts.part import Part
 from kubeletx.api import InvalidConfig, KubeletxError, Unavailable
 from kubeletx.node.cgroups.trees import CgroupTrees
 from tests.unit.agent.agent_model import AgentModel, a_pod
@@ -37,6 +38,20 @@ def execute(agent: AgentModel, *statements: str) -> None:
         connection.execute(statement)
     connection.commit()
     connection.close()
+
+
+async def test_parts_are_called_between_the_recovery_of_pods_and_their_first_plan(agent: AgentModel) -> None:
+    async with agent.running():
+        await agent.apply(a_pod())
+    seen: list[tuple[str, bool]] = []
+
+    def look() -> None:
+        for worker in agent.parts.manager.workers.values():
+            seen.append((worker.desired.ref, worker.plan is None))
+
+    agent.more_parts = (Part(name="looks", recovered=look),)
+    async with agent.running():
+        assert seen == [("default/web", True)]
 
 
 # --- the root directory ---

@@ -110,7 +110,7 @@ def test_a_name_that_a_runtime_kind_has_is_refused_in_either_order(
     assert "taken by health-check/same of plugin a too" in reason(found, "b")
 
 
-@pytest.mark.parametrize("name", ["file", "http", "applied", "api"])
+@pytest.mark.parametrize("name", ["file", "http", "applied", "api", "fornax"])
 def test_a_pod_source_cannot_have_the_name_of_one_of_the_agent(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 import structlog
 
+from kubeletx.agent.cluster.member import static_pods
 from kubeletx.api import PodUid
 from kubeletx.pods.model.sources import (
+    API,
+    APPLIED,
     BUILT_IN,
+    FILE,
+    FORNAX,
     Accepted,
     Refused,
     SourceTable,
@@ -46,8 +51,7 @@ async def test_a_source_does_not_change_a_pod_of_another_one(node: Node) -> None
         with structlog.testing.capture_logs() as said:
             for _ in range(2):
                 answer = manager.update("applied", a_pod(uid="first", containers=3))
-                assert isinstance(answer, Refused)
-        assert answer.message == "pod default/web of source 'file' has UID first"
+                assert answer == Refused("pod default/web of source 'file' has UID first")
         assert manager.workers[PodUid("first")].desired == before
         assert [line["event"] for line in said] == ["Refused a pod of another source"]
 
@@ -86,6 +90,25 @@ async def test_after_a_loss_a_source_that_reclaims_has_its_other_pods_stopped(
         manager.synced("core")
         await node.clock.run_for(5)
         assert node.alive() == ([] if reclaims else ["web/c0"])
+
+
+async def test_pods_of_a_core_belong_to_their_source_alone(node: Node) -> None:
+    async with node.running() as manager:
+        manager.update(FORNAX, a_pod(uid="first"))
+        await node.until(lambda: node.phase("first") == "Running")
+    async with node.running(keeps_orphans=True) as manager:
+        for other in (FILE, APPLIED, API):
+            manager.synced(other)
+        await node.clock.run_for(5)
+        assert node.alive() == ["web/c0"]
+        assert static_pods(manager) == ({}, set())
+        phases: list[str | None] = []
+        node.services.board.subscribe(
+            lambda _pod, _facts, status: phases.append(status.phase if status is not None else None)
+        )
+        manager.synced(FORNAX)
+        await node.until(lambda: not manager.workers)
+        assert phases[-2:] == ["Failed", None]
 
 
 def test_an_unknown_source_is_one_of_the_node() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ async def test_the_sandbox_has_the_handler_that_the_pods_runtime_class_names(nod
             node.runtimes["one"].handlers += (handler,)
             await node.start(a_pod(name, runtime_class_name=name))
         backend = node.runtimes["one"].backend
-        assert [one.spec.handler for one in backend.sandboxes.values()] == ["nvidia", "kata"]
+        assert [one.spec and one.spec.handler for one in backend.sandboxes.values()] == ["nvidia", "kata"]
 
 
 async def test_another_image_cancels_the_pull_of_the_one_before(node: Node) -> None:
@@ -252,6 +253,28 @@ async def test_an_end_that_the_node_hastens_keeps_its_reason_and_only_shrinks(no
         slow.release()
         await node.until(lambda: node.phase(UID) == "Failed")
         assert node.services.board.statuses[UID].reason == "DeadlineExceeded"
+
+
+@pytest.mark.parametrize(("has_succeeded", "phase"), [(True, "Succeeded"), (False, "Failed")])
+async def test_a_room_ends_a_pod_for_good_with_a_reason_of_its_own(
+    node: Node, has_succeeded: bool, phase: str
+) -> None:
+    async with node.running() as manager:
+        await node.start(a_pod())
+        end = partial(
+            manager.active.end, UID, reason="SessionClosed", message="m", has_succeeded=has_succeeded
+        )
+        assert end()
+        assert not end(), "it is ending"
+        await node.until(lambda: node.phase(UID) == phase)
+        assert not end(), "it has ended"
+        assert not node.alive()
+    async with node.running() as manager:
+        manager.update("file", a_pod())
+        await passes(node, 5)
+        status = node.services.board.statuses[UID]
+        assert (status.phase, status.reason) == (phase, "SessionClosed")
+        assert not node.alive()
 
 
 async def test_a_binding_that_cannot_be_written_is_reported_once_and_tried_until_it_can(

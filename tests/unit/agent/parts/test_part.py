@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from kubeletx.agent.parts.part import Composition, Part
-from kubeletx.api import AlreadyExists
+from kubeletx.api import AlreadyExists, PodUid
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
-from kubeletx.pods import UnitExtras
+from kubeletx.pods import Evacuation, UnitExtras
 
 
 async def nothing(_pod: Pod, _container: Container | VirtualMachine) -> UnitExtras:
@@ -25,3 +25,14 @@ async def test_a_second_provider_of_one_name_is_refused() -> None:
         made.add(Part(name="one", extras={"sessions": nothing}))
         with pytest.raises(AlreadyExists, match=r"two: another part has providers of extras \['sessions'\]"):
             made.add(Part(name="two", extras={"sessions": nothing}))
+
+
+async def test_hooks_of_evacuation_are_one_live_list() -> None:
+    async def run(_uid: PodUid, _deadline: float) -> None:
+        pass
+
+    hook = Evacuation(is_needed=lambda _uid: True, run=run)
+    async with Composition() as made:
+        evacuations = made.evacuations
+        made.add(Part(name="sessions", evacuation=hook))
+        assert evacuations == [hook]
