@@ -69,6 +69,14 @@ STANDBY: Final = "kubeletx.io/standby"
 """Annotation: state of the pod once it is ready, ``standby`` or ``hibernated``; absent: it runs."""
 STANDBY_STRATEGY: Final = "kubeletx.io/standby-strategy"
 """Annotation: how the runtime freezes the pod; the agent passes it to the runtime unchanged."""
+MEMORY_THRESHOLD: Final = "kubeletx.io/standby-memory-threshold"
+"""Annotation: memory above which a runtime that can do so freezes the pod at its start; passed to it unchanged."""
+
+# --- annotations on pods (ours): sessions ---
+SESSIONS: Final = "kubeletx.io/sessions"
+"""Annotation: ``true`` if the application in the pod serves sessions."""
+SESSION_INIT_CONTAINERS: Final = "kubeletx.io/sessions-in-init-containers"
+"""Annotation: ``true`` if init containers get the mounts and variables of sessions, too."""
 
 # --- annotations on pods (ours): settings of a virtual machine whose manifest is written as one container ---
 VM_PREFIX: Final = "kubeletx.io/vm-"

@@ -17,6 +17,8 @@ SHARED = {
     "Event": {"kubeletx/api/names.py", "kubeletx/kube/types/event.py"},
     # The API object, and the pod that the contract suite makes from plain values.
     "Pod": {"kubeletx/kube/types/core.py", "kubeletx/testing/contract/base.py"},
+    # The streams of an exec, as runtimes know it, and the application session of Fornax' documents.
+    "Session": {"kubeletx/api/streams.py", "kubeletx/sessions/model.py"},
 }
 """Names that two files may define, and which."""
 

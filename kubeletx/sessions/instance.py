@@ -1,0 +1,156 @@
+"""`Instance`: a pod as the sessions see it: its connection, its open sessions, and the power state they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import PermissionDenied, PodUid
+from kubeletx.pods.workloads.power import Power
+
+from .actor import Attached, SessionActor
+from .model import Session, SessionLimits
+from .records import InstanceRow
+from .streams import OutgoingStream
+from .stubs import session_service_pb2 as pb
+from .wire import close_unknown, read_report
+
+log = structlog.get_logger(__name__)
+
+_UNKNOWN_LIMIT: Final = 64
+
+
+class Instance:
+    """A pod that has sessions, or on which a session was opened.
+
+    Sessions of a pod without the annotation (`has_sessions` False) need no answer of its containers.
+    """
+
+    def __init__(
+        self,
+        row: InstanceRow,
+        *,
+        limits: SessionLimits,
+        find: Callable[[str], Session | None],
+        changed: Callable[[Instance], None],
+    ) -> None:
+        """`find`: finds a session of any pod by its ID. `changed`: called when the instance connects."""
+        self.row = row
+        self._limits = limits
+        self._find = find
+        self._changed = changed
+        self.actors: dict[str, SessionActor] = {}
+        """Sessions that have not ended, by ID."""
+        self.is_ending = False
+        """True once sessions are evacuated or the pod has ended: no new session is accepted."""
+        self.is_gone = False
+        """True once the pod is gone from the node."""
+        self.asked: Power | None = None
+        """Power state that was last requested of the pod manager."""
+        self.unconfirmed: set[str] = set()
+        """IDs of ended sessions that the application may still hold, since it did not answer in time."""
+        self.containers: frozenset[str] = frozenset()
+        """IDs of the containers that ran at the last status."""
+        self._stream: OutgoingStream | None = None
+        self._unknown: set[str] = set()
+
+    @property
+    def uid(self) -> PodUid:
+        return self.row.uid
+
+    @property
+    def pod_id(self) -> str:
+        return self.row.pod_id
+
+    @property
+    def has_sessions(self) -> bool:
+        return self.row.has_sessions
+
+    @property
+    def is_connected(self) -> bool:
+        """True while the application is connected; the connection survives a freeze."""
+        return self._stream is not None and not self._stream.is_ended
+
+    @property
+    def power(self) -> Power | None:
+        """Power state that the sessions need: RUNNING, a state requested without a session, or None.
+
+        A new instance runs until its application has connected, since a frozen one never would.
+        """
+        is_new = self.has_sessions and not self.row.was_connected
+        if self.actors or is_new:
+            return Power.RUNNING
+        return Power(self.row.request) if self.row.request else None
+
+    # --- the connection -----------------------------------------------------------------------------
+
+    def attach(self) -> OutgoingStream:
+        """Return the stream of a new connection, which replaces an earlier one.
+
+        It begins with OPEN_SESSION for sessions that were not answered, and PING_SESSION for open ones. The caller
+        ends it when the connection ends.
+        """
+        self.detach()
+        self._stream = OutgoingStream(4 * self._limits.sessions_per_pod)
+        self.row = replace(self.row, was_connected=True)
+        for actor in self.actors.values():
+            actor.put(Attached())
+        self._changed(self)
+        return self._stream
+
+    def detach(self) -> None:
+        """End the connection."""
+        if self._stream is not None:
+            self._stream.end()
+        self._stream = None
+
+    def send(self, message: pb.SessionMessage) -> bool:
+        """Queue a message to the application and return True; False: it is not connected, or does not read."""
+        if self._stream is None or self._stream.is_ended:
+            return False
+        if self._stream.send(message):
+            return True
+        log.warning("Ended the connection of an instance that does not read", pod=self.pod_id)
+        return False
+
+    def received(self, message: pb.SessionMessage) -> None:
+        """Take a message of the application; returns at once.
+
+        Raises InvalidConfig for an invalid message, and PermissionDenied if the pod has no such session. A report about
+        an ended session is accepted: the published SDK repeats them forever. If the application holds a session that
+        the node does not know, the application is asked once to close it.
+        """
+        named = message.sessionIdentifier
+        if named.podId not in ("", self.pod_id):
+            raise PermissionDenied(f"pod {self.pod_id} must not report for pod {named.podId!r}")
+        report = read_report(message, clients_limit=self._limits.clients_per_session)
+        actor = self.actors.get(named.identifier)
+        if actor is not None:
+            actor.put(report)
+            return
+        is_closed = report.state == pb.STATE_CLOSED
+        if is_closed:
+            self.unconfirmed.discard(named.identifier)
+        session = self._find(named.identifier)
+        if session is not None and session.pod_uid == self.uid:
+            return
+        if session is None and not is_closed:
+            self._close_unknown(named.identifier)
+        if session is not None or not is_closed:
+            raise PermissionDenied(f"pod {self.pod_id} has no session {named.identifier!r}")
+
+    def _close_unknown(self, session_id: str) -> None:
+        if session_id in self._unknown or len(self._unknown) >= _UNKNOWN_LIMIT:
+            return
+        if self.send(close_unknown(self.pod_id, session_id)):
+            self._unknown.add(session_id)
+
+    # --- the containers -----------------------------------------------------------------------------
+
+    def replaced(self, containers: frozenset[str]) -> bool:
+        """Set the IDs of the running containers; return True if none of those that ran before is among them."""
+        before, self.containers = self.containers, containers
+        return bool(before) and not before & containers

@@ -1,0 +1,158 @@
+"""Rows of sessions and instances in the state database.
+
+Changes are collected and written in one transaction as soon as the one before is on disk, so that a wake never waits
+for the disk. A crash loses the last milliseconds; the instance then reports a session without a row, and is asked to
+close it (`Instance.received`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import structlog
+from sqlalchemy import Boolean, Column, LargeBinary, MetaData, String, Table, bindparam, delete, select
+from sqlalchemy.engine import Connection, RowMapping
+
+from kubeletx.api import Clock, PodUid, Unavailable
+from kubeletx.store import Store, read_rows, upsert
+
+from .model import Session
+
+log = structlog.get_logger(__name__)
+
+_RETRY_SECONDS = 5.0
+
+SESSION_TABLES = MetaData()
+_sessions = Table(
+    "sessions",
+    SESSION_TABLES,
+    Column("id", String, primary_key=True),
+    Column("pod_id", String, nullable=False),
+    Column("pod_uid", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("session", LargeBinary, nullable=False),
+)
+"""`session` has the whole value as JSON; the other columns repeat parts of it for queries."""
+_instances = Table(
+    "session_instances",
+    SESSION_TABLES,
+    Column("uid", String, primary_key=True),
+    Column("pod_id", String, nullable=False),
+    Column("has_sessions", Boolean, nullable=False),
+    Column("was_connected", Boolean, nullable=False),
+    Column("request", String, nullable=False),
+)
+_TABLES = {_sessions.name: _sessions, _instances.name: _instances}
+_UPSERTS = {name: upsert(table) for name, table in _TABLES.items()}
+_DELETES = {
+    name: delete(table).where(next(iter(table.primary_key)) == bindparam("key"))
+    for name, table in _TABLES.items()
+}
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Session)
+
+
+class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored facts of an instance. `was_connected`: its application has connected once.
+
+    `has_sessions`: the pod has the annotation for sessions. `request`: power state that was requested without a
+    session, as value of `Power`; empty: none.
+    """
+
+    uid: PodUid
+    pod_id: str
+    has_sessions: bool
+    was_connected: bool = False
+    request: str = ""
+
+
+class SessionRecords:
+    """Stored sessions and instances; see the module's docstring for when they are written."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._changes: dict[tuple[str, str], dict[str, Any] | None] = {}
+        """Row by (table, primary key); None: delete it."""
+        self._dirty = asyncio.Event()
+
+    def note(self, session: Session) -> None:
+        """Store the session soon."""
+        row = {
+            "id": session.id,
+            "pod_id": session.pod_id,
+            "pod_uid": session.pod_uid,
+            "state": session.state.value,
+            "session": _encoder.encode(session),
+        }
+        self._change(_sessions.name, session.id, row)
+
+    def forget(self, session_id: str) -> None:
+        """Delete the session's row soon."""
+        self._change(_sessions.name, session_id, None)
+
+    def note_instance(self, row: InstanceRow) -> None:
+        """Store the instance soon."""
+        self._change(_instances.name, row.uid, msgspec.structs.asdict(row))
+
+    def forget_instance(self, uid: PodUid) -> None:
+        """Delete the instance's row soon."""
+        self._change(_instances.name, uid, None)
+
+    def _change(self, table: str, key: str, row: dict[str, Any] | None) -> None:
+        self._changes[table, key] = row
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Write changes until cancelled. While the database cannot be written, they wait in memory."""
+        while True:
+            await self._dirty.wait()
+            try:
+                await self.flush()
+            except Unavailable:  # the store logs it
+                await self._clock.sleep(_RETRY_SECONDS)
+
+    async def flush(self) -> None:
+        """Write all changes, and return when they are on disk. Raises Unavailable if they cannot be written now."""
+        changes, self._changes = self._changes, {}
+        self._dirty.clear()
+        if not changes:
+            return
+        try:
+            await self._store.write(lambda connection: _write(connection, changes))
+        except Unavailable:
+            self._changes = changes | self._changes
+            self._dirty.set()
+            raise
+
+    async def load(self) -> tuple[list[InstanceRow], list[Session]]:
+        """Read all rows; invalid ones are left out. Returns nothing if the database cannot be read."""
+        try:
+            return await self._store.read(_load)
+        except Unavailable as error:
+            log.warning("Failed to read the records of sessions", err=str(error))
+            return [], []
+
+
+def _write(connection: Connection, changes: dict[tuple[str, str], dict[str, Any] | None]) -> None:
+    for name in _TABLES:
+        rows = [row for (table, _), row in changes.items() if table == name and row is not None]
+        gone = [{"key": key} for (table, key), row in changes.items() if table == name and row is None]
+        if rows:
+            connection.execute(_UPSERTS[name], rows)
+        if gone:
+            connection.execute(_DELETES[name], gone)
+
+
+def _load(connection: Connection) -> tuple[list[InstanceRow], list[Session]]:
+    return (
+        read_rows(connection, select(_instances), lambda row: msgspec.convert(dict(row), InstanceRow)),
+        read_rows(connection, select(_sessions), _session),
+    )
+
+
+def _session(row: RowMapping) -> Session:
+    return _decoder.decode(row["session"])
