@@ -16,11 +16,11 @@ from .model import Session, SessionLimits
 from .records import InstanceRow
 from .streams import OutgoingStream
 from .stubs import session_service_pb2 as pb
-from .wire import close_unknown, read_report
+from .wire import close_leftover, read_report
 
 log = structlog.get_logger(__name__)
 
-_UNKNOWN_LIMIT: Final = 64
+_LEFTOVERS_LIMIT: Final = 64
 
 
 class Instance:
@@ -55,7 +55,7 @@ class Instance:
         self.containers: frozenset[str] = frozenset()
         """IDs of the containers that ran at the last status."""
         self._stream: OutgoingStream | None = None
-        self._unknown: set[str] = set()
+        self._leftovers: set[str] = set()
 
     @property
     def uid(self) -> PodUid:
@@ -119,9 +119,9 @@ class Instance:
     def received(self, message: pb.SessionMessage) -> None:
         """Take a message of the application; returns at once.
 
-        Raises InvalidConfig for an invalid message, and PermissionDenied if the pod has no such session. A report about
-        an ended session is accepted: the published SDK repeats them forever. If the application holds a session that
-        the node does not know, the application is asked once to close it.
+        Raises InvalidConfig for an invalid message, and PermissionDenied if the pod has no such session. Reports of
+        closed sessions are always accepted: the published SDK repeats them forever. An application that holds a session
+        that the node has ended or does not know is asked once to close it.
         """
         named = message.sessionIdentifier
         if named.podId not in ("", self.pod_id):
@@ -131,22 +131,22 @@ class Instance:
         if actor is not None:
             actor.put(report)
             return
-        is_closed = report.state == pb.STATE_CLOSED
-        if is_closed:
-            self.unconfirmed.discard(named.identifier)
         session = self._find(named.identifier)
-        if session is not None and session.pod_uid == self.uid:
+        if session is not None and session.pod_uid != self.uid:
+            raise PermissionDenied(f"pod {self.pod_id} has no session {named.identifier!r}")
+        if report.state == pb.STATE_CLOSED:
+            self.unconfirmed.discard(named.identifier)
             return
-        if session is None and not is_closed:
-            self._close_unknown(named.identifier)
-        if session is not None or not is_closed:
+        self._close_leftover(named.identifier)
+        if session is None:
             raise PermissionDenied(f"pod {self.pod_id} has no session {named.identifier!r}")
 
-    def _close_unknown(self, session_id: str) -> None:
-        if session_id in self._unknown or len(self._unknown) >= _UNKNOWN_LIMIT:
+    def _close_leftover(self, session_id: str) -> None:
+        """Ask the application once to close a session that it still holds."""
+        if session_id in self._leftovers or len(self._leftovers) >= _LEFTOVERS_LIMIT:
             return
-        if self.send(close_unknown(self.pod_id, session_id)):
-            self._unknown.add(session_id)
+        if self.send(close_leftover(self.pod_id, session_id)):
+            self._leftovers.add(session_id)
 
     # --- the containers -----------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class SessionState(enum.StrEnum):
 class Cause(enum.StrEnum):
     """Reason for a change of state; the values are the labels of the drawing in docs/states.md."""
 
-    SENT = "the instance is connected, OPEN_SESSION is sent"
+    SENT = "OPEN_SESSION is sent"
     OPENED = "the instance reports open"
     OPEN_TIMEOUT = "openTimeoutSeconds are over"
     JOINED = "the first client joins"

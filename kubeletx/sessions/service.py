@@ -1,4 +1,4 @@
-"""`Sessions`: all sessions of the node, whoever opens them.
+"""`Sessions`: all sessions of the node, locally opened ones and those of FornaxCores.
 
     opener (command, FornaxCore) ─► open, close, wake, rest ─► SessionActor ─► Instance.send ─► application
     application ─► Instance.received ─► SessionActor ─► listeners (metadata, FornaxCore link, usage)
@@ -149,9 +149,10 @@ class Sessions:
         pod = self._pods.find(request.pod_id)
         if pod is None:
             raise NotFound(f"session {request.id}: pod {request.pod_id} is not on this node")
-        instance = self.ensure_instance(pod.pod)
-        if pod.is_ending or instance.is_ending:
+        known = self._instances.get(pod.pod.uid)
+        if pod.is_ending or (known is not None and known.is_ending):
             raise Conflict(f"session {request.id}: pod {request.pod_id} is ending")
+        instance = known or self.ensure_instance(pod.pod)
         if len(instance.actors) >= self._limits.sessions_per_pod:
             raise Conflict(f"session {request.id}: pod {request.pod_id} has {len(instance.actors)} sessions")
         session = new_session(request, instance.uid, self._clock.now())
@@ -255,7 +256,11 @@ class Sessions:
         """Take a new status of a pod, see `StatusBoard`. `status` None: the pod is gone."""
         instance = self._instances.get(desired.uid)
         if instance is None:
-            return
+            # Without this, a pod that outlives the loss of the database could not connect.
+            is_ours = desired.pod.metadata.annotations.get(SESSIONS) == "true"
+            if not is_ours or status is None or status.phase in FINAL or desired.deletion is not None:
+                return
+            instance = self.ensure_instance(desired.pod)
         if status is None:
             self._drop(instance)
             return

@@ -49,8 +49,8 @@ def _message(session: Session, kind: pb.MessageType) -> pb.SessionMessage:
     return pb.SessionMessage(sessionIdentifier=identifier, messageType=kind)
 
 
-def close_unknown(pod_id: str, session_id: str) -> pb.SessionMessage:
-    """Build CLOSE_SESSION for a session that only the instance knows."""
+def close_leftover(pod_id: str, session_id: str) -> pb.SessionMessage:
+    """Build CLOSE_SESSION for a session that only the application still has."""
     message = pb.SessionMessage(
         sessionIdentifier=pb.SessionIdentifier(podId=pod_id, identifier=session_id),
         messageType=pb.CLOSE_SESSION,

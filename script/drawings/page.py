@@ -42,6 +42,13 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
         states.actions,
     ),
     (
+        "States of a session",
+        "The table of an application session (`sessions/model.py`). *Reports* are messages of the application in the instance\n"
+        "(pod). A client that joins or leaves while others remain changes nothing. A session on a pod without the annotation\n"
+        "`kubeletx.io/sessions` needs no reports: it opens and closes at once.",
+        states.sessions,
+    ),
+    (
         "Health of a runtime",
         f"The state after each probe of the runtime (`step` in `runtimes/handles/health.py`), with a grace period of {states.GRACE_SECONDS:g} s. NotReady is a runtime\n"
         "that answers and reports itself or its network not ready. One failed probe within the grace period changes\n"

@@ -42,6 +42,7 @@ from kubeletx.pods.status.build import NodeIdentity, build_status
 from kubeletx.pods.steps import dispatch
 from kubeletx.runtimes.handles.health import Health, RuntimeState, Silence, step
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
+from kubeletx.sessions.model import TABLE, SessionState
 
 from .text import Edge, drawing, table, yes
 
@@ -207,6 +208,12 @@ def _snapshot(state: UnitState) -> PodSnapshot:
     return PodSnapshot(
         uid=UID, sandboxes=(sandbox,), units=(unit,), statuses={unit.id: status}, looked_at=0.0
     )
+
+
+def sessions() -> str:
+    """Drawing of the states of a session."""
+    edges = [Edge(before.value, cause.value, after.value) for (before, cause), after in TABLE.items()]
+    return drawing(SessionState.STARTING.value, edges, [SessionState.TERMINATED.value])
 
 
 # --- runtimes and the node --------------------------------------------------------------------------
