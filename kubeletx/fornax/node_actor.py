@@ -1,0 +1,363 @@
+"""`NodeActor`: the node under its cores: registration, configuration, commands, and reports with revisions.
+
+    Link (one per core) ── messages ──► Mailbox.commands ──► _commands ──► NodeContent.command    (quick; actors do the work)
+    NodeContent ── on_pod, on_session, on_node ──► Mailbox ──► _reports: number, serialise once ──► outbox of every link
+    NODE_CONFIGURATION ──► _apply, a task of its own ──► NODE_READY
+
+No core is connected before stored pods are loaded and compared with the runtimes, so that no core ever gets an
+incomplete list. A number is taken from `Revisions` without another task in between, and goes to every core; a core that
+cannot take it gets a full state instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, Unavailable
+
+from .changes import Kind
+from .content import CommandAnswer, NodeContent
+from .cores import Core, Cores, Role, parse_owners
+from .link import Link, LinkCounts, LinkSettings
+from .mailbox import Mailbox, NodeChange
+from .node_machine import NodeEvent, NodeMachine, NodeState
+from .node_object import fingerprint, finish_node, full_state, registration
+from .node_records import NodeRecords, StoredCore
+from .revisions import Revisions
+from .stubs import fornaxcore_pb2 as pb
+from .stubs import k8s_core_v1_pb2 as k8s
+
+log = structlog.get_logger(__name__)
+
+Commands = Mailbox[tuple[Link, pb.FornaxCoreMessage]]
+
+
+class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the node under its cores, in seconds.
+
+    `state_seconds`: how often each core gets a full state without a change. `look_seconds`: how often changes of the node
+    and unreachable owners are looked for. `fallback_seconds`: how long no owner may be reached before the seeds are
+    connected too.
+    """
+
+    link: LinkSettings = LinkSettings()
+    state_seconds: float = 60.0
+    look_seconds: float = 5.0
+    fallback_seconds: float = 60.0
+    block: int = 1_000
+
+
+class NodeActor:
+    """The node under its cores. `run` is its task; `close` comes after it."""
+
+    def __init__(
+        self,
+        content: NodeContent,
+        mailbox: Commands,
+        *,
+        identity: pb.NodeIdentifier,
+        seeds: Sequence[Core],
+        records: NodeRecords,
+        settings: CoreSettings,
+        clock: Clock,
+    ) -> None:
+        """`mailbox`: the one to which `content` reports its changes."""
+        self.machine = NodeMachine()
+        self.links: dict[str, Link] = {}
+        self.counts = LinkCounts()
+        self.revisions = Revisions(records, identifier=identity.identifier, block=settings.block)
+        self.identity = identity
+        self._cores = Cores(seeds)
+        self._content = content
+        self._mailbox = mailbox
+        self._records = records
+        self._settings = settings
+        self._clock = clock
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._shown = b""
+        """Fingerprint of the Node that was reported last."""
+        self._applied = b""
+        self._pending: bytes | None = None
+        """Configuration to apply next."""
+        self._applying: asyncio.Task[None] | None = None
+        self._with_seeds = False
+        self._owner_seen_at = 0.0
+        self._may_settle = False
+
+    async def run(self) -> None:
+        """Connect the node to its cores and work until cancelled. Raises Unavailable if the database cannot be read."""
+        self.machine = NodeMachine()
+        await self._content.ready.wait()
+        is_known = await self.revisions.load()
+        if not is_known:
+            log.warning("This node is new to its cores: pods of an earlier database are removed")
+            await self._content.forget_all()
+            await self.revisions.settle()
+        self._cores.owners = await self._stored_owners()
+        await self._records.save_cores(self._stored_rows())
+        if self.revisions.configuration:
+            await self._apply_stored()
+        self.machine.step(NodeEvent.LOADED)
+        self._shown = fingerprint(self._node(0))
+        self._may_settle = True
+        self._owner_seen_at = self._clock.monotonic()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._connect()
+                group.create_task(self._commands(), name="fornax-commands")
+                group.create_task(self._reports(), name="fornax-reports")
+                group.create_task(self._look(), name="fornax-look")
+                group.create_task(self._repeat_state(), name="fornax-state")
+        finally:
+            self._group, self._applying = None, None
+            self.links.clear()
+            self._tasks.clear()
+            self.machine.step(NodeEvent.STOP)
+
+    async def close(self) -> None:
+        """Store the exact revision, so that the next start continues with the next number."""
+        if self._may_settle:
+            try:
+                await self.revisions.settle()
+            except Unavailable as error:
+                log.warning("Failed to store the node's revision", err=str(error))
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the node is configured and its condition Ready is True."""
+        return self.machine.state is NodeState.READY and self._content.is_ready()
+
+    @property
+    def owners(self) -> tuple[Core, ...]:
+        """The primary and the standbys; empty: no core has sent an ownership."""
+        return self._cores.owners
+
+    # --- messages to the cores ---
+
+    def _build(self, kind: Kind, revision: int) -> tuple[bytes, int]:
+        if kind is Kind.REGISTER:
+            return registration(self.identity, self._node(revision), revision).SerializeToString(), revision
+        revision = self.revisions.current
+        pods = self._content.pod_states(revision)
+        message = full_state(kind, self.identity, self._node(revision), revision, pods)
+        return message.SerializeToString(), revision
+
+    def _node(self, revision: int) -> k8s.Node:
+        return finish_node(self._content.node(revision), self.identity, is_ready=self.is_ready)
+
+    async def _reports(self) -> None:
+        while True:
+            changed = await self._mailbox.next_change()
+            try:
+                await self._report(changed)
+            except Unavailable as error:
+                log.warning(
+                    "Postponed a report: no revision could be stored", what=changed.id, err=str(error)
+                )
+                retry = partial(self._mailbox.changed, changed)
+                self._clock.call_at(self._clock.monotonic() + 1.0, retry)
+            await asyncio.sleep(0)  # the links send between two reports
+
+    async def _report(self, changed: NodeChange) -> None:
+        if changed.kind == "node":
+            await self._report_node()
+            return
+        number = await self.revisions.prepare()
+        message = pb.FornaxCoreMessage(nodeIdentifier=self.identity)
+        if changed.kind == "pod":
+            pod = self._content.pod_state(changed.id, number)
+            if pod is None:
+                return
+            message.messageType = pb.POD_STATE
+            message.podState.CopyFrom(pod)
+        else:
+            session = self._content.session_state(changed.id, number)
+            if session is None:
+                return
+            message.messageType = pb.SESSION_STATE
+            message.sessionState.CopyFrom(session)
+        self.revisions.take()
+        data = message.SerializeToString()
+        for link in self.links.values():
+            link.change(number, data)
+
+    async def _report_node(self) -> None:
+        """Send a full state with the next number if the Node has changed."""
+        if fingerprint(self._node(0)) == self._shown:
+            return
+        await self.revisions.prepare()
+        self._shown = fingerprint(self._node(0))
+        self.revisions.take()
+        for link in self.links.values():
+            link.outbox.node_is_ready = self.is_ready
+            link.request_full()
+
+    # --- messages of the cores ---
+
+    async def _received(self, link: Link, message: pb.FornaxCoreMessage) -> None:
+        await self._mailbox.commands.put((link, message))
+
+    async def _commands(self) -> None:
+        while True:
+            link, message = await self._mailbox.commands.get()
+            try:
+                await self._command(link, message)
+            except KubeletxError as error:
+                link.refuse(str(error))
+                link.request_full()
+            except Exception:
+                log.exception("Failed to handle a message of a FornaxCore", core=link.core.address)
+                link.request_full()
+
+    async def _command(self, link: Link, message: pb.FornaxCoreMessage) -> None:
+        if message.HasField("ownership"):
+            await self._change_owners(message.ownership)
+        address = link.core.address
+        match message.messageType:
+            case pb.FORNAX_CORE_CONFIGURATION:
+                await self._change_owners(message.fornaxCoreConfiguration)
+            case pb.NODE_FULL_SYNC:
+                link.request_full()
+            case pb.NODE_CONFIGURATION:
+                self._configure(link, message.nodeConfiguration)
+            case _ if self._cores.may_command(address):
+                if await self._content.command(message, address) is CommandAnswer.FULL_SYNC:
+                    link.request_full()
+            case _:
+                link.refuse("a core that is not the primary sent a command")
+                link.request_full()
+
+    def _configure(self, link: Link, configuration: pb.NodeConfiguration) -> None:
+        link.registered()
+        if not self._cores.may_command(link.core.address):
+            return
+        data = configuration.SerializeToString(deterministic=True)
+        if self.machine.state is NodeState.READY and data == (self._pending or self._applied):
+            return
+        self.machine.step(NodeEvent.CONFIGURATION)
+        self._pending = data
+        if self._applying is None and self._group is not None:
+            self._applying = self._group.create_task(self._apply(), name="fornax-configuration")
+
+    async def _apply(self) -> None:
+        """Apply the newest configuration, and again while newer ones arrive."""
+        try:
+            while self._pending is not None:
+                data, self._pending = self._pending, None
+                try:
+                    await self._apply_one(data)
+                except KubeletxError as error:
+                    log.warning("Failed to apply the configuration of a FornaxCore", err=str(error))
+                    self.machine.step(NodeEvent.FAILED)
+                else:
+                    self.machine.step(NodeEvent.APPLIED)
+        finally:
+            self._applying = None
+        if self.machine.state is NodeState.READY:
+            log.info("Configured by a FornaxCore", node=self.identity.identifier)
+        else:
+            for link in self.links.values():
+                link.register_again()
+        self._mailbox.node()
+
+    async def _apply_one(self, data: bytes) -> None:
+        if data != self._applied:
+            await self._content.configure(pb.NodeConfiguration.FromString(data))
+            await self.revisions.configure(data)
+            self._applied = data
+
+    async def _apply_stored(self) -> None:
+        """Apply the configuration of the last run, which is in force until a core sends another one."""
+        stored = self.revisions.configuration
+        try:
+            await self._content.configure(pb.NodeConfiguration.FromString(stored))
+        except KubeletxError as error:
+            log.warning("Failed to apply the stored configuration", err=str(error))
+        else:
+            self._applied = stored
+
+    # --- the set of cores ---
+
+    async def _change_owners(self, configuration: pb.FornaxCoreConfiguration) -> None:
+        """Change the owners; cores that stay are not disconnected. Raises InvalidConfig for an unusable message."""
+        owners = parse_owners(configuration)
+        if owners == self._cores.owners:
+            return
+        self._cores.owners = owners
+        log.info("NodeChange the owners of the node", cores=",".join(core.address for core in owners))
+        self._owner_seen_at = self._clock.monotonic()
+        self._with_seeds = False
+        self._connect()
+        try:
+            await self._records.save_cores(self._stored_rows())
+        except Unavailable as error:
+            log.warning("Failed to store the owners of the node", err=str(error))
+
+    def _connect(self) -> None:
+        """Connect to the wanted cores, disconnect from the others, and update the roles of those that stay."""
+        wanted = self._cores.wanted(with_seeds=self._with_seeds)
+        for address in self.links.keys() - wanted.keys():
+            del self.links[address]
+            self._tasks.pop(address).cancel()
+        for address, core in wanted.items():
+            if address in self.links:
+                self.links[address].core = core
+            elif self._group is not None:
+                link = self._link(core)
+                self.links[address] = link
+                self._tasks[address] = self._group.create_task(link.run(), name=f"fornax-link-{address}")
+
+    def _link(self, core: Core) -> Link:
+        link = Link(
+            core,
+            self.identity,
+            build=self._build,
+            received=self._received,
+            settings=self._settings.link,
+            counts=self.counts,
+            clock=self._clock,
+        )
+        link.outbox.node_is_ready = self.is_ready
+        return link
+
+    async def _look(self) -> None:
+        while True:
+            self._mailbox.node()
+            now = self._clock.monotonic()
+            if any(self.links[core.address].is_connected for core in self._cores.owners):
+                self._owner_seen_at = now
+            with_seeds = now - self._owner_seen_at >= self._settings.fallback_seconds
+            if with_seeds is not self._with_seeds:
+                self._with_seeds = with_seeds
+                self._connect()
+            await self._clock.sleep(self._settings.look_seconds)
+
+    async def _repeat_state(self) -> None:
+        while True:
+            await self._clock.sleep(self._settings.state_seconds)
+            for link in self.links.values():
+                link.request_full()
+
+    async def _stored_owners(self) -> tuple[Core, ...]:
+        """Return the owners of the last run; none if the operator has changed the seeds since then."""
+        rows = await self._records.list_cores()
+        known = {row.address for row in rows if row.role == Role.SEED.value}
+        if known != {seed.address for seed in self._cores.seeds}:
+            return ()
+        found = [
+            Core(address=row.address, role=Role(row.role), identifier=row.identifier)
+            for row in rows
+            if row.role != Role.SEED.value
+        ]
+        return tuple(sorted(found, key=lambda core: core.role is not Role.PRIMARY))
+
+    def _stored_rows(self) -> Iterable[StoredCore]:
+        cores = (*self._cores.seeds, *self._cores.owners)
+        return [StoredCore(address=c.address, role=c.role.value, identifier=c.identifier) for c in cores]

@@ -1,0 +1,48 @@
+"""`Reconciler`: runs the repairs of the room at the start and every minute, and counts and logs what they repaired.
+
+A repair compares two of the database, the runtimes and the session service, and mends what differs. It may be called at any
+time and any number of times; it returns how many objects it repaired.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from kubeletx.api import Clock, KubeletxError
+
+log = structlog.get_logger(__name__)
+
+Repair = Callable[[], Awaitable[int]]
+
+
+class Reconciler:
+    """Runs the repairs, one after the other. `repaired`, `failed`: counts since the start, by name of the repair."""
+
+    def __init__(self, repairs: Mapping[str, Repair], *, clock: Clock, period_seconds: float = 60.0) -> None:
+        self.repaired = Counter[str](dict.fromkeys(repairs, 0))
+        self.failed = Counter[str](dict.fromkeys(repairs, 0))
+        self._repairs = dict(repairs)
+        self._clock = clock
+        self._period_seconds = period_seconds
+
+    async def run(self) -> None:
+        """Run all repairs now and after each period, until cancelled."""
+        while True:
+            await self.once()
+            await self._clock.sleep(self._period_seconds)
+
+    async def once(self) -> None:
+        """Run all repairs. A repair that fails is logged, and tried again in the next round."""
+        for name, repair in self._repairs.items():
+            try:
+                count = await repair()
+            except KubeletxError as error:
+                self.failed[name] += 1
+                log.warning("Failed to reconcile", what=name, err=str(error))
+                continue
+            self.repaired[name] += count
+            if count:
+                log.info("Reconciled", what=name, repaired=count)
