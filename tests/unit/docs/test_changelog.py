@@ -18,6 +18,7 @@ DISTRIBUTIONS = [
         ROOT / "pyproject.toml",
         *sorted(ROOT.glob("*/pyproject.toml")),
         *sorted(ROOT.glob("plugins/*/pyproject.toml")),
+        *sorted(ROOT.glob("sdk/*/pyproject.toml")),
     )
     if "towncrier" in tomllib.loads(path.read_text()).get("tool", {})
 ]

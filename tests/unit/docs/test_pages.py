@@ -17,10 +17,12 @@ PAGES = sorted(
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("testing/*.md"),
         *ROOT.glob("plugins/*/*.md"),
+        *ROOT.glob("sdk/*/*.md"),
         *ROOT.glob("examples/plugins/*/*.md"),
         *ROOT.glob("changelog/*.md"),
         *ROOT.glob("testing/changelog/*.md"),
         *ROOT.glob("plugins/*/changelog/*.md"),
+        *ROOT.glob("sdk/*/changelog/*.md"),
     ]
 )
 
@@ -49,7 +51,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    places = re.compile(r"`((?:docs|script|tests|examples|kubeletx|plugins|protos|testing)/[\w./-]*)`")
+    places = re.compile(r"`((?:docs|script|tests|examples|kubeletx|plugins|protos|sdk|testing)/[\w./-]*)`")
     named = ((page, word) for page in PAGES for word in places.findall(page.read_text()))
     missing = [
         f"{names(page)}: {word}"

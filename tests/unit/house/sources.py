@@ -12,13 +12,14 @@ HOST = ROOT / "kubeletx"
 
 @cache
 def host_and_plugins() -> tuple[Path, ...]:
-    """Files of the host and of every plugin, without generated ones."""
-    return _below(HOST, *ROOT.glob("plugins/*/src"), *ROOT.glob("examples/plugins/*/src"))
+    """Files of the host, of every plugin and of the SDKs, without generated ones."""
+    folders = ("plugins/*/src", "examples/plugins/*/src", "sdk/*/src")
+    return _below(HOST, *(path for pattern in folders for path in ROOT.glob(pattern)))
 
 
 @cache
 def with_lab() -> tuple[Path, ...]:
-    """Files of the host, of every plugin, and of the distribution kubeletx-testing."""
+    """Files of the host, of every plugin, of the SDKs, and of the distribution kubeletx-testing."""
     return (*host_and_plugins(), *_below(ROOT / "testing" / "src"))
 
 
@@ -31,7 +32,7 @@ def with_scripts() -> tuple[Path, ...]:
 @cache
 def of_tests() -> tuple[Path, ...]:
     """Files of all tests."""
-    folders = ("plugins/*/tests", "examples/plugins/*/tests", "testing/tests")
+    folders = ("plugins/*/tests", "examples/plugins/*/tests", "sdk/*/tests", "testing/tests")
     return _below(ROOT / "tests", *(path for pattern in folders for path in ROOT.glob(pattern)))
 
 

@@ -54,6 +54,13 @@ def test_the_host_imports_no_plugin() -> None:
             assert not name.startswith("kubeletx_"), f"{path} imports {name}"
 
 
+def test_an_sdk_imports_nothing_of_kubeletx() -> None:
+    """An application in a container has only the SDK and what it depends on."""
+    for path in ROOT.glob("sdk/*/src/**/*.py"):
+        for name in _imports(path):
+            assert name.split(".")[0] != "kubeletx", f"{path} imports {name}"
+
+
 def test_the_lab_and_the_api_server_double_import_public_rooms_and_one_module_more() -> None:
     more = "kubeletx.server.views."
     for path in (ROOT / "testing" / "src").rglob("*.py"):

@@ -17,6 +17,7 @@ FOLDERS = [
     ROOT / "testing" / "tests",
     *ROOT.glob("plugins/*/tests"),
     *ROOT.glob("examples/plugins/*/tests"),
+    *ROOT.glob("sdk/*/tests"),
 ]
 ALLOWED = {
     "tests/regressions/test_two_agents.py": (

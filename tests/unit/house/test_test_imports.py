@@ -8,7 +8,7 @@ from tests.unit.house.sources import ROOT, place, tree
 
 FILES = [
     path
-    for folder in ("tests", "testing/tests", "plugins", "examples")
+    for folder in ("tests", "testing/tests", "plugins", "examples", "sdk")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "src" not in path.parts
 ]

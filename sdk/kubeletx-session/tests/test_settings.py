@@ -1,0 +1,69 @@
+"""What the node gives an instance, and what is said if something of it is missing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from kubeletx_session import AsyncSessionClient, Settings, SettingsError
+
+
+def test_settings_come_from_the_environment(tmp_path: Path) -> None:
+    found = Settings.from_environment(
+        {
+            "KUBELETX_SESSION_DIRECTORY": str(tmp_path),
+            "KUBELETX_SESSION_SERVICE": "unix:///run/s.sock",
+            "KUBELETX_POD_ID": "default/web",
+        },
+        heartbeat_seconds=3.0,
+    )
+    assert (found.directory, found.service, found.pod_id) == (tmp_path, "unix:///run/s.sock", "default/web")
+    assert (found.heartbeat_seconds, found.shutdown_seconds) == (3.0, 20.0)
+
+
+def test_a_pod_without_sessions_is_told_which_annotation_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBELETX_SESSION_DIRECTORY", raising=False)
+    with pytest.raises(
+        SettingsError, match=r'KUBELETX_SESSION_DIRECTORY is not set; .*kubeletx\.io/sessions: "true"'
+    ):
+        AsyncSessionClient(lambda session: None)  # type: ignore[arg-type, return-value]  # never called
+
+
+def test_metadata_has_the_data_of_the_application(tmp_path: Path) -> None:
+    content = {
+        "podId": "default/web",
+        "podUid": "u1",
+        "service": "10.0.0.1:1022",
+        "node": "n1",
+        "endpoints": ["10.1.0.4"],
+        "application": {"name": "shop", "data": base64.b64encode(b"\x00blue").decode()},
+        "sessions": [{"id": "default/s"}],
+    }
+    (tmp_path / "metadata.json").write_text(json.dumps(content))
+    found = Settings(directory=tmp_path).metadata()
+    assert (found.pod_id, found.pod_uid, found.service, found.node) == (
+        "default/web",
+        "u1",
+        "10.0.0.1:1022",
+        "n1",
+    )
+    assert (found.endpoints, found.application, found.application_data) == (
+        ("10.1.0.4",),
+        "shop",
+        b"\x00blue",
+    )
+    assert found.raw["sessions"] == [{"id": "default/s"}]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"podId": "a/b", "application": {"data": "***"}}'])
+def test_unusable_metadata_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metadata.json").write_text(text)
+    with pytest.raises(SettingsError, match=r"metadata\.json is not the metadata of an instance"):
+        Settings(directory=tmp_path).metadata()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot read .*metadata\.json: No such file"):
+        Settings(directory=tmp_path).metadata()
