@@ -85,5 +85,5 @@ def test_the_tour_names_pods_of_the_demo() -> None:
     said = set(re.findall(r"([\w-]+)-demo\b", tour))
     assert said
     assert said <= manifests
-    assert PrivateAgent.__init__.__kwdefaults__["name"] == "agent"
+    assert (PrivateAgent.__init__.__kwdefaults__ or {})["name"] == "agent"
     assert "--root-dir .demo/lab/agent" in tour
