@@ -44,7 +44,7 @@ class Instance:
         self._changed = changed
         self.actors: dict[str, SessionActor] = {}
         """Sessions that have not ended, by ID."""
-        self.is_ending = False
+        self.is_ending = bool(row.end_reason)
         """True once sessions are evacuated or the pod has ended: no new session is accepted."""
         self.is_gone = False
         """True once the pod is gone from the node."""

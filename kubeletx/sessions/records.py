@@ -16,7 +16,7 @@ from sqlalchemy import Boolean, Column, LargeBinary, MetaData, String, Table, bi
 from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.api import Clock, PodUid, Unavailable
-from kubeletx.store import Store, read_rows, upsert
+from kubeletx.store import Store, checked, read_rows, upsert
 
 from .model import Session
 
@@ -43,6 +43,8 @@ _instances = Table(
     Column("has_sessions", Boolean, nullable=False),
     Column("was_connected", Boolean, nullable=False),
     Column("request", String, nullable=False),
+    Column("end_reason", String, nullable=False),
+    Column("end_message", String, nullable=False),
 )
 _TABLES = {_sessions.name: _sessions, _instances.name: _instances}
 _UPSERTS = {name: upsert(table) for name, table in _TABLES.items()}
@@ -59,7 +61,7 @@ class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
     """Stored facts of an instance. `was_connected`: its application has connected once.
 
     `has_sessions`: the pod has the annotation for sessions. `request`: power state that was requested without a
-    session, as value of `Power`; empty: none.
+    session, as value of `Power`; empty: none. `end_reason`, `end_message`: set when the room has ended the pod.
     """
 
     uid: PodUid
@@ -67,6 +69,8 @@ class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
     has_sessions: bool
     was_connected: bool = False
     request: str = ""
+    end_reason: str = ""
+    end_message: str = ""
 
 
 class SessionRecords:
@@ -149,7 +153,7 @@ def _write(connection: Connection, changes: dict[tuple[str, str], dict[str, Any]
 
 def _load(connection: Connection) -> tuple[list[InstanceRow], list[Session]]:
     return (
-        read_rows(connection, select(_instances), lambda row: msgspec.convert(dict(row), InstanceRow)),
+        read_rows(connection, select(_instances), lambda row: checked(InstanceRow(**row))),
         read_rows(connection, select(_sessions), _session),
     )
 

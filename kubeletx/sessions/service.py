@@ -23,7 +23,7 @@ from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid
 from kubeletx.api.names import SESSIONS
 from kubeletx.api.waiting import first_of
 from kubeletx.kube.types.core import Pod, PodStatus
-from kubeletx.pods import FINAL, DesiredPod, PodFacts, PodManager, PodWorker, has_ended
+from kubeletx.pods import FINAL, DesiredPod, Evacuation, PodFacts, PodManager, PodWorker, has_ended
 from kubeletx.pods.workloads.power import STANDING_BY, Power
 
 from .actor import Close, Ended, SessionActor
@@ -55,8 +55,8 @@ class PodAccess(msgspec.Struct, frozen=True, kw_only=True):
     """Access of sessions to pods.
 
     `find`: finds a pod by ``namespace/name``. `get`: finds a pod by UID. `ask_power`: `PodManager.ask_power`. `end`:
-    ends a pod as (uid, reason, message), where reason is SessionClosed (a session with kills_instance has ended),
-    LivenessTimeout, OpenTimeout or CloseTimeout; the other three mean that the instance has failed.
+    ends a pod as (uid, reason, message): as Succeeded for SessionClosed (a session with kills_instance has ended), as
+    Failed for LivenessTimeout, OpenTimeout and CloseTimeout.
     """
 
     find: Callable[[str], PodView | None]
@@ -65,8 +65,8 @@ class PodAccess(msgspec.Struct, frozen=True, kw_only=True):
     end: Callable[[PodUid, str, str], None]
 
 
-def access_to(manager: PodManager, end: Callable[[PodUid, str, str], None]) -> PodAccess:
-    """Make the access to the pods of a pod manager. `end`: see `PodAccess`."""
+def access_to(manager: PodManager) -> PodAccess:
+    """Make the access to the pods of a pod manager."""
 
     def view(worker: PodWorker | None) -> PodView | None:
         if worker is None:
@@ -74,6 +74,10 @@ def access_to(manager: PodManager, end: Callable[[PodUid, str, str], None]) -> P
         desired = worker.desired
         is_ending = desired.deletion is not None or has_ended(desired, worker.facts)
         return PodView(pod=desired.pod, is_ending=is_ending)
+
+    def end(uid: PodUid, reason: str, message: str) -> None:
+        has_succeeded = reason == SESSION_CLOSED
+        manager.active.end(uid, reason=reason, message=message, has_succeeded=has_succeeded)
 
     return PodAccess(
         find=lambda pod_id: view(manager.find(*pod_id.split("/", 1))),
@@ -212,6 +216,10 @@ class Sessions:
         if actors:
             await first_of("evacuation", _all_ended(actors), self._clock.sleep(left + 1.0))
 
+    def evacuation(self) -> Evacuation:
+        """Return the hook by which the pods' workers evacuate sessions."""
+        return Evacuation(is_needed=lambda uid: bool(self.of_pod(uid)), run=self.evacuate)
+
     # --- instances ----------------------------------------------------------------------------------
 
     def ensure_instance(self, pod: Pod) -> Instance:
@@ -310,7 +318,8 @@ class Sessions:
 
     def _end_pod(self, instance: Instance, reason: str, message: str) -> None:
         instance.is_ending = True
-        log.info("Ended an instance", pod=instance.pod_id, reason=reason, err=message)
+        instance.row = replace(instance.row, end_reason=reason, end_message=message)
+        self._records.note_instance(instance.row)
         self._pods.end(instance.uid, reason, message)
 
     # --- life of a session --------------------------------------------------------------------------
@@ -387,13 +396,15 @@ class Sessions:
                 self._records.forget(session.id)
 
     def ask_again(self) -> None:
-        """Request the power states of all instances again, before the first plan of recovered pods.
+        """Repeat requests that end with the process: power states and ends of pods. Call it before the first plan.
 
         Sessions that were open on pods that are not on this node any more end.
         """
         for instance in tuple(self._instances.values()):
             instance.asked = None
             self._ask(instance)
+            if instance.row.end_reason:
+                self._pods.end(instance.uid, instance.row.end_reason, instance.row.end_message)
             if self._pods.get(instance.uid) is None:
                 for actor in instance.actors.values():
                     if actor.session.state not in OPENING:

@@ -23,7 +23,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.pods import DesiredPod, PodFacts
 from kubeletx.pods.workloads.power import Power
 from kubeletx.sessions.instance import Instance
-from kubeletx.sessions.model import OpenRequest, Session, SessionLimits, SessionState
+from kubeletx.sessions.model import OpenRequest, Session, SessionState
 from kubeletx.sessions.records import SESSION_TABLES, SessionRecords
 from kubeletx.sessions.service import PodAccess, PodView, Sessions
 from kubeletx.sessions.streams import OutgoingStream
@@ -64,6 +64,12 @@ class Pods:
         return PodAccess(find=self.find, get=self.views.get, ask_power=self.ask_power, end=self.end)
 
 
+def a_report(status: pb.SessionStatus, *, session: str = "default/s1", pod: str = "") -> pb.SessionMessage:
+    """The message by which an application reports the state of a session."""
+    identifier = pb.SessionIdentifier(podId=pod, identifier=session)
+    return pb.SessionMessage(sessionIdentifier=identifier, messageType=pb.SESSION_STATE, sessionStatus=status)
+
+
 class Application:
     """The application in a pod: it reads its stream and reports states."""
 
@@ -90,24 +96,30 @@ class Application:
         status = pb.SessionStatus(
             sessionState=state, clientSession=[pb.ClientSession(clientIdentifier=name) for name in clients]
         )
-        identifier = pb.SessionIdentifier(podId=pod, identifier=session)
-        self.instance.received(
-            pb.SessionMessage(
-                sessionIdentifier=identifier, messageType=pb.SESSION_STATE, sessionStatus=status
-            )
-        )
+        self.instance.received(a_report(status, session=session, pod=pod))
 
 
 class Room:
-    """The room under test. `seen`: states of each session in the order in which listeners saw them."""
+    """The room under test. `changes`: sessions as listeners saw them."""
 
-    def __init__(self, store: Store, clock: FakeClock, pods: Pods, limits: SessionLimits) -> None:
+    def __init__(self, store: Store, clock: FakeClock, pods: Pods) -> None:
         self.clock = clock
         self.pods = pods
         self.records = SessionRecords(store, clock)
-        self.sessions = Sessions(pods=pods.access(), records=self.records, clock=clock, limits=limits)
+        self.sessions = Sessions(pods=pods.access(), records=self.records, clock=clock)
         self.changes: list[Session] = []
         self.sessions.subscribe(self.changes.append)
+
+    @asynccontextmanager
+    async def task(self) -> AsyncIterator[None]:
+        """Run the room's task."""
+        task = asyncio.create_task(self.sessions.run(), name="sessions")
+        await self.settle()
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def settle(self) -> None:
         await self.clock.settle()
@@ -134,6 +146,12 @@ class Room:
     def connect(self, uid: PodUid = UID) -> Application:
         """Connect the application of a pod."""
         return Application(self.sessions.ensure_instance(self.pods.views[uid].pod))
+
+    async def connect_and_read(self) -> list[pb.SessionMessage]:
+        """Connect the application again, and return what it gets."""
+        application = self.connect()
+        await self.settle()
+        return await application.read()
 
     async def opened(self, *clients: str, **fields: Any) -> Application:
         """Open a session whose instance answers at once, with these clients."""
@@ -177,22 +195,25 @@ async def running_room(
     *,
     clock: FakeClock | None = None,
     pods: Pods | None = None,
-    limits: SessionLimits | None = None,
+    starts: bool = True,
 ) -> AsyncIterator[Room]:
-    """Run a room over the database at `path`, as an agent does; at the end it stops, and sessions stay stored."""
+    """Run a room over the database at `path`, as an agent does; at the end it stops, and sessions stay stored.
+
+    `starts`: load the room and run its task.
+    """
     if pods is None:
         pods = Pods()
         pods.add()
     store = await Store.open(path, [SESSION_TABLES])
-    room = Room(store, clock or FakeClock(), pods, limits or SessionLimits())
+    room = Room(store, clock or FakeClock(), pods)
     try:
-        await room.sessions.load()
-        room.sessions.ask_again()
-        task = asyncio.create_task(room.sessions.run(), name="sessions")
-        await room.settle()
-        yield room
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if starts:
+            await room.sessions.load()
+            room.sessions.ask_again()
+            async with room.task():
+                yield room
+        else:
+            yield room
         await room.sessions.stop()
     finally:
         await store.close()
