@@ -16,7 +16,7 @@ from .model import Session, SessionLimits
 from .records import InstanceRow
 from .streams import OutgoingStream
 from .stubs import session_service_pb2 as pb
-from .wire import close_leftover, read_report
+from .wire import close_leftover, is_about_earlier, read_report
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +129,8 @@ class Instance:
         report = read_report(message, clients_limit=self._limits.clients_per_session)
         actor = self.actors.get(named.identifier)
         if actor is not None:
-            actor.put(report)
+            if not is_about_earlier(message, actor.session):
+                actor.put(report)
             return
         session = self._find(named.identifier)
         if session is not None and session.pod_uid != self.uid:

@@ -24,7 +24,7 @@ class OutgoingStream:
         self.is_ended = False
 
     def send(self, message: pb.SessionMessage) -> bool:
-        """Queue a message, with the next message identifier (1, 2, ...), and return True.
+        """Queue a message and return True. Without an identifier it gets the next one (1, 2, ...).
 
         Returns False if the stream has ended. A full queue ends it.
         """
@@ -32,7 +32,7 @@ class OutgoingStream:
             self.end()
             return False
         self._sent += 1
-        message.messageIdentifier = str(self._sent)
+        message.messageIdentifier = message.messageIdentifier or str(self._sent)
         self._waiting.append(message)
         self._news.set()
         return True

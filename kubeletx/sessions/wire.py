@@ -11,6 +11,7 @@ from kubeletx.api import InvalidConfig
 from .model import Client, Session
 from .stubs import session_service_pb2 as pb
 
+_OPENING = "open/"
 _NAME_LIMIT = 253
 """Most characters of a client's name, as of names in Kubernetes."""
 
@@ -23,11 +24,28 @@ class StateReport(msgspec.Struct, frozen=True):
 
 
 def open_message(session: Session) -> pb.SessionMessage:
-    """Build OPEN_SESSION with the session's data."""
+    """Build OPEN_SESSION with the session's data.
+
+    Its identifier is the same if it is repeated, and another one for the next session of the same name.
+    """
     configuration = pb.SessionConfiguration(sessionData=session.data)
     message = _message(session, pb.OPEN_SESSION)
+    message.messageIdentifier = _opening(session)
     message.openSession.CopyFrom(pb.OpenSession(sessionConfiguration=configuration))
     return message
+
+
+def is_about_earlier(message: pb.SessionMessage, session: Session) -> bool:
+    """Return True if a report is about an earlier session of the same name.
+
+    The SDK copies the identifier of OPEN_SESSION into its reports; other applications use any identifier.
+    """
+    named = message.messageIdentifier
+    return named.startswith(_OPENING) and named != _opening(session)
+
+
+def _opening(session: Session) -> str:
+    return f"{_OPENING}{session.created_at.timestamp():.6f}"
 
 
 def close_message(session: Session, grace_seconds: float) -> pb.SessionMessage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -201,10 +200,6 @@ class Service:
     async def reports(self, id: str, holds: Callable[[pb.SessionMessage], object]) -> None:
         """Wait for a report of which `holds` is true."""
         await until(lambda: any(holds(message) for message in self.of(id)))
-
-
-def encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 
 import pytest
-from kubeletx_session import AsyncSessionClient, Settings, SettingsError
+from kubeletx_session import AsyncSessionClient, Endpoint, Settings, SettingsError
 
 
 def test_settings_come_from_the_environment(tmp_path: Path) -> None:
@@ -37,8 +36,8 @@ def test_metadata_has_the_data_of_the_application(tmp_path: Path) -> None:
         "podUid": "u1",
         "service": "10.0.0.1:1022",
         "node": "n1",
-        "endpoints": ["10.1.0.4"],
-        "application": {"name": "shop", "data": base64.b64encode(b"\x00blue").decode()},
+        "endpoints": [{"name": "http", "protocol": "TCP", "address": "10.1.0.4", "port": 80}],
+        "application": {"name": "shop", "data": "blue"},
         "sessions": [{"id": "default/s"}],
     }
     (tmp_path / "metadata.json").write_text(json.dumps(content))
@@ -49,15 +48,12 @@ def test_metadata_has_the_data_of_the_application(tmp_path: Path) -> None:
         "10.0.0.1:1022",
         "n1",
     )
-    assert (found.endpoints, found.application, found.application_data) == (
-        ("10.1.0.4",),
-        "shop",
-        b"\x00blue",
-    )
+    assert found.endpoints == (Endpoint(name="http", protocol="TCP", address="10.1.0.4", port=80),)
+    assert (found.application, found.application_data) == ("shop", "blue")
     assert found.raw["sessions"] == [{"id": "default/s"}]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"podId": "a/b", "application": {"data": "***"}}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"podId": "a/b", "endpoints": [{"port": 80}]}'])
 def test_unusable_metadata_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "metadata.json").write_text(text)
     with pytest.raises(SettingsError, match=r"metadata\.json is not the metadata of an instance"):

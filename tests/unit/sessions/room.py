@@ -91,12 +91,19 @@ class Application:
         return [pb.MessageType.Name(message.messageType) for message in await self.read()]
 
     def report(
-        self, state: pb.SessionState, *clients: str, session: str = "default/s1", pod: str = ""
+        self,
+        state: pb.SessionState,
+        *clients: str,
+        session: str = "default/s1",
+        pod: str = "",
+        identifier: str = "",
     ) -> None:
         status = pb.SessionStatus(
             sessionState=state, clientSession=[pb.ClientSession(clientIdentifier=name) for name in clients]
         )
-        self.instance.received(a_report(status, session=session, pod=pod))
+        message = a_report(status, session=session, pod=pod)
+        message.messageIdentifier = identifier
+        self.instance.received(message)
 
 
 class Room:

@@ -10,12 +10,13 @@
 
 from .client import AsyncSessionClient
 from .session import Client, Session, SessionState
-from .settings import Metadata, Settings, SettingsError
+from .settings import Endpoint, Metadata, Settings, SettingsError
 from .threads import SessionClient
 
 __all__ = [
     "AsyncSessionClient",
     "Client",
+    "Endpoint",
     "Metadata",
     "Session",
     "SessionClient",

@@ -10,7 +10,6 @@ metadata.json.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Mapping
@@ -28,19 +27,30 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """Content of metadata.json. `application_data` is the custom data of the application, as bytes.
+class Endpoint:
+    """An address and a port of the pod. `protocol`: TCP, UDP or SCTP. `name`: of the container's port, or empty."""
 
-    `endpoints`: addresses of the pod as the node knows them. `raw`: the whole JSON object, with the pod's sessions.
+    name: str
+    protocol: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """Content of metadata.json. `application_data`: custom data of the application, from the pod's annotation.
+
+    `endpoints`: one for each port and address of the pod; none before it has an address. `raw`: the whole JSON object,
+    with the pod's sessions.
     """
 
     pod_id: str
     pod_uid: str
     service: str
     node: str
-    endpoints: tuple[str, ...]
+    endpoints: tuple[Endpoint, ...]
     application: str
-    application_data: bytes
+    application_data: str
     raw: Mapping[str, Any]
 
 
@@ -94,9 +104,9 @@ class Settings:
                 pod_uid=found.get("podUid", ""),
                 service=found.get("service", ""),
                 node=found.get("node", ""),
-                endpoints=tuple(found.get("endpoints") or ()),
+                endpoints=tuple(Endpoint(**one) for one in found.get("endpoints", ())),
                 application=application.get("name", ""),
-                application_data=base64.b64decode(application.get("data", ""), validate=True),
+                application_data=application.get("data", ""),
                 raw=found,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
