@@ -42,6 +42,12 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
         states.actions,
     ),
     (
+        "Node under a FornaxCore",
+        "The table of a node that FornaxCores manage (`fornax/node_machine.py`). A node without cores has no such state. A\n"
+        "configuration that arrives while the node is Ready is applied without leaving that state.",
+        states.fornax_node,
+    ),
+    (
         "States of a session",
         "The table of an application session (`sessions/model.py`). *Reports* are messages of the application in the instance\n"
         "(pod). A client that joins or leaves while others remain changes nothing. A session on a pod without the annotation\n"

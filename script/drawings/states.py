@@ -22,6 +22,8 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
+from kubeletx.fornax.node_machine import TRANSITIONS as NODE_TRANSITIONS
+from kubeletx.fornax.node_machine import NodeMachine, NodeState
 from kubeletx.kube.types.core import (
     Container,
     ContainerState,
@@ -274,3 +276,11 @@ def _runtime_state(text: str) -> RuntimeState:
     return RuntimeState(
         ready=ready, network_ready=ready, reachable=True, cordoned="cordoned" in text, since=WALL
     )
+
+
+def fornax_node() -> str:
+    """Drawing of the states of a node under its cores."""
+    edges = [
+        Edge(before.value, event.value, after.value) for (before, event), after in NODE_TRANSITIONS.items()
+    ]
+    return drawing(NodeMachine().state.value, edges, [NodeState.STOPPED.value])
