@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubeletx_flexvolume.attachments.record import AttachmentEntry, image_record, is_image_record
+from kubeletx_flexvolume.attachments.record import image_record, is_image_record
 from kubeletx_flexvolume.attachments.stale import Scanner
 from kubeletx_flexvolume.values import Holder, StorageVolume
 
@@ -19,7 +19,6 @@ from plugins.flexvolume.tests.attachments.attachment_model import (
     RWX,
     NodeModel,
     StorageModel,
-    entry,
     holder,
     volume,
 )
@@ -33,13 +32,7 @@ def of(name: str, *modes: Any) -> StorageVolume:
 
 def node(model: StorageModel, name: str = "n1") -> NodeModel:
     model.storage.has_images = True
-    return NodeModel(model, name, look_seconds=0.01)
-
-
-def earlier(name: str, at: str = "n1") -> AttachmentEntry:
-    """The entry that an agent of an earlier version has made for a volume."""
-    made = entry(at, f"{name}-pod", volume=of(name))
-    return msgspec.structs.replace(made, volume_name="")
+    return NodeModel(model, name)
 
 
 @pytest.fixture
@@ -164,44 +157,6 @@ async def test_an_image_that_is_attached_here_without_an_entry_is_not_taken(mode
     assert one.guard.lost.is_set()
 
 
-async def test_entries_of_an_earlier_version_count_until_they_go(model: StorageModel) -> None:
-    await model.put(earlier("a"), name="a")
-    other = node(model, "n2")
-    with pytest.raises(Conflict, match=r"attached as volume a .* for pod default/a-pod on node n1"):
-        await other.take(of("b"))
-    await node(model).book.release(of("a"), earlier("a").holder)
-    await other.take(of("b"))
-
-
-async def test_the_check_of_entries_completes_those_of_an_earlier_version(
-    model: StorageModel, tmp_path: Any
-) -> None:
-    one, other = node(model), node(model, "n2")
-    await model.put(earlier("a"), name="a")
-    one.local.mount(of("a", RWX), earlier("a").holder)
-    await one.reconciler(tmp_path / "store").check()
-    (stored,) = await model.entries("a")
-    assert (stored.modes, stored.images, stored.volume_name) == ((RWX,), (IMAGE,), "a")
-    assert await model.holders(IMAGE) == ["n1/a-pod"]
-    with pytest.raises(Conflict, match="its image is attached as volume a"):
-        await other.take(of("b"))
-    await one.book.release(of("a"), earlier("a").holder)
-    assert model.records.records == {}
-
-
-async def test_both_users_of_an_image_of_an_earlier_version_are_entered_and_named(
-    model: StorageModel,
-) -> None:
-    one = node(model)
-    for name in ("a", "b"):
-        await model.put(earlier(name), name=name)
-    with pytest.raises(Conflict, match="its image is attached as volume b"):
-        await one.book.complete(of("a"), earlier("a").holder)
-    with pytest.raises(Conflict, match="its image is attached as volume a"):
-        await one.book.complete(of("b"), earlier("b").holder)
-    assert await model.holders(IMAGE) == ["n1/a-pod", "n1/b-pod"]
-
-
 async def test_a_scan_removes_a_gone_node_from_records_of_images_and_reports_volumes(
     model: StorageModel,
 ) -> None:
@@ -260,13 +215,10 @@ async def test_a_pool_that_hangs_is_asked_once_and_delays_no_other_volume(model:
         return await images(volume)
 
     model.storage.images = hanging  # type: ignore[method-assign]
-    await model.put(earlier("a"), name="a")
     one = node(model)
     for number in range(3):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(one.take(of("a"), f"pod-{number}"), 0.01)
         await one.take(volume("c"), f"pod-{number}")
-    assert calls.count("a") == 2  # for the takes, and for its entry
+    assert calls.count("a") == 1
     gate.set()
-    with pytest.raises(Conflict, match="its image is attached as volume a"):
-        await node(model, "n2").take(of("b"))
