@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -23,8 +23,12 @@ def resources_text(resources: ResourceRequirements) -> str:
     return msgspec.json.encode(resized(resources), order="sorted").decode()
 
 
+@lru_cache(maxsize=256)
 def read_resources(text: str) -> ResourceRequirements | None:
-    """Parse text written by `resources_text`. Return None if it is invalid JSON or has invalid quantities."""
+    """Parse text written by `resources_text`. Return None if it is invalid JSON or has invalid quantities.
+
+    Every plan and every status of a pod reads the same few texts, so the values are kept; callers do not change them.
+    """
     try:
         found = _decoder.decode(text)
         amounts(found)
@@ -35,7 +39,7 @@ def read_resources(text: str) -> ResourceRequirements | None:
 
 def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:
     """Return True if both have equal amounts of CPU and memory; ``1`` and ``1000m`` are equal."""
-    return amounts(one) == amounts(other)
+    return one == other or amounts(one) == amounts(other)
 
 
 def resized(resources: ResourceRequirements) -> ResourceRequirements:

@@ -86,9 +86,9 @@ class ProbeSet:
                 self._drop(name)
                 self._watches[name] = _Watch(target, delays_from_now=True)
         for target in targets:
-            watch = self._watches.setdefault(
-                target.name, _Watch(target, delays_from_now=target.delays_from_now)
-            )
+            if target.name not in self._watches:
+                self._watches[target.name] = _Watch(target, delays_from_now=target.delays_from_now)
+            watch = self._watches[target.name]
             if watch.update(target):
                 self._begin_again(watch)
             self._match(watch)
@@ -193,7 +193,10 @@ class ProbeSet:
         if values == watch.reported:
             return
         watch.reported, watch.has_reported = values, True
-        log.info(
+        # A unit that rests and runs again gets the value that it had: no news.
+        level = log.debug if watch.logged.get(kind) == now.value else log.info
+        watch.logged[kind] = now.value
+        level(
             "Changed probe value",
             pod=self._pod,
             container=watch.target.name,
@@ -237,6 +240,8 @@ class _Watch:
         self.tallies: dict[ProbeKind, Tally] = {kind: first_tally(kind) for kind in ProbeKind}
         if target.was_ready is not None:
             self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)
+        self.logged: dict[ProbeKind, bool | None] = {}
+        """Value of each probe that was logged last."""
         self.woken: set[ProbeKind] = set()
         """Probes that began again because the unit was paused and runs again, until their first delay has passed."""
         self.rests = 0

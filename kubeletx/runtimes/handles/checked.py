@@ -162,15 +162,16 @@ def _fits_quickly(status: UnitStatus, summary: UnitSummary) -> bool:
         "".join((summary.sandbox_id, summary.uid, summary.name, summary.image, summary.image_id))
         "".join((status.reason, status.message, status.log_path, status.image_ref, *status.info))
         "".join((*labels, *labels.values(), *annotations, *annotations.values(), *status.info.values()))
+        "".join(status.resources)
+        amounts = set(map(type, status.resources.values()))
     except (TypeError, AttributeError):
         return False
-    numbers = {type(status.started_at_ns), type(status.finished_at_ns), type(status.since_ns)}
+    numbers = amounts | {type(status.started_at_ns), type(status.finished_at_ns), type(status.since_ns)}
     numbers |= {type(summary.created_at_ns), type(summary.attempt), type(status.restarts)}
     return (
         numbers == {int}
         and type(summary.state) is UnitState
         and (status.exit_code is None or type(status.exit_code) is int)
-        and not status.resources
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
+import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import ObjectRef, UnitId
@@ -61,6 +62,9 @@ class Bench:
 
     def times(self, name: str) -> list[float]:
         return [at for asked, at in self.asked if asked == name]
+
+    def readiness(self) -> list[bool | None]:
+        return [result.readiness for result in self.results]
 
     @property
     def last(self) -> ProbeFacts:
@@ -205,19 +209,33 @@ async def test_readiness_begins_again_after_a_freeze_and_is_probed_at_once(bench
     slow = Container(name="web", readiness_probe=probe("ready", period_seconds=60, success_threshold=1))
     bench.set.sync([bench.target(slow)])
     await bench.clock.run_for(1)
-    assert bench.last.readiness is True
+    assert bench.readiness() == [True]
     bench.set.sync([bench.target(slow, is_resting=True, known=bench.last)])
-    assert bench.last.readiness is None
+    assert bench.readiness() == [True, None]
     await bench.clock.run_for(3)
     bench.gives["ready"] = ProbeOutcome.FAILURE
     bench.set.sync([bench.target(slow, known=bench.last)])
     await bench.clock.run_for(1)
     assert bench.times("ready") == [0, 4]
-    assert bench.last.readiness is None
+    assert bench.readiness() == [True, None]
     bench.gives["ready"] = ProbeOutcome.SUCCESS
     await bench.clock.run_for(60)
     assert bench.times("ready") == [0, 4, 64]
-    assert bench.last.readiness is True
+    assert bench.readiness() == [True, None, True]
+
+
+async def test_a_value_that_a_thawed_unit_gets_again_is_not_logged_as_a_change(bench: Bench) -> None:
+    container = Container(name="web", readiness_probe=probe("ready", period_seconds=1, failure_threshold=1))
+    with structlog.testing.capture_logs() as lines:
+        bench.set.sync([bench.target(container)])
+        await bench.clock.run_for(1)
+        for _ in range(3):
+            bench.set.sync([bench.target(container, is_resting=True, known=bench.last)])
+            bench.set.sync([bench.target(container, known=bench.last)])
+            await bench.clock.run_for(1)
+        bench.gives["ready"] = ProbeOutcome.FAILURE
+        await bench.clock.run_for(2)
+    assert [line["value"] for line in lines if line["log_level"] == "info"] == [True, False]
 
 
 async def test_a_result_during_which_the_unit_was_frozen_and_thawed_does_not_count(bench: Bench) -> None:
@@ -264,7 +282,8 @@ async def test_a_startup_probe_still_comes_first_after_a_freeze(bench: Bench) ->
     bench.set.sync([bench.target(container)])
     await bench.clock.run_for(1)
     assert bench.times("start") == [0, 21]
-    assert bench.times("ready") == bench.times("live") == bench.results == []
+    assert bench.times("ready") == bench.times("live") == []
+    assert not bench.results
     bench.gives["start"] = ProbeOutcome.SUCCESS
     await bench.clock.run_for(2)
     assert (bench.last.startup, bench.last.readiness) == (True, True)
