@@ -9,6 +9,7 @@ libc         system calls that Python lacks
 locks        file locks, and who holds them
 mounts       mount tables
 notify       messages to the service manager
+processes    state, CPU time and memory of processes
 programs     the one way to run a program: deadline, process group, bounded output
 records      `SqliteRecords`: versioned records in an SQLite file; `RecordsFile` opens and shares the file
 redaction    secrets in the text of programs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kubeletx.linux.processes import TICKS_PER_SECOND, read_stat
 from kubeletx_testing.lab import PrivateAgent
 from kubeletx_testing.lab.process import run
 
@@ -105,8 +105,10 @@ def status_of(pid: int, key: str) -> str:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of the process, and of its children that it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    stat = read_stat(pid)
+    if stat is None:
+        raise ProcessLookupError(f"process {pid} has ended")
+    return (stat.cpu_ticks + stat.children_ticks) / TICKS_PER_SECOND
 
 
 def rest_figure(what: str, cpu: float, seconds: float, allowed: float) -> Figure:

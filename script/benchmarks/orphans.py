@@ -15,9 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from kubeletx.linux.processes import read_stat
+
 _PR_SET_CHILD_SUBREAPER = 36
-_EMULATOR = "(qemu-system-"
-"""Beginning of an emulator's second field in /proc/PID/stat."""
+_EMULATOR = "qemu-system-"
+"""Beginning of an emulator's name."""
 
 
 @contextmanager
@@ -45,5 +47,5 @@ def _reap(_signal: int, _frame: FrameType | None) -> None:
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():
             with suppress(OSError):
-                if Path(f"/proc/{pid}/stat").read_text().split()[1].startswith(_EMULATOR):
+                if (stat := read_stat(pid)) is not None and stat.name.startswith(_EMULATOR):
                     os.waitpid(int(pid), os.WNOHANG)

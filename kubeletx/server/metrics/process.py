@@ -9,6 +9,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+from kubeletx.linux.processes import TICKS_PER_SECOND, read_stat
+
 from .exposition import Family, labels_of
 
 _UNLIMITED = float(2**64 - 1)
@@ -42,8 +44,6 @@ def _interpreter() -> Iterator[Family]:
 
 def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
     try:
-        # The name of the program, in brackets, may hold blanks.
-        words = (proc / "self/stat").read_text().rpartition(")")[2].split()
         booted = next(
             float(line.split()[1])
             for line in (proc / "stat").read_text().split("\n")
@@ -54,17 +54,22 @@ def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
         names, values = (line.split() for line in lines if line.startswith("IpExt:"))
     except (OSError, StopIteration, ValueError):
         return
+    if (stat := read_stat("self", proc)) is None:
+        return
     traffic = dict(zip(names[1:], map(float, values[1:]), strict=True))
-    ticks = os.sysconf("SC_CLK_TCK")
-    yield "process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", float(words[20])
-    resident = float(words[21]) * resource.getpagesize()
+    yield "process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", float(stat.virtual_bytes)
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     text = "Maximum amount of virtual memory available in bytes."
     yield "process_virtual_memory_max_bytes", "gauge", text, _UNLIMITED if most < 0 else float(most)
-    yield "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", resident
-    started = booted + float(words[19]) / ticks
+    yield (
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory size in bytes.",
+        float(stat.resident_bytes),
+    )
+    started = booted + stat.started_ticks / TICKS_PER_SECOND
     yield "process_start_time_seconds", "gauge", "Start time since unix epoch in seconds.", started
-    spent = (float(words[11]) + float(words[12])) / ticks
+    spent = stat.cpu_ticks / TICKS_PER_SECOND
     yield "process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", spent
     yield "process_open_fds", "gauge", "Number of open file descriptors.", float(descriptors)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

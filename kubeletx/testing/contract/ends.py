@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
 
 from kubeletx.api import KubeletxError, LogMode, NotFound, Runtime, UnitId, UnitSpec, UnitState, UnitStatus
+from kubeletx.linux.processes import ENDED, read_stat
 
 from .base import ContractBase, NewRuntime, Pod, eventually, needs_feature, needs_processes, running, within
 from .failures import about
@@ -209,7 +209,5 @@ async def is_quiet(pod: Pod, spec: UnitSpec) -> None:
 
 def is_alive(pid: int) -> bool:
     """Return whether the process runs; a process that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    stat = read_stat(pid)
+    return stat is not None and stat.state not in ENDED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
@@ -17,7 +17,7 @@ from kubeletx_flexvolume.attachments.node import LocalVolume, NodeContext, Volum
 from kubeletx_flexvolume.attachments.proofs import StorageNode
 from kubeletx_flexvolume.attachments.reconcile import Reconciler
 from kubeletx_flexvolume.attachments.record import AttachmentEntry, Entries, entry_of, value_of
-from kubeletx_flexvolume.attachments.record_book import LOOK_SECONDS, RecordBook
+from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.attachments.stores import Stores
 from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, FenceResult, SourceType
 from kubeletx_flexvolume.values import AccessMode, Holder, HolderStatus, StorageVolume
@@ -25,6 +25,7 @@ from kubeletx_flexvolume.values import AccessMode, Holder, HolderStatus, Storage
 from kubeletx.api import Record, TimedOut, Unavailable
 from kubeletx.testing import FakeClock, FakeRecords
 
+T = TypeVar("T")
 RWO, RWOP = AccessMode.READ_WRITE_ONCE, AccessMode.READ_WRITE_ONCE_POD
 ROX, RWX = AccessMode.READ_ONLY_MANY, AccessMode.READ_WRITE_MANY
 
@@ -210,7 +211,8 @@ class TroubledRecords(FakeRecords):
 
     async def delete(self, name: str, *, expected_version: str) -> None:
         await self._trouble()
-        self._answer(await super().delete(name, expected_version=expected_version))
+        await super().delete(name, expected_version=expected_version)
+        self._answer(None)
 
     async def _trouble(self) -> None:
         self.writes += 1
@@ -221,7 +223,7 @@ class TroubledRecords(FakeRecords):
             self.lose_writes -= 1
             raise TimedOut("no answer within 30 s")
 
-    def _answer(self, result: Any) -> Any:
+    def _answer(self, result: T) -> T:
         if self.lose_answers:
             self.lose_answers -= 1
             raise TimedOut("no answer within 30 s")
@@ -253,7 +255,7 @@ class StorageModel:
             nodes=self.nodes,
             volumes=VolumeLookup(None, self.clock),
             events=self.events,
-            pods=self.pods,
+            pods=self.pods,  # type: ignore[arg-type]  # a double
             client=None,
             own_nodes=None,
             identity=self.identity,
@@ -283,7 +285,6 @@ class NodeModel:
         policy: BreakPolicy = BreakPolicy.SAFE,
         *,
         boot_id: str = "",
-        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self.model, self.name, self.boot_id = model, name, boot_id or f"{name}-boot"
         self.local = LocalDouble()
@@ -300,7 +301,7 @@ class NodeModel:
             refuses=lambda _: self.refused,
             guard=self.guard,
         )
-        self.book = RecordBook(self.context, look_seconds=look_seconds)
+        self.book = RecordBook(self.context)
         self.local.book = self.book
 
     def holder(self, pod: str = "web-0", **more: Any) -> Holder:

@@ -14,12 +14,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-PROC = Path("/proc")
+from kubeletx.linux.processes import PROC, TICKS_PER_SECOND, read_stat
+
 _UUID_OPTION = b"\0-uuid\0"
-_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Positions in /proc/PID/stat after the command's name; see proc(5).
-_UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
+_TICK_NS = 1_000_000_000 // TICKS_PER_SECOND
 
 
 class EmulatorUsage(NamedTuple):
@@ -55,22 +53,19 @@ class Emulators:
 
     def _usage_of(self, uuid: str) -> EmulatorUsage | None:
         pid, started = self._known.get(uuid, (0, 0))
-        fields = self._fields(pid) if pid else ()
-        if not fields or int(fields[_STARTED]) != started:
+        stat = read_stat(pid, self._proc) if pid else None
+        if stat is None or stat.started_ticks != started:
             self._known.pop(uuid, None)
             return None
-        return EmulatorUsage(
-            cpu_ns=(int(fields[_UTIME]) + int(fields[_STIME])) * _TICK_NS,
-            resident_bytes=int(fields[_RESIDENT]) * _PAGE_BYTES,
-        )
+        return EmulatorUsage(cpu_ns=stat.cpu_ticks * _TICK_NS, resident_bytes=stat.resident_bytes)
 
     def _search(self, uuids: set[str]) -> None:
         for entry in os.scandir(self._proc):
             if not entry.name.isdecimal():
                 continue
             uuid = self._uuid_of(entry.name)
-            if uuid in uuids and (fields := self._fields(int(entry.name))):
-                self._known[uuid] = int(entry.name), int(fields[_STARTED])
+            if uuid in uuids and (stat := read_stat(entry.name, self._proc)) is not None:
+                self._known[uuid] = int(entry.name), stat.started_ticks
 
     def _uuid_of(self, pid: str) -> str:
         with contextlib.suppress(OSError):
@@ -79,9 +74,3 @@ class Emulators:
             if option:
                 return rest.partition(b"\0")[0].decode(errors="replace")
         return ""
-
-    def _fields(self, pid: int) -> list[bytes]:
-        with contextlib.suppress(OSError):
-            fields = (self._proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-            return fields if len(fields) > _RESIDENT else []
-        return []

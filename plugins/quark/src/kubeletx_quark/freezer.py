@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied, Unsupported
+from kubeletx.linux.processes import read_stat
 
 FREEZE_SECONDS = 5.0
 """Deadline of freezing one container."""
@@ -165,13 +166,9 @@ class Freezer:
             except OSError:
                 continue  # removed meanwhile
             for number in numbers:
-                try:
-                    text = Path(f"/proc/{number}/stat").read_text()
-                except _GONE:
-                    continue
-                name, _, rest = text.partition("(")[2].rpartition(")")
-                if rest.split()[0] == "D":
-                    yield f"{number} ({name})"
+                stat = read_stat(number)
+                if stat is not None and stat.state == "D":
+                    yield f"{number} ({stat.name})"
 
 
 def _named(threads: list[str]) -> str:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from kubeletx.linux.processes import read_stat
+
 
 class LabError(Exception):
     """Raised when a private daemon or tool fails; the message says what to check."""
@@ -202,14 +204,14 @@ class Daemon:
 
 def process_start_time(pid: int) -> str:
     """Return the start time of a process in clock ticks since boot, as text; empty if the process does not exist."""
-    fields = _stat_fields(pid)
-    return fields[19] if len(fields) > 19 else ""
+    stat = read_stat(pid)
+    return str(stat.started_ticks) if stat is not None else ""
 
 
 def process_state(pid: int) -> str:
     """Return the state of a process as one letter (R, S, T, Z, ...); empty if the process does not exist."""
-    fields = _stat_fields(pid)
-    return fields[0] if fields else ""
+    stat = read_stat(pid)
+    return stat.state if stat is not None else ""
 
 
 def list_pids() -> list[int]:
@@ -231,18 +233,6 @@ def read_pid_file(path: Path) -> int | None:
         return None
     alive = process_start_time(pid) == start_time and process_state(pid) not in ("Z", "X")
     return pid if alive else None
-
-
-def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third (the state) on.
-
-    The second field, the command's name, may contain spaces and parentheses.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return text.rpartition(")")[2].split()
 
 
 def _text(command: Sequence[str | Path]) -> str:

@@ -24,6 +24,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from kubeletx.linux.processes import read_stat
+
 from . import cgroups, cni, mount_points
 from .disk import detach_loop_devices, loop_devices
 from .mounts import list_mounts, unmount_below
@@ -258,10 +260,8 @@ def _ancestors() -> set[int]:
     pid = os.getpid()
     while pid not in found:
         found.add(pid)
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            break
+        stat = read_stat(pid)
+        pid = stat.parent if stat is not None else 0
     return found
 
 

@@ -5,7 +5,7 @@
                    item of the garbage list       the item
     attached       none for its holders           drop it by force; enter it again if the records were lost as a whole
     attached       for some of its holders        none: the others protect the device
-    attached       for all of its holders         complete those of an earlier version
+    attached       for all of its holders         none
     attaching      any                            none
     nothing        of this boot, of no holder     drop it, since its journal was lost; then remove the entries
     anything       of no holder on this node      remove the entries, such as those of an earlier boot
@@ -51,7 +51,6 @@ class Action(enum.Enum):
     """Action for one volume. The value is its reason, for users; the garbage list has reasons of its own."""
 
     KEEP = "entries without a volume are removed"
-    COMPLETE = "entries of an earlier version are completed"
     DROP_LISTED = "its lock was broken"
     """Drop it by force."""
     DROP_LOST = "its entry in the attachment record is gone"
@@ -70,7 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_guard(self) -> bool:
         """True if the volume must not be taken meanwhile."""
-        return bool(self.strays or self.done) or self.action not in (Action.KEEP, Action.COMPLETE)
+        return bool(self.strays or self.done) or self.action is not Action.KEEP
 
 
 def decide(
@@ -97,8 +96,6 @@ def decide(
         action = Action.DROP_LOST
     elif here is None and not of_this_boot.issubset(used):
         action = Action.DROP_UNKNOWN
-    elif here is not None and here.device and any(one.key in used and not one.modes for one in own):
-        action = Action.COMPLETE
     else:
         action = Action.KEEP
     return Verdict(
@@ -185,8 +182,6 @@ class Reconciler:
                 await self._act(name, verdict, items)
         if items and self._guard.pending is not None:
             self._guard.pending.pop(name, None)
-        if verdict.action is Action.COMPLETE:
-            await self._complete(name)
         return True
 
     # --- inside ---
@@ -281,17 +276,6 @@ class Reconciler:
             one for one in own if find_entry(await editor.items(one.volume_name or record), one.key) is None
         ]
         await self._remove(record, tuple(old))
-
-    async def _complete(self, name: str) -> None:
-        """Bring entries that an agent of an earlier version has made up to date; they have no access modes."""
-        here = self._context.local().find(name)
-        stored = {entry.key: entry for entry in await self._stores.editor.items(name)}
-        for holder in here.holders if here is not None else ():
-            if here is not None and holder.key in stored and not stored[holder.key].modes:
-                try:
-                    await self._book.complete(here.volume, holder)
-                except Conflict as error:
-                    log.error("Found two users of one image; end one of them", volume=name, err=str(error))
 
     async def _entered_again(self, here: LocalVolume) -> bool:
         name = here.volume.name

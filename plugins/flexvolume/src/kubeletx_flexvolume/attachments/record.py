@@ -34,7 +34,7 @@ class AttachmentEntry(Holder, frozen=True, kw_only=True, rename="camel"):
     """One entry of a record: the holder, the UID of its Node object, and where the volume is.
 
     `node_uid`: empty without a cluster. `parameters`: of the volume; they contain no secrets. `modes`: access modes
-    that the volume had for this holder. `volume_name`, `modes` and `images` are empty in entries of earlier versions.
+    that the volume had for this holder.
     """
 
     node_uid: str = msgspec.field(default="", name="nodeUID")

@@ -7,8 +7,6 @@
 - An entry is in the record of its volume and in the records of its image. A holder has the volume when all have its
   entry. Of two volumes with one image, taken at the same moment, the one that writes second to the image's record finds
   the other.
-- Entries of agents of earlier versions are in the record of their volume only. They are listed once, before the first
-  take, and count while they are there.
 - A node enters itself only while no proof exists against its own entry: its Node object exists, shows this boot and is
   not out of service. Otherwise another node could break the new lock at once, as the rules allow.
 - Before a lock is broken, the broken entries are added to the garbage lists of their nodes.
@@ -25,7 +23,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Conflict, KubeletxError, Record, TimedOut, Unavailable, within
+from kubeletx.api import Conflict, Record, Unavailable
 
 from ..values import AccessMode, Holder, HolderKey, HolderStatus, StorageVolume
 from .decision import (
@@ -38,7 +36,7 @@ from .decision import (
     decide,
     is_of_same_use,
 )
-from .editing import TRIES, all_pages
+from .editing import TRIES
 from .events import LOCK_BROKEN
 from .fencing import ProofSearch
 from .garbage import item_of, rfc3339
@@ -51,7 +49,6 @@ from .record import (
     entry_of,
     find_entry,
     image_record,
-    is_image_record,
     with_entry,
     without,
 )
@@ -61,7 +58,6 @@ log = structlog.get_logger(__name__)
 A = TypeVar("A")
 B = TypeVar("B")
 
-LOOK_SECONDS: Final = 5.0
 _NOT_SEARCHED: Final = Proof(is_gone=False, why="no proof was searched for")
 
 
@@ -76,8 +72,7 @@ class _Request(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct, frozen=True):
     """Records of a volume and its image, as they were read.
 
-    `records`: by name, the volume's first. `entries`: of all of them, also of earlier versions; without the
-    wanted entry if a record lacks it.
+    `records`: by name, the volume's first. `entries`: of all of them, without the wanted entry if a record lacks it.
     """
 
     records: Mapping[str, Record | None]
@@ -92,15 +87,11 @@ class RecordBook:
     whether it was done, and the call is repeated with the same holder.
     """
 
-    def __init__(self, context: NodeContext, *, look_seconds: float = LOOK_SECONDS) -> None:
-        """`look_seconds`: deadline of a look at the image of an entry of an earlier version; a pool may hang."""
+    def __init__(self, context: NodeContext) -> None:
         self._context = context
         self._stores = context.stores
         self._editor = context.stores.editor
         self._proofs = ProofSearch(context)
-        self._look_seconds = look_seconds
-        self._earlier: dict[str, set[str]] | None = None
-        """Names of volumes with entries of earlier versions, by the record of their image; None: not listed yet."""
         self._looks: dict[tuple[str, ...], asyncio.Task[tuple[str, ...]]] = {}
         """Looks at images that have not ended, such as of a pool that hangs: each has a thread."""
 
@@ -138,32 +129,6 @@ class RecordBook:
                 return
             await self._editor.pause(attempt)
         raise self._editor.too_busy(volume.name)
-
-    async def complete(self, volume: StorageVolume, holder: Holder) -> None:
-        """Add to an entry of an earlier version what it lacks, and enter it in the records of its image.
-
-        Raises Conflict, afterwards, if the image has other holders that exclude it: both use it already.
-        """
-        request = await self._request(volume, holder)
-        wanted = request.wanted
-
-        def completed(entries: Entries) -> Entries:
-            return tuple(
-                msgspec.structs.replace(
-                    one, images=wanted.images, modes=wanted.modes, volume_name=wanted.volume_name
-                )
-                if one.key == wanted.key
-                else one
-                for one in entries
-            )
-
-        for name in wanted.images:
-            await self._editor.change(name, lambda entries: with_entry(entries, wanted))
-        await self._editor.change(volume.name, completed)
-        others = tuple(one for one in (await self._found(request)).entries if one.key != wanted.key)
-        decision = self._decide(request, others, {one.key: _NOT_SEARCHED for one in others})
-        if isinstance(decision, RefuseEntry):
-            raise Conflict(decision.reason)
 
     async def note(self, volume: StorageVolume, holder: Holder, *, device: str, status: HolderStatus) -> None:
         """Write device and status to the entry. Raises Conflict if the entry is gone: the lock was broken."""
@@ -288,10 +253,6 @@ class RecordBook:
         for image in wanted.images:
             for one in found[image]:
                 merged.setdefault((one.volume_name, one.key), one)
-        for other in await self._earlier_volumes(wanted) - {name}:
-            for one in await self._editor.items(other):
-                if not one.images:
-                    merged[other, one.key] = msgspec.structs.replace(one, volume_name=other)
         is_missing = not all(
             any(is_of_same_use(one, wanted) for one in entries) for entries in found.values()
         )
@@ -336,42 +297,6 @@ class RecordBook:
         """Remove an entry from all records, from its volume's record last."""
         for name in (*entry.images, entry.volume_name):
             await self._editor.change(name, lambda entries: without(entries, {entry.key}))
-
-    async def _earlier_volumes(self, wanted: AttachmentEntry) -> set[str]:
-        """Return the names of volumes that may have entries of an earlier version for the image."""
-        earlier = self._earlier
-        if earlier is None:
-            earlier, is_complete = {}, True
-            async for page in all_pages(self._editor.records):
-                for record in page:
-                    if is_image_record(record.name):
-                        continue
-                    try:
-                        async with within(
-                            self._look_seconds, f"volume {record.name}: its image was not looked at"
-                        ):
-                            images = await self._images_of_earlier(record)
-                    except KubeletxError as error:
-                        log.warning(
-                            "Failed to identify the image of an entry", volume=record.name, err=str(error)
-                        )
-                        is_complete = is_complete and not isinstance(error, TimedOut | Unavailable)
-                        continue
-                    for image in images:
-                        earlier.setdefault(image, set()).add(record.name)
-            if is_complete:
-                self._earlier = earlier
-        return set[str]().union(*(earlier.get(image, set()) for image in wanted.images))
-
-    async def _images_of_earlier(self, record: Record) -> set[str]:
-        """Return the names of the records of the images that a record's entries of an earlier version have."""
-        return {
-            image_record(image)
-            for one in entries_of(record)
-            if not one.images
-            for image in await self._identities(one.volume(record.name))
-            if one.boot_id == self._context.boot_id or self._context.boot_id not in image
-        }
 
     async def _identities(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         """Return the identities of the volume's image. A look that hangs is not repeated beside itself."""

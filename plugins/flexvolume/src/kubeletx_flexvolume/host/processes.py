@@ -30,6 +30,7 @@ from kubeletx.api import Unavailable
 from kubeletx.api.names import Event
 from kubeletx.linux.boot import boot_id
 from kubeletx.linux.files import replace_unflushed
+from kubeletx.linux.processes import ENDED, read_stat
 from kubeletx.linux.programs import Ending, ProgramResult, run_program
 
 log = structlog.get_logger(__name__)
@@ -37,7 +38,6 @@ log = structlog.get_logger(__name__)
 CALL: Final = "KUBELETX_CALL"
 """Environment variable with the ID of a call."""
 ENDING: Final = Ending(steps=((signal.SIGTERM, 0.4), (signal.SIGKILL, 0.4)), leaves_daemon=True)
-_ENDED: Final = (b"Z", b"X")
 
 
 class RunningProcess(msgspec.Struct, frozen=True):
@@ -150,10 +150,10 @@ class Processes:
 
 def start_time(pid: int) -> str:
     """Return when a process was started, as boot ID and ticks since the boot; empty if it has ended."""
-    fields = _stat(pid)
-    if not fields or fields[0] in _ENDED:
+    stat = read_stat(pid)
+    if stat is None or stat.state in ENDED:
         return ""
-    return f"{boot_id()} {fields[19].decode()}"
+    return f"{boot_id()} {stat.started_ticks}"
 
 
 def group_lives(pid: int) -> bool:
@@ -162,8 +162,8 @@ def group_lives(pid: int) -> bool:
         os.killpg(pid, 0)
     except ProcessLookupError:
         return False
-    every = (_stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return any(fields and int(fields[2]) == pid and fields[0] not in _ENDED for fields in every)
+    every = (read_stat(name) for name in os.listdir("/proc") if name.isdigit())
+    return any(stat is not None and stat.group == pid and stat.state not in ENDED for stat in every)
 
 
 def _left_running(path: Path) -> list[RunningProcess]:
@@ -181,8 +181,8 @@ def _left_running(path: Path) -> list[RunningProcess]:
 def _is_own(path: Path) -> bool:
     """Return True if the record in this file is of a child of this process."""
     record = _read(path)
-    fields = _stat(record.pid) if record is not None and record.pid else []
-    return bool(fields) and int(fields[1]) == os.getpid()
+    stat = read_stat(record.pid) if record is not None and record.pid else None
+    return stat is not None and stat.parent == os.getpid()
 
 
 def _groups_of(call: str) -> Iterator[int]:
@@ -193,8 +193,8 @@ def _groups_of(call: str) -> Iterator[int]:
             continue
         with suppress(OSError):
             variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-            if wanted in variables and (fields := _stat(int(name))):
-                yield int(fields[2])
+            if wanted in variables and (stat := read_stat(name)) is not None:
+                yield stat.group
 
 
 def _read(path: Path) -> RunningProcess | None:
@@ -202,14 +202,6 @@ def _read(path: Path) -> RunningProcess | None:
         return msgspec.json.decode(path.read_bytes(), type=RunningProcess)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _stat(pid: int) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the state on; empty if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 async def _gone(pid: int, seconds: float) -> None:
