@@ -1,5 +1,6 @@
 """The source: each file ``*.json`` of a directory is one pod."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -46,5 +47,8 @@ def read(path: str) -> dict[tuple[str, str], dict[str, Any]]:
 
     Raises for a file that is not a JSON object with a name.
     """
-    pods = [json.loads(file.read_text()) for file in sorted(Path(path).glob("*.json"))] if path else []
+    pods = []
+    for file in sorted(Path(path).glob("*.json")) if path else ():
+        with contextlib.suppress(FileNotFoundError):  # removed since the directory was listed
+            pods.append(json.loads(file.read_text()))
     return {(pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]): pod for pod in pods}
