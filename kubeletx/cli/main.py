@@ -36,6 +36,9 @@ COMMANDS = {
     "top": Lazy("kubeletx.cli.commands.top:top", "Show usage of pods, runtimes or the node."),
     "runtime": Lazy("kubeletx.cli.commands.runtime:runtime", "Add, remove, cordon and describe runtimes."),
     "pod": Lazy("kubeletx.cli.commands.pod:pod", "Freeze, hibernate and wake pods."),
+    "session": Lazy(
+        "kubeletx.cli.commands.session:session", "Open, list, describe and close application sessions."
+    ),
     "vm": Lazy(
         "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."
     ),

@@ -25,6 +25,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
+from .session_views import SessionRequest, SessionView
 from .views import (
     ActionView,
     ApplyResult,
@@ -414,6 +415,36 @@ class ImageVerbs(Protocol):
         ...
 
 
+class SessionVerbs(Protocol):
+    """Operations on application sessions, named by ids ``namespace/name``.
+
+    Every method raises Unsupported if the agent serves no sessions.
+    """
+
+    async def list_sessions(self) -> Sequence[SessionView]:
+        """Return all sessions in order of their ids, with those that ended within the last ten minutes."""
+        ...
+
+    async def find_session(self, id: str) -> SessionView:
+        """Return one session. Raises NotFound."""
+        ...
+
+    async def open_session(self, request: SessionRequest, *, wait: bool) -> SessionView:
+        """Open a session, which wakes its pod. The same request again returns the session that exists.
+
+        `wait`: return when it is open, or has ended because that failed. Raises NotFound if the pod is not on this node,
+        Conflict if the pod ends or the name is taken, InvalidConfig for an invalid request.
+        """
+        ...
+
+    async def close_session(self, id: str, grace_seconds: float | None, *, wait: bool) -> SessionView:
+        """Begin to close a session. `grace_seconds` None: the session's own. `wait`: return when it has ended.
+
+        Raises NotFound.
+        """
+        ...
+
+
 class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the servers call in the agent: one object for each subject. The agent implements them."""
 
@@ -425,3 +456,4 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: RuntimeVerbs
     images: ImageVerbs
     volumes: VolumeVerbs
+    sessions: SessionVerbs

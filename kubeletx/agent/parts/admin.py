@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kubeletx.pods import LogReader
@@ -12,6 +14,7 @@ from ..backend.about import AgentBackend
 from ..backend.logs import PodLogs
 from ..backend.machine.verbs import MachineBackend
 from ..backend.pods import PodBackend
+from ..backend.sessions import SessionBackend
 from ..backend.standby import StandbyBackend
 from .node import NodeAssembly
 from .part import Part, PartContext
@@ -21,6 +24,9 @@ from .runtimes import RuntimesAssembly
 from .sources import SourcesAssembly
 from .views import ViewsAssembly
 from .volumes import VolumesAssembly
+
+if TYPE_CHECKING:
+    from kubeletx.sessions.service import Sessions
 
 
 class AdminAssembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +41,7 @@ class AdminAssembly(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpCounts
 
 
-def make_admin(
+def make_admin(  # noqa: PLR0913 - one argument for each component
     ctx: PartContext,
     node: NodeAssembly,
     runtimes: RuntimesAssembly,
@@ -44,8 +50,10 @@ def make_admin(
     pods: PodsAssembly,
     sources: SourcesAssembly,
     views: ViewsAssembly,
+    *,
+    sessions: Sessions | None = None,
 ) -> AdminAssembly:
-    """Build the objects that answer the requests of the servers."""
+    """Build the objects that answer the requests of the servers. `sessions` None: requests about sessions are refused."""
     services, http = pods.services, HttpCounts()
     reader = LogReader(blocking=volumes.files, watcher=pods.watcher)
     pod_backend = PodBackend(
@@ -75,6 +83,7 @@ def make_admin(
         runtimes=views.runtimes,
         images=views.images,
         volumes=views.volumes,
+        sessions=SessionBackend(sessions),
     )
     ctx.made.add(Part(name="admin", metrics=http.metrics()))
     return AdminAssembly(backend=backend, pods=pod_backend, http=http)

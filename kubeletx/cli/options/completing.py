@@ -57,6 +57,17 @@ def complete_runtimes(ctx: click.Context, _: click.Parameter, incomplete: str) -
     return _starting(_names(ctx, "runtimes"), incomplete)
 
 
+def complete_sessions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of sessions that begin with `incomplete`."""
+    from kubeletx.server.session_views import SessionList
+
+    try:
+        found = _agent(ctx).get("/v1/sessions", SessionList).items
+    except KubeletxError:
+        return []
+    return _starting([one.name for one in found if one.namespace == _namespace(ctx)], incomplete)
+
+
 def complete_kinds(*plurals: str) -> Completer:
     """Return a completion function for arguments such as ``pods web`` and ``pod/web``.
 

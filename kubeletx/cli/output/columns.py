@@ -179,6 +179,22 @@ VOLUME: Final = (
 )
 
 
+SESSION: Final = (
+    Column("NAME", lambda session, _: session.name),
+    Column("STATE", lambda session, _: f"{session.state},Silent" if session.silent else session.state),
+    Column("INSTANCE", lambda session, _: session.pod),
+    Column("CLIENTS", lambda session, _: str(len(session.clients))),
+    Column("AGE", lambda session, now: age(session.created_at, now)),
+    Column("HEARTBEAT", lambda session, now: age(session.heartbeat_at, now) if session.heartbeat_at else ""),
+    Column("REASON", lambda session, _: session.reason),
+    Column("APPLICATION", lambda session, _: session.application, wide=True),
+    Column("ORIGIN", lambda session, _: session.origin, wide=True),
+    Column("NAMESPACE", lambda session, _: session.namespace, wide=True),
+    Column("CLIENT NAMES", lambda session, _: ",".join(one.name for one in session.clients), wide=True),
+    Column("MESSAGE", lambda session, _: session.message, wide=True),
+)
+
+
 def last_seen(event: Event, now: datetime) -> str:
     """Return the age of the event and, if it occurred repeatedly, how often and since when."""
     seen = age(event.last_timestamp or event.event_time or event.first_timestamp, now)

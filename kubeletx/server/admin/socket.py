@@ -25,7 +25,15 @@ from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
 from ..backend import AdminBackend
 from ..http import MAX_LINE_BYTES, errors_as_status, note_start
-from . import routes_agent, routes_images, routes_machines, routes_pods, routes_runtimes, routes_streams
+from . import (
+    routes_agent,
+    routes_images,
+    routes_machines,
+    routes_pods,
+    routes_runtimes,
+    routes_sessions,
+    routes_streams,
+)
 from .tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -42,6 +50,7 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
     app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_images.routes(backend.images, tasks))
+    app.add_routes(routes_sessions.routes(backend.sessions, tasks))
     app.add_routes(routes_streams.routes(backend.pods))
     return app
 

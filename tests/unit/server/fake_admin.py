@@ -49,6 +49,7 @@ from kubeletx.server.views import (
 )
 
 from .fake_machines import FakeMachines
+from .fake_sessions import FakeSessions
 from .fake_standby import FakeStandby
 
 STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -83,12 +84,13 @@ class FakeAdminBackend:
         self.histories: dict[str, tuple[ActionView, ...]] = {}
         self.machines = FakeMachines(self.calls)
         self.standby = FakeStandby(self.calls)
+        self.fake_sessions = FakeSessions(self.calls)
         self._watchers: set[asyncio.Queue[PodChange]] = set()
         self._event_watchers: set[asyncio.Queue[Event]] = set()
 
     @property
     def parts(self) -> AdminBackend:
-        """An `AdminBackend` that consists of this fake, its `machines` and its `standby`."""
+        """An `AdminBackend` that consists of this fake, its `machines`, its `standby` and its `fake_sessions`."""
         return AdminBackend(
             about=self,
             pods=self,
@@ -98,6 +100,7 @@ class FakeAdminBackend:
             runtimes=self,
             images=self,
             volumes=self,
+            sessions=self.fake_sessions,
         )
 
     # --- what tests do ---
