@@ -1,20 +1,61 @@
-"""`NodeContent`: the pods and sessions of this node as its cores see them."""
+"""`NodeContent`: the pods and sessions of this node as its cores see them.
+
+    node actor ─► command, configure ─► PodActor (one for each pod) ─► pod source, sessions
+    node actor ◄─ on_pod, on_session ◄─────────┘
+    node actor ─► pod_state, session_state, pod_states: messages with a revision
+
+Every command is answered: by a changed state, by the present state again, by a failed pod or a closed session with a
+reason, or by a full list if the core knows a pod that this node does not have. What has ended is kept for ten minutes,
+so that late questions are answered, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import AsyncIterator, Callable
+import ipaddress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
 
 import msgspec
+import structlog
 
-from kubeletx.api import Clock
+from kubeletx.api import Clock, Conflict, InvalidConfig, InvalidPod, KubeletxError, PodUid, Unavailable
+from kubeletx.api.waiting import first_of
+from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.types.node import Node
-from kubeletx.pods import PodManager, StatusBoard
+from kubeletx.node.status import is_ready as is_node_ready
+from kubeletx.pods import DesiredPod, PodFacts, PodManager, StatusBoard
+from kubeletx.pods.model.sources import FORNAX
+from kubeletx.sessions.model import OpenRequest, Session
+from kubeletx.sessions.service import Sessions
 from kubeletx.store import Store
 
+from . import names
+from .convert import node_message
+from .pods.actor import ActorServices, PodActor
+from .pods.creation import ContentSettings, PodCreation
+from .pods.ended import EndedPods, RefusedSessions
+from .pods.machine import PodState
+from .pods.objects import CoreObjects
+from .pods.ports import is_unused
+from .pods.prepare import pod_id_of
+from .pods.records import CorePodRecords, PodRow
+from .pods.reports import session_message
+from .pods.source import CoreSource
+from .stubs import fornax_session_pb2 as fs
 from .stubs import fornaxcore_pb2 as pb
 from .stubs import k8s_core_v1_pb2 as core
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS: Final = 5.0
+COMPARE_SECONDS: Final = 10.0
+"""Longest wait, at the start, for the runtimes to list their pods."""
+_OPEN_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 60.0
+"""Time-outs of a session that has none."""
 
 
 class CommandAnswer(enum.Enum):
@@ -26,30 +67,27 @@ class CommandAnswer(enum.Enum):
     """Send a full list, since the core has pods or sessions that this node does not have."""
 
 
-class ContentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the node for its cores.
-
-    `identifier`: identifier of the node, namespace/name. `host_ip`: address of the node for host ports.
-    `liveness_seconds`: time in which the containers of a new pod must become ready once they were started.
-    """
-
-    identifier: str
-    host_ip: str
-    liveness_seconds: float = 60.0
-
-
 class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects of the agent that `NodeContent` uses. `watch_node`: yields the Node after each change, and at once."""
+    """Objects of the agent that `NodeContent` uses.
+
+    `watch_node`: yields the Node at once and after each change. `wait_listed`: returns once all runtimes have listed
+    their pods. `apply_pod_cidrs`: passes the pod network's ranges to the runtimes. `is_port_free`: returns True if no
+    program of the node uses the port.
+    """
 
     store: Store
     clock: Clock
     pods: PodManager
     board: StatusBoard
+    sessions: Sessions
     watch_node: Callable[[], AsyncIterator[Node]]
+    wait_listed: Callable[[], Awaitable[None]]
+    apply_pod_cidrs: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
+    is_port_free: Callable[[int], bool] = is_unused
 
 
 class NodeContent:
-    """The pods and sessions of this node as its cores see them. The node actor uses it; one event loop."""
+    """The pods and sessions of this node as its cores see them. The node actor uses it, on the event loop."""
 
     def __init__(
         self,
@@ -64,52 +102,416 @@ class NodeContent:
 
         `on_node`: called when the Node changed.
         """
-        self.services = services
-        self.settings = settings
         self.ready = asyncio.Event()
         """Set once the stored pods are loaded and compared with the runtimes; before this no list is complete."""
+        self._services = services
+        self._settings = settings
         self._on_pod = on_pod
         self._on_session = on_session
         self._on_node = on_node
+        self._source = CoreSource(services.pods)
+        self._records = CorePodRecords(services.store)
+        self._actor_services = ActorServices(
+            node=settings.identifier,
+            clock=services.clock,
+            source=self._source,
+            sessions=services.sessions,
+            records=self._records,
+            liveness_seconds=settings.liveness_seconds,
+        )
+        self._creation = PodCreation(settings, services.clock, services.is_port_free)
+        self._actors: dict[str, PodActor] = {}
+        self._by_uid: dict[PodUid, PodActor] = {}
+        self._ended = EndedPods(services.clock, settings.identifier)
+        self._refused = RefusedSessions(services.clock)
+        self._rows: list[PodRow] | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._node: core.Node | None = None
+        self._is_node_ready = False
+        self._pod_cidrs: tuple[str, ...] = ()
+        self._cluster_domain = ""
+        self._is_configured = False
+        self._logged: set[str] = set()
+
+    @property
+    def objects(self) -> CoreObjects:
+        """Config maps and secrets for the pods of source ``fornax``."""
+        return self._creation.objects
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read the stored pods; if the database does not answer, `run` tries again."""
+        try:
+            self._rows = await self._records.load()
+        except Unavailable as error:
+            log.warning("Failed to read the pods of cores", err=str(error))
+
+    def recovered(self) -> None:
+        """Hand the stored pods over to the pod manager, which has recovered its own; before its first plan.
+
+        Pods of this source that are on a runtime and not stored are then ended.
+        """
+        if self._rows is None:
+            return
+        for row in sorted(self._rows, key=lambda row: not row.is_daemon):
+            self._restore(row)
+        self._rows = None
+        self._services.board.subscribe(self._status_changed)
+        self._services.sessions.subscribe(self._session_changed)
+        for actor in tuple(self._actors.values()):
+            actor.begin()
+        self._source.synced()
 
     async def run(self) -> None:
-        """Compare the stored pods with the runtimes, set `ready`, then run the pods' actors until cancelled."""
-        raise NotImplementedError
+        """Compare the stored pods with the runtimes, set `ready`, then run the actors of the pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                group.create_task(self._follow_node(), name="fornax-node")
+                await self._compare()
+                await self._forget_ended()
+            finally:
+                self._group = None
+
+    async def _compare(self) -> None:
+        while FORNAX not in self._services.pods.synced_sources:
+            await self.load()
+            self.recovered()
+            if FORNAX not in self._services.pods.synced_sources:
+                await self._services.clock.sleep(RETRY_SECONDS)
+        await first_of("runtimes", self._services.wait_listed(), self._services.clock.sleep(COMPARE_SECONDS))
+        for actor in tuple(self._actors.values()):
+            worker = self._services.pods.workers.get(actor.row.uid)
+            if worker is not None:
+                status = self._services.board.statuses.get(actor.row.uid)
+                actor.status_changed(worker.desired, worker.facts, status)
+            self._launch(actor)
+        for actor in tuple(self._actors.values()):
+            await actor.looked.wait()
+        log.info("Compared the pods of cores with the runtimes", pods=len(self._actors))
+        self.ready.set()
+
+    async def _forget_ended(self) -> None:
+        while True:
+            await self._services.clock.sleep(60.0)
+            self._ended.forget_old()
+            self._refused.forget_old()
+
+    async def _follow_node(self) -> None:
+        async for node in self._services.watch_node():
+            self._node = node_message(node)
+            self._is_node_ready = is_node_ready(node.status.conditions)
+            self._on_node()
+
+    def _restore(self, row: PodRow) -> None:
+        try:
+            pod = self._creation.restore(row)
+        except InvalidPod as error:
+            log.error("Left out a stored pod that is not valid", pod=row.pod_id, err=str(error))
+            return
+        self._add(row, pod, is_stored=True)
+
+    def _add(self, row: PodRow, pod: Pod, *, is_stored: bool) -> None:
+        actor = PodActor(row, pod, self._actor_services, changed=self._changed, is_stored=is_stored)
+        self._actors[row.pod_id] = self._by_uid[row.uid] = actor
+        self._ended.forget(row.pod_id)
+        if self._group is not None and self.ready.is_set():
+            self._launch(actor)
+
+    def _launch(self, actor: PodActor) -> None:
+        assert self._group is not None
+        self._group.create_task(self._live(actor), name=f"fornax pod {actor.pod_id}")
+
+    async def _live(self, actor: PodActor) -> None:
+        """Run one actor to the end of its pod; a bug in it ends neither other actors nor the agent."""
+        while not actor.ended.is_set():
+            try:
+                await actor.run()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("Actor of a pod failed with a bug; restarting it", pod=actor.pod_id)
+                await self._services.clock.sleep(RETRY_SECONDS)
+        self._end(actor)
+
+    def _end(self, actor: PodActor) -> None:
+        self._creation.release(actor.row)
+        del self._actors[actor.pod_id], self._by_uid[actor.row.uid]
+        self._ended.put(actor.pod_id, actor.report, actor.view(), actor.row.uid)
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def _changed(self, actor: PodActor) -> None:
+        self._on_pod(actor.pod_id)
+
+    def _status_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
+        actor = self._by_uid.get(desired.uid)
+        if actor is not None:
+            actor.status_changed(desired, facts, status)
+
+    def _session_changed(self, session: Session) -> None:
+        if session.origin == FORNAX:
+            self._on_session(session.id)
+        actor = self._by_uid.get(session.pod_uid)
+        if actor is not None:
+            actor.session_changed(session)
+
+    # --- reports ------------------------------------------------------------------------------------
 
     def node(self, revision: int) -> core.Node:
-        """Return the Node with its state at `revision`."""
-        raise NotImplementedError
+        """Return the Node with its state at `revision`; without status as long as it is unknown."""
+        node = core.Node()
+        if self._node is not None:
+            node.CopyFrom(self._node)
+        node.metadata.resourceVersion = str(revision)
+        node.metadata.annotations[names.NODE_REVISION] = str(revision)
+        if self._pod_cidrs:
+            node.spec.podCIDR = self._pod_cidrs[0]
+            del node.spec.podCIDRs[:]
+            node.spec.podCIDRs.extend(self._pod_cidrs)
+        return node
 
     def is_ready(self) -> bool:
         """Return True if the Node has condition Ready with status True."""
-        raise NotImplementedError
+        return self._is_node_ready
 
     def pod_state(self, pod_id: str, revision: int) -> pb.PodState | None:
         """Return the pod's state, changed last at `revision`; None if the pod is unknown."""
-        raise NotImplementedError
+        actor = self._actors.get(pod_id)
+        if actor is None:
+            return self._ended.message(pod_id, revision)
+        actor.revision = revision
+        self._records.note_report(pod_id, actor.row.uid, revision, actor.status)
+        live = self._services.sessions.of_pod(actor.row.uid)
+        sessions = [self._session_message(one, revision) for one in live if one.origin == FORNAX]
+        return actor.report.message(actor.view(), revision, sessions)
 
     def session_state(self, session_id: str, revision: int) -> pb.SessionState | None:
-        """Return the session's state, changed last at `revision`; None if the session is unknown."""
-        raise NotImplementedError
+        """Return the session's state, changed last at `revision`; None if the session is unknown.
+
+        The session's pod counts as changed, too: in a full list, a core reads the sessions of changed pods only.
+        """
+        session = self._services.sessions.find(session_id)
+        if session is None or session.origin != FORNAX:
+            return self._refused.message(session_id, revision)
+        actor = self._by_uid.get(session.pod_uid)
+        if actor is not None:
+            actor.revision = revision
+        return self._session_message(session, revision)
 
     def pod_states(self, revision: int) -> list[pb.PodState]:
-        """Return the states of all pods with their sessions; each keeps the revision of its last change.
+        """Return the states of all pods with their sessions, also recently ended ones.
 
-        `revision`: revision of the list, which pods get that were not reported since the start of the agent.
+        Each pod keeps the revision of its last change. `revision`: revision of the list, which pods get that were not
+        reported by this process.
         """
-        raise NotImplementedError
+        by_pod: dict[PodUid, list[Session]] = {}
+        for session in self._services.sessions.all():
+            if session.origin == FORNAX:
+                by_pod.setdefault(session.pod_uid, []).append(session)
+        return [
+            self._listed(actor, revision, by_pod.get(actor.row.uid, []))
+            for actor in self._actors.values()
+            if actor.state is not PodState.TERMINATED
+        ]
+
+    def _listed(self, actor: PodActor, revision: int, sessions: list[Session]) -> pb.PodState:
+        if actor.revision is None:
+            actor.revision = revision
+        messages = [self._session_message(one, actor.revision) for one in sessions]
+        return actor.report.message(actor.view(), actor.revision, messages)
+
+    def _session_message(self, session: Session, revision: int) -> pb.SessionState:
+        actor = self._by_uid.get(session.pod_uid)
+        return session_message(session, revision, actor.endpoints if actor is not None else ())
+
+    # --- commands -----------------------------------------------------------------------------------
 
     async def configure(self, configuration: pb.NodeConfiguration) -> None:
-        """Apply the cluster domain and start the daemon pods; return when the configuration is stored and applied."""
-        raise NotImplementedError
+        """Apply the pod network and the cluster domain, and start the daemon pods.
+
+        Returns once the daemon pods are ready or have failed. Pods of earlier configurations that are not in this one
+        are ended. Raises InvalidConfig for an invalid range of addresses, and errors of the runtimes.
+        """
+        spec = configuration.node.spec
+        cidrs = tuple(spec.podCIDRs) or ((spec.podCIDR,) if spec.podCIDR else ())
+        for cidr in cidrs:
+            _check_cidr(cidr)
+        if self._services.apply_pod_cidrs is not None and cidrs and cidrs != self._pod_cidrs:
+            await self._services.apply_pod_cidrs(cidrs)
+        self._pod_cidrs, self._cluster_domain = cidrs, configuration.clusterDomain
+        wanted = {pod_id_of(pod): pod for pod in configuration.daemonPods}
+        for actor in tuple(self._actors.values()):
+            pod = wanted.get(actor.pod_id)
+            if actor.row.is_daemon and not (pod is not None and self._creation.is_made_of(actor.row, pod)):
+                actor.terminate()
+                if pod is not None:
+                    await actor.ended.wait()
+        for pod_id, pod in wanted.items():
+            if pod_id not in self._actors:
+                self._create(pb.PodCreate(podIdentifier=pod_id, pod=pod), is_daemon=True)
+        settled = [actor.settled.wait() for actor in self._actors.values() if actor.row.is_daemon]
+        if settled:
+            limit = self._services.clock.sleep(self._settings.liveness_seconds)
+            await first_of("daemon pods", _all(settled), limit)
+        self._is_configured = True
+        log.info("Applied the configuration of a core", pod_cidrs=cidrs, daemons=len(wanted))
 
     async def command(self, message: pb.FornaxCoreMessage, core: str) -> CommandAnswer:
         """Carry out a checked command about a pod or a session. `core`: name of the core, for the log.
 
-        Returns once the command is stored and handed over to the actor of its pod.
+        Returns once the command is handed over to the actor of its pod.
         """
-        raise NotImplementedError
+        match message.messageType:
+            case pb.POD_CREATE:
+                return self._create_asked(message.podCreate, core)
+            case pb.POD_TERMINATE:
+                return self._of_pod(message.podTerminate.podIdentifier, PodActor.terminate)
+            case pb.POD_HIBERNATE:
+                return self._of_pod(message.podHibernate.podIdentifier, PodActor.hibernate)
+            case pb.POD_ACTIVE:
+                return self._of_pod(message.podActive.podIdentifier, PodActor.activate)
+            case pb.SESSION_OPEN:
+                return self._open(message.sessionOpen)
+            case pb.SESSION_CLOSE:
+                return self._close(message.sessionClose)
+        raise InvalidConfig(
+            field="messageType", problem=f"{message.messageType} is not about a pod or session"
+        )
 
     async def forget_all(self) -> None:
-        """Remove all pods that cores created on this node, and all that is stored about them."""
-        raise NotImplementedError
+        """Begin to remove all pods that cores created on this node, and forget what has ended."""
+        for actor in tuple(self._actors.values()):
+            actor.terminate()
+        self._ended.clear()
+        self._refused.clear()
+
+    def _create_asked(self, create: pb.PodCreate, core: str) -> CommandAnswer:
+        pod_id = create.podIdentifier
+        if pod_id in self._actors or self._ended.is_repeated(create):
+            self._on_pod(pod_id)
+        elif not (self._is_configured and self._is_node_ready):
+            self._refuse_pod(create, Unavailable("the node is not ready for pods", reason="NodeNotReady"))
+        else:
+            log.info("Creating a pod of a core", pod=pod_id, core=core)
+            self._create(create, is_daemon=False)
+        return CommandAnswer.NONE
+
+    def _create(self, create: pb.PodCreate, *, is_daemon: bool) -> None:
+        """Make the actor of a new pod; a pod that cannot be run is reported as failed."""
+        try:
+            uid = PodUid(create.pod.metadata.uid)
+            if uid in self._by_uid:
+                raise Conflict(f"UID {uid} is pod {self._by_uid[uid].pod_id}'s", reason="UidTaken")
+            row, pod = self._creation.create(
+                create,
+                is_daemon=is_daemon,
+                cluster_domain=self._cluster_domain,
+                foreign_ports=self._foreign_ports(),
+            )
+        except KubeletxError as error:
+            self._refuse_pod(create, error)
+        else:
+            self._add(row, pod, is_stored=False)
+
+    def _refuse_pod(self, create: pb.PodCreate, error: KubeletxError) -> None:
+        self._log_once("Refused a pod of a core", create.podIdentifier, error)
+        self._ended.refuse(create, error)
+        self._on_pod(create.podIdentifier)
+
+    def _of_pod(self, pod_id: str, command: Callable[[PodActor], None]) -> CommandAnswer:
+        actor = self._actors.get(pod_id)
+        if actor is not None:
+            command(actor)
+        elif pod_id in self._ended:
+            self._on_pod(pod_id)
+        else:
+            return CommandAnswer.FULL_SYNC
+        return CommandAnswer.NONE
+
+    def _open(self, message: pb.SessionOpen) -> CommandAnswer:
+        session_id, actor = message.sessionIdentifier, self._actors.get(message.podIdentifier)
+        refuse = partial(self._refuse_session, session_id, message.podIdentifier, message.session)
+        self._refused.forget(session_id)
+        metadata = message.session.metadata
+        if f"{metadata.namespace}/{metadata.name}" != session_id:
+            refuse(InvalidConfig(field="session.metadata", problem=f"is not of session {session_id}"))
+        elif actor is None:
+            refuse(Unavailable(f"pod {message.podIdentifier} is not on this node"))
+            return CommandAnswer.FULL_SYNC
+        else:
+            actor.open_session(_request(message), refuse)
+        return CommandAnswer.NONE
+
+    def _close(self, message: pb.SessionClose) -> CommandAnswer:
+        session = self._services.sessions.find(message.sessionIdentifier)
+        if session is None:
+            namespace, _, name = message.sessionIdentifier.partition("/")
+            unknown = fs.ApplicationSession()
+            unknown.metadata.namespace, unknown.metadata.name = namespace, name
+            error = Unavailable(f"session {message.sessionIdentifier} is not on this node")
+            self._refuse_session(message.sessionIdentifier, message.podIdentifier, unknown, error)
+            return CommandAnswer.NONE
+        actor = self._by_uid.get(session.pod_uid)
+        if session.is_over or actor is None:
+            self._on_session(session.id)
+        else:
+            actor.close_session(session.id)
+        return CommandAnswer.NONE
+
+    def _refuse_session(
+        self, session_id: str, pod_id: str, session: fs.ApplicationSession, error: KubeletxError
+    ) -> None:
+        """Report a session as closed; if one of this identifier exists, its state is reported instead."""
+        self._log_once("Refused a session of a core", session_id, error)
+        self._refused.put(session_id, pod_id, session, str(error))
+        self._on_session(session_id)
+
+    def _log_once(self, event: str, subject: str, error: KubeletxError) -> None:
+        text = f"{event} {subject} {error}"
+        if text in self._logged:
+            return
+        if len(self._logged) >= 1000:
+            self._logged.clear()
+        self._logged.add(text)
+        log.warning(event, subject=subject, err=str(error))
+
+    def _foreign_ports(self) -> frozenset[int]:
+        """Return the host ports of the pods of other sources."""
+        return frozenset(
+            port.host_port
+            for desired in self._services.pods.desired()
+            if desired.source != FORNAX
+            for container in desired.pod.spec.containers
+            for port in container.ports
+            if port.host_port
+        )
+
+
+def _request(message: pb.SessionOpen) -> OpenRequest:
+    session = message.session
+    spec = session.spec
+    return OpenRequest(
+        id=message.sessionIdentifier,
+        pod_id=message.podIdentifier,
+        application=spec.applicationName,
+        data=spec.sessionData.encode(),
+        kills_instance=spec.killInstanceWhenSessionClosed,
+        open_timeout_seconds=float(spec.openTimeoutSeconds or _OPEN_SECONDS),
+        close_grace_seconds=float(spec.closeGracePeriodSeconds or _CLOSE_SECONDS),
+        origin=FORNAX,
+        uid=session.metadata.uid,
+        payload=session.SerializeToString(),
+    )
+
+
+def _check_cidr(cidr: str) -> None:
+    try:
+        ipaddress.ip_network(cidr, strict=False)
+    except ValueError as error:
+        raise InvalidConfig(field="node.spec.podCIDR", problem=f"{cidr!r}: {error}") from error
+
+
+async def _all(waits: Sequence[Awaitable[object]]) -> None:
+    await asyncio.gather(*waits)

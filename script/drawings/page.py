@@ -55,6 +55,13 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
         states.sessions,
     ),
     (
+        "Pod of a FornaxCore",
+        "The table of a pod that a core created (`fornax/pods/machine.py`). The first cause of a state that holds counts, and\n"
+        "several changes may follow at once. LivenessChecking is reported as Creating, Hibernating as Running. Left out:\n"
+        "*nothing is left of it* leads from every state to Terminated.",
+        states.fornax_pods,
+    ),
+    (
         "Health of a runtime",
         f"The state after each probe of the runtime (`step` in `runtimes/handles/health.py`), with a grace period of {states.GRACE_SECONDS:g} s. NotReady is a runtime\n"
         "that answers and reports itself or its network not ready. One failed probe within the grace period changes\n"

@@ -24,6 +24,7 @@ from kubeletx.api import (
 )
 from kubeletx.fornax.node_machine import TRANSITIONS as NODE_TRANSITIONS
 from kubeletx.fornax.node_machine import NodeMachine, NodeState
+from kubeletx.fornax.pods import machine as fornax
 from kubeletx.kube.types.core import (
     Container,
     ContainerState,
@@ -210,6 +211,17 @@ def _snapshot(state: UnitState) -> PodSnapshot:
     return PodSnapshot(
         uid=UID, sandboxes=(sandbox,), units=(unit,), statuses={unit.id: status}, looked_at=0.0
     )
+
+
+def fornax_pods() -> str:
+    """Drawing of the states of a pod of a FornaxCore."""
+    edges = [
+        Edge(state.value, cause.value, after.value)
+        for state, rows in fornax.TABLE.items()
+        for cause, after in rows
+        if cause is not fornax.PodCause.GONE or state is fornax.PodState.TERMINATING
+    ]
+    return drawing(fornax.PodState.CREATING.value, edges, [fornax.PodState.TERMINATED.value])
 
 
 def sessions() -> str:

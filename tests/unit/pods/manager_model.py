@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sqlalchemy import MetaData
+
 from kubeletx.api import ClusterObjects, Endpoint, Host, IdMapping, PodUid, RuntimeName
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
@@ -143,6 +145,7 @@ class Node:
         self.limits = Limits()
         self.thaw_seconds = 5.0
         self.exit_seconds = 3.0
+        self.more_tables: tuple[MetaData, ...] = ()
         self._store: CountingStore | None = None
         self._file_work = 0
 
@@ -169,7 +172,7 @@ class Node:
         self, *, keeps_orphans: bool = False, listed: tuple[str, ...] = (), **admission: Any
     ) -> AsyncIterator[PodManager]:
         """One life of the agent. `listed`: the runtimes that answer at its start; empty: all."""
-        tables = [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES]
+        tables = [RUNTIME_TABLES, IMAGE_TABLES, POD_TABLES, *self.more_tables]
         self._store = store = await CountingStore.open(self.root / "db", tables)
         bindings, self.tombstones = Bindings(store), Tombstones(store)
         await bindings.load()
@@ -265,6 +268,12 @@ class Node:
                     await let_others_work()
                 else:
                     await self.clock.run_for(max(0.05, (self.clock.next_wake_seconds or 0.0) - 0.05))
+
+    @property
+    def store(self) -> Store:
+        """The state database of this life of the agent."""
+        assert self._store is not None
+        return self._store
 
     @property
     def threads_work(self) -> bool:

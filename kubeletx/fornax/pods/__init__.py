@@ -1,0 +1,1 @@
+"""Pods of cores: their states, actors, reports, ports and rows."""

@@ -1,0 +1,133 @@
+"""Pods that have ended or were refused, and refused sessions: kept for ten minutes, since cores may ask about them."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from kubeletx.api import Clock, KubeletxError
+from kubeletx.api.errors import row_of
+
+from ..stubs import fornax_session_pb2 as fs
+from ..stubs import fornaxcore_pb2 as pb
+from .reports import FAILED, CorePodView, PodReport, ended_session
+
+KEEP_SECONDS: Final = 600.0
+KEEP_MOST: Final = 2000
+T = TypeVar("T")
+
+
+class _Recent(Generic[T]):
+    """Values by identifier, the oldest first; old ones and those above `KEEP_MOST` are forgotten."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[float, T]] = {}
+
+    def put(self, identifier: str, value: T) -> None:
+        self._kept.pop(identifier, None)
+        self._kept[identifier] = (self._clock.monotonic(), value)
+        while len(self._kept) > KEEP_MOST:
+            del self._kept[next(iter(self._kept))]
+
+    def find(self, identifier: str) -> T | None:
+        found = self._kept.get(identifier)
+        return found[1] if found is not None else None
+
+    def forget(self, identifier: str) -> None:
+        self._kept.pop(identifier, None)
+
+    def forget_old(self) -> None:
+        since = self._clock.monotonic() - KEEP_SECONDS
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] >= since}
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
+class _EndedPod(msgspec.Struct, frozen=True):
+    report: PodReport
+    view: CorePodView
+    uid: str
+    """UID that the core gave the pod; empty if it gave none, or if the pod was refused."""
+
+
+class EndedPods:
+    """Pods that are not on this node any more, or never were."""
+
+    def __init__(self, clock: Clock, node: str) -> None:
+        """`node`: identifier of this node."""
+        self._node = node
+        self._pods: _Recent[_EndedPod] = _Recent(clock)
+
+    def __contains__(self, pod_id: str) -> bool:
+        return self._pods.find(pod_id) is not None
+
+    def put(self, pod_id: str, report: PodReport, view: CorePodView, uid: str) -> None:
+        """Keep a pod that has ended. `uid`: as its core gave it."""
+        self._pods.put(pod_id, _EndedPod(report, view, uid))
+
+    def refuse(self, create: pb.PodCreate, error: KubeletxError) -> None:
+        """Keep a pod that is not run. It is over, and Failed: its core does not wait for it."""
+        reason = error.reason or row_of(error).event_reason
+        view = CorePodView(state=pb.PodState.Terminated, phase=FAILED, reason=reason, message=str(error))
+        self._pods.put(create.podIdentifier, _EndedPod(PodReport(create.pod, self._node), view, ""))
+
+    def is_repeated(self, create: pb.PodCreate) -> bool:
+        """Return True if the pod to create has run here and has ended."""
+        found = self._pods.find(create.podIdentifier)
+        return found is not None and bool(found.uid) and found.uid == create.pod.metadata.uid
+
+    def message(self, pod_id: str, revision: int) -> pb.PodState | None:
+        """Return the last state of the pod; None if it is unknown."""
+        found = self._pods.find(pod_id)
+        return found.report.message(found.view, revision, ()) if found is not None else None
+
+    def forget(self, pod_id: str) -> None:
+        """Forget a pod, since there is a new one of its identifier."""
+        self._pods.forget(pod_id)
+
+    def forget_old(self) -> None:
+        """Forget what is older than `KEEP_SECONDS`."""
+        self._pods.forget_old()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pods.clear()
+
+
+class _RefusedSession(msgspec.Struct, frozen=True):
+    session: fs.ApplicationSession
+    pod_id: str
+    message: str
+
+
+class RefusedSessions:
+    """Sessions that were not opened, or that a core closes and this node does not have."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._sessions: _Recent[_RefusedSession] = _Recent(clock)
+
+    def put(self, session_id: str, pod_id: str, session: fs.ApplicationSession, message: str) -> None:
+        """Keep a session. `message`: why it is closed."""
+        self._sessions.put(session_id, _RefusedSession(session, pod_id, message))
+
+    def message(self, session_id: str, revision: int) -> pb.SessionState | None:
+        """Return the session's state, which is closed; None if it is unknown."""
+        found = self._sessions.find(session_id)
+        if found is None:
+            return None
+        return ended_session(found.session, found.pod_id, found.message, revision)
+
+    def forget(self, session_id: str) -> None:
+        """Forget a session, since it is to be opened again."""
+        self._sessions.forget(session_id)
+
+    def forget_old(self) -> None:
+        """Forget what is older than `KEEP_SECONDS`."""
+        self._sessions.forget_old()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sessions.clear()
