@@ -101,8 +101,6 @@ class NodeActor:
             await self.revisions.settle()
         self._cores.owners = await self._stored_owners()
         await self._records.save_cores(self._stored_rows())
-        if self.revisions.configuration:
-            await self._apply_stored()
         self.machine.step(NodeEvent.LOADED)
         self._shown = fingerprint(self._node(0))
         self._may_settle = True
@@ -110,13 +108,16 @@ class NodeActor:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                # In force until a core sends another one, and while no core can be reached.
+                if self.revisions.configuration:
+                    self._begin_to_apply(self.revisions.configuration)
                 self._connect()
                 group.create_task(self._commands(), name="fornax-commands")
                 group.create_task(self._reports(), name="fornax-reports")
                 group.create_task(self._look(), name="fornax-look")
                 group.create_task(self._repeat_state(), name="fornax-state")
         finally:
-            self._group, self._applying = None, None
+            self._group, self._applying, self._pending = None, None, None
             self.links.clear()
             self._tasks.clear()
             self.machine.step(NodeEvent.STOP)
@@ -242,24 +243,30 @@ class NodeActor:
         if self.machine.state is NodeState.READY and data == (self._pending or self._applied):
             return
         self.machine.step(NodeEvent.CONFIGURATION)
+        self._begin_to_apply(data)
+
+    def _begin_to_apply(self, data: bytes) -> None:
         self._pending = data
         if self._applying is None and self._group is not None:
             self._applying = self._group.create_task(self._apply(), name="fornax-configuration")
 
     async def _apply(self) -> None:
         """Apply the newest configuration, and again while newer ones arrive."""
+        event = NodeEvent.FAILED
         try:
             while self._pending is not None:
                 data, self._pending = self._pending, None
                 try:
                     await self._apply_one(data)
+                    event = NodeEvent.APPLIED
                 except KubeletxError as error:
                     log.warning("Failed to apply the configuration of a FornaxCore", err=str(error))
-                    self.machine.step(NodeEvent.FAILED)
-                else:
-                    self.machine.step(NodeEvent.APPLIED)
+                    event = NodeEvent.FAILED
         finally:
             self._applying = None
+        if self.machine.state is NodeState.REGISTERING:
+            return  # it was the stored one; the node is ready when a core sends it
+        self.machine.step(event)
         if self.machine.state is NodeState.READY:
             log.info("Configured by a FornaxCore", node=self.identity.identifier)
         else:
@@ -270,18 +277,9 @@ class NodeActor:
     async def _apply_one(self, data: bytes) -> None:
         if data != self._applied:
             await self._content.configure(pb.NodeConfiguration.FromString(data))
-            await self.revisions.configure(data)
+            if data != self.revisions.configuration:
+                await self.revisions.configure(data)
             self._applied = data
-
-    async def _apply_stored(self) -> None:
-        """Apply the configuration of the last run, which is in force until a core sends another one."""
-        stored = self.revisions.configuration
-        try:
-            await self._content.configure(pb.NodeConfiguration.FromString(stored))
-        except KubeletxError as error:
-            log.warning("Failed to apply the stored configuration", err=str(error))
-        else:
-            self._applied = stored
 
     # --- the set of cores ---
 

@@ -3,49 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
-
-import msgspec
 
 from kubeletx.api.counting import Metric, counter, gauge
 
 from .link import Link
 from .node_actor import NodeActor
-
-
-class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One core and the connection to it. `acknowledged`: revision of the last message that the core answered.
-
-    `queue`: changes that wait. `overflows`: how often the queue was too long and a full state replaced it. `refused`:
-    messages of the core that were not carried out. `full_at`: time of the last full state; None: none yet.
-    """
-
-    address: str
-    identifier: str
-    role: str
-    connected: bool
-    registered: bool
-    since: datetime
-    acknowledged: int
-    queue: int
-    full_at: datetime | None
-    sent: int
-    full_states: int
-    received: int
-    refused: int
-    failures: int
-    overflows: int
-    problem: str
-
-
-class FornaxStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The node under its cores. `revision`: number of its last change."""
-
-    identifier: str
-    state: str
-    ready: bool
-    revision: int
-    cores: tuple[LinkStatus, ...]
+from .views import FornaxStatus, LinkStatus
 
 
 def node_status(actor: NodeActor) -> FornaxStatus:
