@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,24 @@ from tests.integration.support.bench import Bench
 
 PARENT = Path("/tmp/kubeletx-tests")
 LONGEST = (
+    "vm/test_power.py",
     "storage/test_storage_agent_killed.py",
     "guest_v2/test_cgroup_v2.py",
     "vm/test_contract.py",
+    "pods/test_standby_kills.py",
     "scripts/test_demo.py",
-    "scripts/test_attack.py",
+    "survive/test_outage.py",
     "runtimes/test_containerd_contract.py",
     "runtimes/test_quark_contract.py",
-    "vm/test_power.py",
+    "scripts/test_attack.py",
     "vm/test_kills.py",
-    "cluster/test_outages.py",
     "vm/test_standby.py",
-    "pods/test_standby_kills.py",
+    "survive/test_crash.py",
+    "survive/test_processes.py",
     "scripts/test_bench.py",
-    "survive/test_outage.py",
     "cluster/test_pods.py",
     "cluster/test_objects.py",
+    "cluster/test_outages.py",
 )
 """Files that take longest, the longest first: whichever process takes one last decides when the run ends."""
 _LAB = pytest.StashKey[Lab]()
@@ -154,9 +156,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the daemons' logs to the report of a failed test."""
-    report: pytest.TestReport = yield
+    report = yield
     running = item.config.stash.get(_LAB, None)
     if report.failed:
         for agent in _agents_of(item):

@@ -16,8 +16,6 @@ from kubeletx_flexvolume.attachments.definitions import (
     FINALIZER,
     LEASE,
     NAMESPACE,
-    cluster_rules,
-    lease_rules,
 )
 from kubeletx_flexvolume.attachments.loops import CHECK_SECONDS, FIRST_SECONDS
 from kubeletx_flexvolume.attachments.record import is_image_record, value_of
@@ -43,6 +41,7 @@ from plugins.flexvolume.tests.attachments.cluster_model import (
     add_node,
     add_volume,
     close,
+    rules_of,
     set_up,
 )
 
@@ -238,7 +237,7 @@ def used_rights(api: ApiServerDouble) -> set[tuple[str, str, str]]:
 def granted_rights() -> set[tuple[str, str, str]]:
     return {
         (group, plural, verb)
-        for rule in [*cluster_rules(), *lease_rules()]
+        for rule in [*rules_of("ClusterRole"), *rules_of("Role")]
         for group in rule["apiGroups"]
         for plural in rule["resources"]
         for verb in rule["verbs"]
@@ -291,7 +290,7 @@ async def test_rights_are_what_the_agents_use_and_no_more(
 
         def is_gone() -> bool:
             one.clock.advance(1)
-            return api.admin.list(STORAGE_CLUSTERS)["items"] == []
+            return not api.admin.list(STORAGE_CLUSTERS)["items"]
 
         await until(is_gone)
         gone = AgentModel("gone", tmp_path / "gone", storage_kubeconfig=kubeconfig)

@@ -8,14 +8,12 @@ from typing import Any, Protocol
 from kubeletx_flexvolume.attachments.definitions import (
     ATTACHMENT_KIND,
     ATTACHMENTS,
-    CLUSTER_KIND,
     CLUSTERS,
     NAMESPACE,
     STALE,
     STALE_KIND,
-    cluster_rules,
     definitions,
-    lease_rules,
+    rights,
 )
 from kubeletx_flexvolume.values import DRIVER
 
@@ -40,7 +38,7 @@ def served(resource: Any, kind: str, namespaced: bool) -> Resource:
 
 RECORDS = served(ATTACHMENTS, ATTACHMENT_KIND, False)
 LISTS = served(STALE, STALE_KIND, False)
-STORAGE_CLUSTERS = served(CLUSTERS, CLUSTER_KIND, True)
+STORAGE_CLUSTERS = served(CLUSTERS, "StorageCluster", True)
 
 
 class Closable(Protocol):
@@ -57,9 +55,15 @@ async def close(*of: Closable) -> None:
         await let_others_work()
 
 
+def rules_of(kind: str) -> list[dict[str, Any]]:
+    """The rules of the ClusterRole or the Role."""
+    (role,) = (one for one in rights() if one["kind"] == kind)
+    rules: list[dict[str, Any]] = role["rules"]
+    return rules
+
+
 def grants(user: str) -> list[Grant]:
     """The rights of the manifests, as grants of the double."""
-    namespaced = [(rule, (NAMESPACE,)) for rule in lease_rules()]
     return [
         Grant(
             subject=user,
@@ -69,7 +73,8 @@ def grants(user: str) -> list[Grant]:
             names=tuple(rule.get("resourceNames", ("*",))),
             namespaces=namespaces,
         )
-        for rule, namespaces in [*((rule, ("*",)) for rule in cluster_rules()), *namespaced]
+        for kind, namespaces in (("ClusterRole", ("*",)), ("Role", (NAMESPACE,)))
+        for rule in rules_of(kind)
     ]
 
 
@@ -123,7 +128,7 @@ def add_cluster(admin: ApiClient, name: str, namespace: str = "default", **metad
     """Make a storage cluster."""
     value = {
         "apiVersion": STORAGE_CLUSTERS.api_version,
-        "kind": CLUSTER_KIND,
+        "kind": STORAGE_CLUSTERS.kind,
         "metadata": {"name": name, **metadata},
         "spec": {"description": "for tests"},
     }

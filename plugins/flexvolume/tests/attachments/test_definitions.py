@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 import yaml
 from kubeletx_flexvolume.attachments.definitions import (
+    ATTACHMENT_KIND,
+    ATTACHMENTS,
     CLUSTERS,
     GROUP,
+    STALE,
+    STALE_KIND,
+    VERSION,
     cluster_resource,
-    cluster_rules,
     definitions,
-    definitions_text,
     manifests_text,
     rights,
-    rights_text,
 )
-from kubeletx_flexvolume.attachments.garbage import GarbageItem, item_of
-from kubeletx_flexvolume.attachments.record import AttachmentEntry, value_of
+from kubeletx_flexvolume.attachments.garbage import MAX_ITEMS, GarbageItem, item_of
+from kubeletx_flexvolume.attachments.record import MAX_ENTRIES, AttachmentEntry, value_of
 from kubeletx_flexvolume.attachments.stores import open_stores
+from kubeletx_flexvolume.values import AccessMode, HolderStatus
 
 from kubeletx.api import Internal, InvalidConfig
 from kubeletx.testing import FakeClock
@@ -32,16 +35,35 @@ from plugins.flexvolume.tests.attachments.cluster_model import RECORDS, close, s
 DEPLOY = Path(__file__).resolve().parents[4] / "deploy" / "storage"
 
 
-def item_properties(number: int) -> set[str]:
+def entry_list(number: int) -> dict[str, Any]:
+    """The schema of the list of entries."""
     (version,) = definitions()[number]["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    return set(spec["properties"]["attachments"]["items"]["properties"])
+    entries: dict[str, Any] = spec["properties"]["attachments"]
+    return entries
+
+
+def item_properties(number: int) -> dict[str, Any]:
+    properties: dict[str, Any] = entry_list(number)["items"]["properties"]
+    return properties
 
 
 def test_schemas_have_every_field() -> None:
     """An API server drops a field that the schema does not have."""
-    assert item_properties(0) == set(AttachmentEntry.__struct_encode_fields__)
-    assert item_properties(1) == set(GarbageItem.__struct_encode_fields__)
+    assert item_properties(0).keys() == set(AttachmentEntry.__struct_encode_fields__)
+    assert item_properties(1).keys() == set(GarbageItem.__struct_encode_fields__)
+
+
+def test_schemas_have_the_values_and_limits_of_the_code() -> None:
+    for number, (resource, kind, most) in enumerate(
+        ((ATTACHMENTS, ATTACHMENT_KIND, MAX_ENTRIES), (STALE, STALE_KIND, MAX_ITEMS))
+    ):
+        assert entry_list(number)["maxItems"] == most
+        assert item_properties(number)["status"]["enum"] == [one.value for one in HolderStatus]
+        assert item_properties(number)["modes"]["items"]["enum"] == [one.value for one in AccessMode]
+        spec = definitions()[number]["spec"]
+        assert (spec["group"], spec["versions"][0]["name"]) == (GROUP, VERSION)
+        assert (spec["names"]["plural"], spec["names"]["kind"]) == (resource.plural, kind)
 
 
 async def test_a_server_stores_records_as_they_are(api: ApiServerDouble) -> None:
@@ -115,14 +137,14 @@ def test_kubectl_shows_who_has_a_volume(api: ApiServerDouble) -> None:
 
 
 def test_deploy_has_what_the_code_makes() -> None:
-    assert (DEPLOY / "crds.yaml").read_text() == definitions_text()
-    assert (DEPLOY / "rbac.yaml").read_text() == rights_text()
+    texts = [(DEPLOY / name).read_text() for name in ("crds.yaml", "rbac.yaml")]
+    assert "---\n".join(texts) == manifests_text()
 
 
 def test_rights_follow_the_storage_clusters_that_are_watched() -> None:
     ceph = cluster_resource("ceph.rook.io/v1/cephclusters")
-    groups = [rule["apiGroups"][0] for rule in cluster_rules([CLUSTERS, ceph])]
-    assert "ceph.rook.io" in groups
+    (both,) = (one for one in rights(clusters=[CLUSTERS, ceph]) if one["kind"] == "ClusterRole")
+    assert {GROUP, "ceph.rook.io"} <= {rule["apiGroups"][0] for rule in both["rules"]}
     text = manifests_text("storage", ["ceph.rook.io/v1/cephclusters"])
     (role,) = [one for one in yaml.safe_load_all(text) if one["kind"] == "ClusterRole"]
     assert {

@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 from kubeletx_flexvolume.agent.main import main
-from kubeletx_flexvolume.attachments.definitions import IDENTITY, NAMESPACE, rights
+from kubeletx_flexvolume.attachments.definitions import NAMESPACE, rights
 
 from kubeletx.kube.client import load_kubeconfig
 
@@ -54,10 +54,10 @@ def test_every_option_exists() -> None:
 
 def test_the_pods_have_the_identity_with_the_rights() -> None:
     account = next(one for one in rights() if one["kind"] == "ServiceAccount")
-    assert (account["metadata"]["name"], account["metadata"]["namespace"]) == (IDENTITY, NAMESPACE)
+    assert account["metadata"]["namespace"] == NAMESPACE
     daemon_set = document("DaemonSet")
     assert daemon_set["metadata"]["namespace"] == NAMESPACE
-    assert daemon_set["spec"]["template"]["spec"]["serviceAccountName"] == IDENTITY
+    assert daemon_set["spec"]["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
     assert document("ConfigMap")["metadata"]["namespace"] == NAMESPACE
 
 
