@@ -152,6 +152,13 @@ class Instance:
     # --- the containers -----------------------------------------------------------------------------
 
     def replaced(self, containers: frozenset[str]) -> bool:
-        """Set the IDs of the running containers; return True if none of those that ran before is among them."""
+        """Set the IDs of the running containers; return True if none of those that ran before is among them.
+
+        The instance is then a new one: it holds nothing of earlier sessions, and has to connect.
+        """
         before, self.containers = self.containers, containers
-        return bool(before) and not before & containers
+        if not before or before & containers:
+            return False
+        self.unconfirmed.clear()
+        self.row = replace(self.row, was_connected=self.is_connected)
+        return True

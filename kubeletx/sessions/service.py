@@ -282,6 +282,7 @@ class Sessions:
             if one.state is not None and one.state.running is not None and one.container_id
         )
         if instance.replaced(running):
+            self._records.note_instance(instance.row)
             for actor in instance.actors.values():
                 actor.put(Ended(f"the containers of pod {instance.pod_id} have ended", is_restart=True))
         if running and instance.has_sessions and not instance.row.was_connected:
@@ -365,6 +366,8 @@ class Sessions:
         # An instance that has never connected got no message; its liveness time-out decides.
         if not is_answered and instance.has_sessions and instance.row.was_connected:
             instance.unconfirmed.add(session.id)
+        elif is_answered:
+            instance.unconfirmed.discard(session.id)
         if instance.is_ending:
             return
         if session.kills_instance:

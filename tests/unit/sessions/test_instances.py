@@ -170,6 +170,22 @@ async def test_open_sessions_end_when_the_containers_are_replaced(room: Room) ->
     assert [one.sessionIdentifier.identifier for one in await room.connect_and_read()] == ["default/s2"]
 
 
+async def test_restarted_containers_hold_nothing_and_connect_again(room: Room) -> None:
+    application = await room.opened()
+    await room.open("default/s2")
+    room.pod_status()
+    await room.clock.run_for(11)
+    assert room.session("default/s2").reason == "OpenTimeout"
+    application.stream.end()
+    room.pod_status(containers=())
+    await room.settle()
+    assert (room.session().reason, room.pods.ended) == ("InstanceEnded", [])
+    room.pod_status(containers=("c2",))
+    assert room.pods.power[UID] is Power.RUNNING
+    await room.clock.run_for(61)
+    assert room.pods.ended == [(UID, "LivenessTimeout")]
+
+
 async def test_a_session_may_end_its_pod(room: Room) -> None:
     application = await room.opened(kills_instance=True)
     await room.open("default/s2")
