@@ -48,6 +48,9 @@ COMMANDS = {
     ),
     "plugins": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
     "panel": Lazy("kubeletx.cli.commands.panel:panel", "Show panels of plugins."),
+    "fornaxcore-sim": Lazy(
+        "kubeletx.cli.commands.fornaxcore.simulator:simulator", "Run a simulated FornaxCore."
+    ),
     "config": Lazy("kubeletx.cli.commands.config:config", "Show the effective configuration."),
     "version": Lazy(
         "kubeletx.cli.commands.version:version", "Show the versions of this command and of the agent."

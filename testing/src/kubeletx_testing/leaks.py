@@ -47,7 +47,7 @@ _IGNORED_VARIABLES = ("PYTEST_CURRENT_TEST",)
 _STANDARD_STREAMS = ("0", "1", "2")  # pytest's capture exchanges them around each phase of a test
 _PACKAGES = "/site-packages/"  # files of installed packages, such as fonts of matplotlib
 _PROCESS_THREADS = ("libvirt-events",)  # libvirt's event loop starts once in a process and never ends
-_EVENT_DESCRIPTOR = "anon_inode:[eventfd]"
+_EVENT_DESCRIPTORS = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
 _HAS_FAILED = pytest.StashKey[bool]()
 
 Opened = tuple[str, str]
@@ -261,9 +261,9 @@ class LeakCheck:
         is_libvirt_new = len(threads) < len(
             extra.threads
         )  # its event loop keeps the descriptor that wakes it
-        # gRPC keeps the event descriptors of ended calls for the next ones.
+        # gRPC keeps the event descriptors of ended calls for the next ones, and a poller of its servers.
         if self._is_grpc_open or is_libvirt_new:
-            opened = frozenset(one for one in opened if one[1] != _EVENT_DESCRIPTOR)
+            opened = frozenset(one for one in opened if one[1] not in _EVENT_DESCRIPTORS)
         extra = Held(threads, opened)
         self._known = now - self._module - self._session
         return [*warnings, *_thread_lines(extra.threads), *_opened_lines(extra.opened)]

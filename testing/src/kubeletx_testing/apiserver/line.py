@@ -1,6 +1,6 @@
 """`Line`: a TCP proxy between a client and an API server, which a test can cut, slow down or silence.
 
-It listens on 127.0.0.1 in its own thread and forwards bytes unchanged. So TLS and certificates are those of
+It listens on 127.0.0.1 (by default) in its own thread and forwards bytes unchanged. So TLS and certificates are those of
 the server behind it: the double, or a kube-apiserver. Clients connect to the proxy's `url` and not to the
 server's URL.
 """
@@ -42,10 +42,11 @@ class Line:
     `url`: the proxy's own URL, for clients.
     """
 
-    def __init__(self, server_url: str) -> None:
-        """`server_url`: the server behind the proxy, https://HOST:PORT."""
+    def __init__(self, server_url: str, *, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        """`server_url`: the server behind the proxy, https://HOST:PORT. `listen`: address; port 0: a free port."""
         parts = urlsplit(server_url)
         self._host, self._port = parts.hostname or "", parts.port or 443
+        self._listen = listen
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="line", daemon=True)
         self._connections: set[_Connection] = set()
@@ -55,6 +56,7 @@ class Line:
         self._holds = False
         self._is_ending = False
         self.url = ""
+        self.port = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -114,8 +116,9 @@ class Line:
     # --- inside ---
 
     async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"https://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._accept, *self._listen)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"https://{self._listen[0]}:{self.port}"
 
     async def _stop(self) -> None:
         if self._server is not None:
