@@ -1,7 +1,7 @@
 """`assemble`: builds the agent's components in the order below, and closes them in reverse order.
 
     root, event loop ─► node ─► connection to the API server ─► runtimes ─► volumes ─► images ─► plugins ─► pods
-    ─► sources ─► views (node and pod status) ─► tasks of plugins ─► clean-up ─► expansion of volumes ─► eviction
+    ─► sessions ─► sources ─► views (node and pod status) ─► tasks of plugins ─► clean-up ─► expansion of volumes ─► eviction
     ─► cluster node ─► shutdown ─► admin socket ─► servers
 
 When all are built, it opens the state database, and each component loads its state. Each component is a `Part`. To add
@@ -33,6 +33,7 @@ from .parts.pods import make_pods
 from .parts.root import make_event_loop, make_root
 from .parts.runtimes import make_runtimes, read_runtimes
 from .parts.servers import make_servers
+from .parts.sessions import make_sessions
 from .parts.shutdown import make_shutdown
 from .parts.sources import make_sources
 from .parts.views import make_views
@@ -59,6 +60,7 @@ async def assemble(
         images = make_images(ctx, runtimes)
         services = make_plugins(ctx, node, volumes)
         pods = make_pods(ctx, node, link, runtimes, volumes, images, services)
+        make_sessions(ctx, node, volumes, pods)
         sources = make_sources(ctx, node, pods)
         views = make_views(ctx, node, runtimes, images, volumes, pods, services)
         make_plugin_feeds(ctx, services, node, pods, sources, views)

@@ -77,6 +77,10 @@ SESSIONS: Final = "kubeletx.io/sessions"
 """Annotation: ``true`` if the application in the pod serves sessions."""
 SESSION_INIT_CONTAINERS: Final = "kubeletx.io/sessions-in-init-containers"
 """Annotation: ``true`` if init containers get the mounts and variables of sessions, too."""
+APPLICATION: Final = "kubeletx.io/application"
+"""Annotation: name of the application that the pod runs; absent: that of its sessions."""
+APPLICATION_DATA: Final = "kubeletx.io/application-data"
+"""Annotation: custom text for the application, which the agent passes to it unchanged."""
 
 # --- annotations on pods (ours): settings of a virtual machine whose manifest is written as one container ---
 VM_PREFIX: Final = "kubeletx.io/vm-"

@@ -15,7 +15,7 @@ from kubeletx.pods.admission import is_namespaced
 from kubeletx.runtimes.images.verification import NEVER_ALLOWLISTED, check_pattern
 from kubeletx.server.access.ciphers import CIPHERS, TLS13_CIPHERS
 
-from .ports import kubelet_port
+from .ports import kubelet_port, split_address
 from .tree import BY_PATH, AgentConfig, UnusedSetting
 
 _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
@@ -345,6 +345,21 @@ def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
             yield _error(config, "server.tls_cipher_suites", f"{name!r} is not a known cipher", fix)
 
 
+def _sessions(config: AgentConfig) -> Iterator[InvalidConfig]:
+    address = config.sessions.address
+    if address is None:
+        return
+    try:
+        _, port = split_address(address)
+    except ValueError:
+        problem, fix = f"{address!r} is not an address with a port", "write it like 10.0.0.10:10260"
+        yield _error(config, "sessions.address", problem, fix)
+        return
+    server = config.server
+    if port in (server.healthz_port, server.read_only_port, kubelet_port(config)):
+        yield _error(config, "sessions.address", "has the port of another endpoint", "choose another one")
+
+
 def _auth(config: AgentConfig) -> Iterator[InvalidConfig]:
     server = config.server
     if config.cluster.kubeconfig is not None or not (server.enabled and server.port):
@@ -398,5 +413,6 @@ _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _shutdown,
     _logging,
     _server,
+    _sessions,
     _auth,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Final
 
 from .tree import AgentConfig
@@ -40,10 +41,25 @@ def declared_features(config: AgentConfig) -> tuple[str, ...]:
     return tuple(sorted((*ALWAYS_DECLARED, EXTEND_WEBSOCKETS)))
 
 
+def split_address(text: str) -> tuple[str, int]:
+    """Split ``IP:PORT`` or ``[IPv6]:PORT``. Raises ValueError for anything else, and for port 0."""
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        ipaddress.IPv6Address(host)
+    else:
+        ipaddress.IPv4Address(host)
+    if not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"{port!r} is not a port")
+    return host, int(port)
+
+
 def listens(config: AgentConfig) -> tuple[tuple[str, int], ...]:
-    """Return (address, port) of the health server, the read-only server and the kubelet's API; port 0: it is off."""
+    """Return (address, port) of the TCP servers: health, read-only, kubelet's API, sessions; port 0: it is off."""
     server = config.server
+    address = config.sessions.address
     return (
+        *((split_address(address),) if address is not None else ()),
         (server.healthz_bind_address, server.healthz_port),
         (server.address, server.read_only_port),
         (server.address, kubelet_port(config) or 0),

@@ -500,6 +500,21 @@ class AuthSettings(Section, frozen=True, kw_only=True):
         "How long the answer that a request is denied is cached.", PERIOD)] = 30.0
 
 
+class SessionSettings(Section, frozen=True, kw_only=True):
+    """Settings of application sessions."""
+
+    address: Annotated[str | None, Setting("kubeletx.sessionServiceAddress", "session-service-address",
+        "Address of the session service as IP:PORT, for virtual machines; containers use a Unix socket.",
+        String(optional=True))] = None
+    liveness_seconds: Annotated[float, Setting("kubeletx.sessionLivenessTimeout", "",
+        "How long a new instance may take to connect to the session service once its containers run.",
+        Duration(low=1.0, zero_is_unset=True))] = 60.0
+    heartbeat_seconds: Annotated[float, Setting("kubeletx.sessionHeartbeatLimit", "",
+        "How long an open session may be without a heartbeat before it is shown as silent.",
+        Duration(low=1.0, zero_is_unset=True))] = 60.0
+    """The SDK sends one every 10 s. A silent session is not closed."""
+
+
 class ProcessSettings(Section, frozen=True, kw_only=True):
     """Settings of the agent's own process."""
 
@@ -553,6 +568,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     shutdown: ShutdownSettings = ShutdownSettings()
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
+    sessions: SessionSettings = SessionSettings()
     process: ProcessSettings = ProcessSettings()
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) → origin of its value; absent: default."""
