@@ -1,4 +1,4 @@
-"""What a pod with sessions gets: its certificate and metadata, the socket of the service, and three variables.
+"""Mounts and variables of pods with sessions: certificate, metadata, and the socket of the session service.
 
     <root>/pods/<uid>/session/    tls.crt, tls.key, ca.crt, metadata.json    ─► /run/kubeletx/session
     <root>/sessions/socket/       session.sock                               ─► /run/kubeletx/session-service
@@ -45,11 +45,12 @@ LONG_RUNNING: Final = frozenset({UnitRole.REGULAR, UnitRole.SIDECAR})
 
 
 def has_sessions(pod: Pod) -> bool:
+    """Return True if the application in the pod serves sessions."""
     return pod.metadata.annotations.get(SESSIONS) == "true"
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are. `root`: ``<root>/sessions``. `pod_directory`: of a pod's files on the node.
+    """Paths and addresses of the session service. `root`: ``<root>/sessions``. `pod_directory`: of a pod's files on the node.
 
     `address`: ``HOST:PORT`` on which the service listens beside its Unix socket; None: only there. `reached_at`: the
     address by which machines reach it. `node`: name of the node.

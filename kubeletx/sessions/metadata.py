@@ -75,7 +75,7 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True):
-    """What the metadata of an instance is made of beside its sessions. `addresses`: of the pod, the main one first."""
+    """A pod, and where it reaches the session service. `addresses`: of the pod, the main one first."""
 
     pod: Pod
     service: str
@@ -145,7 +145,7 @@ class MetadataFiles:
         return uid in self._pods
 
     def put(self, pod: Pod, service: str, addresses: tuple[str, ...] = ()) -> None:
-        """Set what is known of a pod; its file is written soon if that changes it.
+        """Set the facts of a pod; its file is written soon if that changes it.
 
         `service`: where the pod reaches the session service. `addresses`: empty: those of before.
         """
@@ -158,12 +158,12 @@ class MetadataFiles:
             self.changed(pod.uid)
 
     def changed(self, uid: PodUid) -> None:
-        """A session of the pod has changed."""
+        """Write the pod's file soon, since one of its sessions has changed."""
         self._changed.add(uid)
         self._news.set()
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is gone; its directory goes with it."""
+        """Drop a pod that is gone; its directory is removed with it."""
         self._pods.pop(uid, None)
         self._written.pop(uid, None)
 
