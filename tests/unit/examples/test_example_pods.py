@@ -17,20 +17,21 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "pods"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
 STORAGE = sorted((EXAMPLES.parent / "storage").glob("*.yaml"))
 """Pods of the demo that need the storage agent."""
+SESSIONS = sorted((EXAMPLES.parent / "sessions").glob("*.yaml"))
 
 
 def _pods(path: Path) -> list[Pod]:
     return [set_defaults(pod) for pod in load_pods(path.read_bytes(), path.name)]
 
 
-@pytest.mark.parametrize("path", [*FILES, *STORAGE], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *STORAGE, *SESSIONS], ids=lambda path: path.name)
 def test_every_example_is_valid_and_needs_no_api_server(path: Path) -> None:
     for pod in _pods(path):
         assert validate_pod(pod, path.name) == ()
         assert refused_references(pod, path.name) == ()
 
 
-@pytest.mark.parametrize("path", [*FILES, *STORAGE], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *STORAGE, *SESSIONS], ids=lambda path: path.name)
 def test_every_example_explains_itself(path: Path) -> None:
     assert path.read_text().startswith("# ")
 
