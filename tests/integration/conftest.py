@@ -94,17 +94,17 @@ def manifests(tmp_path: Path) -> Path:
 def make_agent(
     lab: Lab, manifests: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., PrivateAgent]]:
-    """Makes agents on the lab, not started, with keyword arguments of `PrivateAgent`.
+    """Makes agents on the lab, not started, with keyword arguments of `PrivateAgent`. `kind`: its subclass.
 
     Afterwards agents are stopped, all pods but those of the file's own agents (`make_bench`) are removed from
     both containerds, and what the agents left in mounts, cgroups and files goes too.
     """
     made: list[PrivateAgent] = []
 
-    def make(**arguments: Any) -> PrivateAgent:
+    def make(*, kind: type[PrivateAgent] = PrivateAgent, **arguments: Any) -> PrivateAgent:
         arguments.setdefault("name", f"agent-{next(_NUMBERS)}")
         arguments.setdefault("manifest_dir", manifests)
-        made.append(PrivateAgent(lab, **arguments))
+        made.append(kind(lab, **arguments))
         request.node.stash.setdefault(_AGENTS, made)
         return made[-1]
 
