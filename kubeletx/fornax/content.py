@@ -26,7 +26,7 @@ from kubeletx.api.waiting import first_of
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.types.node import Node
 from kubeletx.node.status import is_ready as is_node_ready
-from kubeletx.pods import DesiredPod, PodFacts, PodManager, StatusBoard
+from kubeletx.pods import DesiredPod, PodFacts, PodManager, StatusBoard, regular_units
 from kubeletx.pods.model.sources import FORNAX
 from kubeletx.sessions.model import OpenRequest, Session
 from kubeletx.sessions.service import Sessions
@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 5.0
 COMPARE_SECONDS: Final = 10.0
-"""Longest wait, at the start, for the runtimes to list their pods."""
+"""Longest wait, at the start, for the states of stored pods on their runtimes."""
 _OPEN_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 60.0
 """Time-outs of a session that has none."""
@@ -70,8 +70,7 @@ class CommandAnswer(enum.Enum):
 class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of the agent that `NodeContent` uses.
 
-    `watch_node`: yields the Node at once and after each change. `wait_listed`: returns once all runtimes have listed
-    their pods. `apply_pod_cidrs`: passes the pod network's ranges to the runtimes. `is_port_free`: returns True if no
+    `watch_node`: yields the Node at once and after each change. `apply_pod_cidrs`: passes the pod network's ranges to the runtimes. `is_port_free`: returns True if no
     program of the node uses the port.
     """
 
@@ -81,7 +80,6 @@ class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     board: StatusBoard
     sessions: Sessions
     watch_node: Callable[[], AsyncIterator[Node]]
-    wait_listed: Callable[[], Awaitable[None]]
     apply_pod_cidrs: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
     is_port_free: Callable[[int], bool] = is_unused
 
@@ -132,6 +130,7 @@ class NodeContent:
         self._cluster_domain = ""
         self._is_configured = False
         self._logged: set[str] = set()
+        self._status_news = asyncio.Event()
 
     @property
     def objects(self) -> CoreObjects:
@@ -180,10 +179,10 @@ class NodeContent:
             self.recovered()
             if FORNAX not in self._services.pods.synced_sources:
                 await self._services.clock.sleep(RETRY_SECONDS)
-        await first_of("runtimes", self._services.wait_listed(), self._services.clock.sleep(COMPARE_SECONDS))
+        deadline = self._services.clock.sleep(COMPARE_SECONDS)
+        await first_of("comparison", self._all_compared(), deadline)
         for actor in tuple(self._actors.values()):
-            worker = self._services.pods.workers.get(actor.row.uid)
-            if worker is not None:
+            if (worker := self._services.pods.workers.get(actor.row.uid)) is not None:
                 status = self._services.board.statuses.get(actor.row.uid)
                 actor.status_changed(worker.desired, worker.facts, status)
             self._launch(actor)
@@ -191,6 +190,25 @@ class NodeContent:
             await actor.looked.wait()
         log.info("Compared the pods of cores with the runtimes", pods=len(self._actors))
         self.ready.set()
+
+    async def _all_compared(self) -> None:
+        for actor in tuple(self._actors.values()):
+            while not self._is_compared(actor.row.uid):
+                self._status_news.clear()
+                await self._status_news.wait()
+
+    def _is_compared(self, uid: PodUid) -> bool:
+        """Return True if the pod's status is based on what its runtime shows now, with the exit codes."""
+        worker = self._services.pods.workers.get(uid)
+        if worker is None or worker.facts.outage is not None:
+            return True
+        seen = worker.facts.snapshot
+        if seen is None or uid not in self._services.board.statuses:
+            return False
+        newest = (worker.facts.newest(container.name) for container in regular_units(worker.desired.pod))
+        return all(
+            unit is None or unit.state.is_alive or seen.status_of(unit.id) is not None for unit in newest
+        )
 
     async def _forget_ended(self) -> None:
         while True:
@@ -246,6 +264,7 @@ class NodeContent:
         self._on_pod(actor.pod_id)
 
     def _status_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
+        self._status_news.set()
         actor = self._by_uid.get(desired.uid)
         if actor is not None:
             actor.status_changed(desired, facts, status)
@@ -432,16 +451,15 @@ class NodeContent:
 
     def _open(self, message: pb.SessionOpen) -> CommandAnswer:
         session_id, actor = message.sessionIdentifier, self._actors.get(message.podIdentifier)
-        refuse = partial(self._refuse_session, session_id, message.podIdentifier, message.session)
-        self._refused.forget(session_id)
+        answer = partial(self._answer_session, session_id, message.podIdentifier, message.session)
         metadata = message.session.metadata
         if f"{metadata.namespace}/{metadata.name}" != session_id:
-            refuse(InvalidConfig(field="session.metadata", problem=f"is not of session {session_id}"))
+            answer(InvalidConfig(field="session.metadata", problem=f"is not of session {session_id}"))
         elif actor is None:
-            refuse(Unavailable(f"pod {message.podIdentifier} is not on this node"))
+            answer(Unavailable(f"pod {message.podIdentifier} is not on this node"))
             return CommandAnswer.FULL_SYNC
         else:
-            actor.open_session(_request(message), refuse)
+            actor.open_session(_request(message), answer)
         return CommandAnswer.NONE
 
     def _close(self, message: pb.SessionClose) -> CommandAnswer:
@@ -451,7 +469,7 @@ class NodeContent:
             unknown = fs.ApplicationSession()
             unknown.metadata.namespace, unknown.metadata.name = namespace, name
             error = Unavailable(f"session {message.sessionIdentifier} is not on this node")
-            self._refuse_session(message.sessionIdentifier, message.podIdentifier, unknown, error)
+            self._answer_session(message.sessionIdentifier, message.podIdentifier, unknown, error)
             return CommandAnswer.NONE
         actor = self._by_uid.get(session.pod_uid)
         if session.is_over or actor is None:
@@ -460,12 +478,14 @@ class NodeContent:
             actor.close_session(session.id)
         return CommandAnswer.NONE
 
-    def _refuse_session(
-        self, session_id: str, pod_id: str, session: fs.ApplicationSession, error: KubeletxError
+    def _answer_session(
+        self, session_id: str, pod_id: str, session: fs.ApplicationSession, error: KubeletxError | None
     ) -> None:
-        """Report a session as closed; if one of this identifier exists, its state is reported instead."""
-        self._log_once("Refused a session of a core", session_id, error)
-        self._refused.put(session_id, pod_id, session, str(error))
+        """Report a session; with an error, one that this node does not have is reported as closed."""
+        self._refused.forget(session_id)
+        if error is not None:
+            self._log_once("Refused a session of a core", session_id, error)
+            self._refused.put(session_id, pod_id, session, str(error))
         self._on_session(session_id)
 
     def _log_once(self, event: str, subject: str, error: KubeletxError) -> None:

@@ -145,9 +145,9 @@ class PodActor:
         """Wake the pod without a session, as a core has requested."""
         self._put(self._activate)
 
-    def open_session(self, request: OpenRequest, refuse: Callable[[KubeletxError], None]) -> None:
-        """Open a session on the pod. `refuse`: called with the reason if it is not opened."""
-        self._put(lambda: self._open(request, refuse))
+    def open_session(self, request: OpenRequest, answer: Callable[[KubeletxError | None], None]) -> None:
+        """Open a session on the pod. `answer`: called with None once it is accepted, or with the error."""
+        self._put(lambda: self._open(request, answer))
 
     def close_session(self, session_id: str) -> None:
         """Begin to close a session of the pod."""
@@ -269,14 +269,16 @@ class PodActor:
         self._services.records.note_state(self.pod_id, self.row.uid, self.state, rests=rests)
         self._tell()
 
-    async def _open(self, request: OpenRequest, refuse: Callable[[KubeletxError], None]) -> None:
+    async def _open(self, request: OpenRequest, answer: Callable[[KubeletxError | None], None]) -> None:
         if self.state in ENDING or self._is_deleted or self._failure is not None:
-            refuse(Conflict(f"pod {self.pod_id} is {self.state.value} and ends"))
+            answer(Conflict(f"pod {self.pod_id} is {self.state.value} and ends"))
             return
         try:
             await self._services.sessions.open(request)
         except KubeletxError as error:
-            refuse(error)
+            answer(error)
+        else:
+            answer(None)
 
     async def _close(self, session_id: str) -> None:
         try:

@@ -28,7 +28,7 @@ from kubeletx.api import PodUid
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.store import Store, checked, moment_of, read_rows, upsert
 
-from .machine import PodState
+from .machine import ENDING, PodState
 
 POD_METADATA = MetaData()
 _PODS = Table(
@@ -52,6 +52,7 @@ _ALL = select(_PODS).order_by(_PODS.c.created_at, _PODS.c.pod_id)
 _INSERT = upsert(_PODS)
 _SAME = (_PODS.c.pod_id == bindparam("of_id")) & (_PODS.c.uid == bindparam("of_uid"))
 _UPDATE_STATE = _PODS.update().where(_SAME).values(state=bindparam("new_state"), rests=bindparam("new_rests"))
+_NOTE_STATE = _UPDATE_STATE.where(_PODS.c.state.not_in([state.name for state in ENDING]))
 _UPDATE_REPORT = (
     _PODS.update().where(_SAME).values(revision=bindparam("new_revision"), status=bindparam("new_status"))
 )
@@ -117,9 +118,12 @@ class CorePodRecords:
         await self._store.write(lambda connection: connection.execute(_UPDATE_STATE, values))
 
     def note_state(self, pod_id: str, uid: PodUid, state: PodState, *, rests: bool) -> None:
-        """Store the state of the pod soon; for states that the runtime shows again after a crash."""
+        """Store the state of the pod soon; for states that the runtime shows again after a crash.
+
+        The write may be later than one of `set_state`, so it does not change a state that ends the pod.
+        """
         values = {"of_id": pod_id, "of_uid": uid, "new_state": state.name, "new_rests": rests}
-        self._store.write_later(lambda connection: connection.execute(_UPDATE_STATE, values))
+        self._store.write_later(lambda connection: connection.execute(_NOTE_STATE, values))
 
     def note_report(self, pod_id: str, uid: PodUid, revision: int, status: PodStatus | None) -> None:
         """Store the revision and the status of the last report soon."""

@@ -91,7 +91,6 @@ class World:
                     board=board,
                     sessions=self.room,
                     watch_node=self._watch_node,
-                    wait_listed=self._wait_listed,
                     is_port_free=lambda port: port not in self.busy_ports,
                 ),
                 self.settings,
@@ -117,10 +116,6 @@ class World:
     async def _watch_node(self) -> AsyncIterator[KubeNode]:
         status = "True" if self.is_ready else "False"
         yield KubeNode(status=NodeStatus(conditions=(NodeCondition(type="Ready", status=status),)))
-
-    async def _wait_listed(self) -> None:
-        for handle in self.node.registry.handles():
-            await handle.wait_listed()
 
     def _on_pod(self, pod_id: str) -> None:
         self.revision += 1

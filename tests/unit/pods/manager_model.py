@@ -241,6 +241,7 @@ class Node:
                 directories=PodFiles(context, directories, volumes, self.blocking),
                 cgroups=self.cgroups,
                 sources=self.sources,
+                cluster=self.cluster,
                 extras=self.extras,
                 evacuations=self.evacuations,
                 user_mappings=_no_mappings,
