@@ -62,7 +62,7 @@ def test_an_sdk_imports_nothing_of_kubeletx() -> None:
 
 
 def test_the_lab_and_the_api_server_double_import_public_rooms_and_one_module_more() -> None:
-    more = ("kubeletx.server.views.", "kubeletx.fornax.stubs.")
+    more = ("kubeletx.server.views.", "kubeletx.fornax.stubs.", "kubeletx.sessions.stubs.")
     for path in (ROOT / "testing" / "src").rglob("*.py"):
         for name in _imports(path):
             parts = name.split(".")
