@@ -404,7 +404,6 @@ class Sessions:
         Sessions that were open on pods that are not on this node any more end.
         """
         for instance in tuple(self._instances.values()):
-            instance.asked = None
             self._ask(instance)
             if instance.row.end_reason:
                 self._pods.end(instance.uid, instance.row.end_reason, instance.row.end_message)
@@ -440,10 +439,9 @@ class Sessions:
                 self._drop(instance)
 
     async def stop(self) -> None:
-        """End all connections and write what is not stored yet."""
-        for instance in self._instances.values():
-            instance.detach()
-            self._stop_liveness(instance.uid)
+        """Cancel timers and write what is not stored yet. Call it when `run` has ended."""
+        for uid in tuple(self._liveness):
+            self._stop_liveness(uid)
         await self._records.flush()
 
 

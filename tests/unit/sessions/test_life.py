@@ -142,7 +142,11 @@ async def test_the_name_of_an_ended_session_is_free_but_not_for_the_same_object(
     await room.sessions.close("default/s1")
     await room.settle()
     assert (await room.open(uid="object-1")).is_over
+    room.pods.add("u2", name="other")
+    with pytest.raises(Conflict):
+        await room.open(uid="object-1", pod_id="default/other")
     assert (await room.open(uid="object-2")).state is SessionState.STARTING
+    assert [one.uid for one in room.sessions.all()] == ["object-2"]
 
 
 async def test_a_session_needs_a_pod_that_is_not_ending(room: Room) -> None:
