@@ -60,7 +60,7 @@ async def assemble(
         images = make_images(ctx, runtimes)
         services = make_plugins(ctx, node, volumes)
         pods = make_pods(ctx, node, link, runtimes, volumes, images, services)
-        make_sessions(ctx, node, volumes, pods)
+        sessions = make_sessions(ctx, node, volumes, pods)
         sources = make_sources(ctx, node, pods)
         views = make_views(ctx, node, runtimes, images, volumes, pods, services)
         make_plugin_feeds(ctx, services, node, pods, sources, views)
@@ -69,7 +69,7 @@ async def assemble(
         make_eviction(ctx, node, runtimes, images, volumes, pods, views)
         cluster = make_cluster(ctx, node, link, pods, sources, views)
         make_shutdown(ctx, node, volumes, pods, views, cluster)
-        admin = make_admin(ctx, node, runtimes, volumes, services, pods, sources, views)
+        admin = make_admin(ctx, node, runtimes, volumes, services, pods, sources, views, sessions=sessions)
         make_servers(ctx, node, link, volumes, pods, views, admin)
         await made.open(ctx.store, pods.services.board)
         yield Assembly(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
-MOST_LEFT = 1000
+MOST_LEFT = 100
 """Number of clients that left since the last report, of which the oldest is then forgotten."""
 
 
