@@ -18,6 +18,7 @@ from kubeletx.api.errors import InvalidConfig
 
 from . import (
     cluster,
+    fornax_link,
     guarded,
     idle,
     isolated,
@@ -90,6 +91,8 @@ STORAGE: dict[str, Callable[[Sizes], Result]] = {
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
     "scale": scale.scale,
     "isolated-call": isolated.isolated_call,
+    "link-changes": fornax_link.link_changes,
+    "fornax-fleet": fornax_link.fornax_fleet,
 }
 
 

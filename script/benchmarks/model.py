@@ -87,6 +87,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     volumes: int = 50
     record_calls: int = 200
     records: int = 10_000
+    link_changes: int = 5_000
+    fleet_nodes: int = 500
+    fleet_pods: int = 20
+    """Changes of each simulated node."""
     kubelet: Path | None = None
     """Program of a stock kubelet that is measured beside the agent; None: there is none."""
 
@@ -109,6 +113,9 @@ QUICK = Sizes(
     hold_seconds=0.5,
     mounts=10,
     record_calls=50,
+    link_changes=1_000,
+    fleet_nodes=100,
+    fleet_pods=5,
 )
 TINY = Sizes(
     runs=1,
@@ -136,6 +143,9 @@ TINY = Sizes(
     volumes=2,
     record_calls=2,
     records=20,
+    link_changes=20,
+    fleet_nodes=2,
+    fleet_pods=2,
 )
 
 

@@ -120,14 +120,16 @@ class Api:
         answer = {}
         for name, core in self._cluster.cores.items():
             history = core.history
+            last = min(int(request.query.get("last", "200")), len(history.seen))
             answer[name] = {
                 "address": core.address,
                 "counts": history.counts,
+                "nodes": history.nodes,
                 "gaps": history.gaps,
                 "violations": history.violations,
                 "seen": [
                     {field: getattr(one, field) for field in one.__struct_fields__ if field != "message"}
-                    for one in list(history.seen)[-int(request.query.get("last", "200")) :]
+                    for one in list(history.seen)[len(history.seen) - last :]
                 ],
             }
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

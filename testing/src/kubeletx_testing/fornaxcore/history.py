@@ -40,6 +40,8 @@ class History:
         self.seen: deque[Seen] = deque(maxlen=limit)
         self.counts: Counter[str] = Counter()
         """Number of messages by direction and type, such as ``in POD_STATE``, and of notes."""
+        self.nodes: Counter[str] = Counter()
+        """Number of messages from each node by type, such as ``NODE POD_STATE``."""
         self.gaps: list[str] = []
         """Gaps without an explanation."""
         self.explained: list[str] = []
@@ -49,6 +51,8 @@ class History:
         """Add a message."""
         self.seen.append(seen)
         self.counts[f"{seen.direction.value} {seen.kind}"] += 1
+        if seen.direction is Direction.IN:
+            self.nodes[f"{seen.node} {seen.kind}"] += 1
         if seen.note:
             self.counts[seen.note] += 1
 
