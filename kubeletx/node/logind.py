@@ -27,7 +27,6 @@ log = structlog.get_logger(__name__)
 CONF_DIR: Final = Path("/etc/systemd/logind.conf.d")
 CONF_NAME: Final = "99-kubeletx.conf"
 CALL_SECONDS: Final = 10.0
-_RELOAD_TRIES: Final = 10
 _NAME, _PATH, _MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
 _SYSTEMD, _SYSTEMD_PATH = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
 _SIGHUP = 1

@@ -77,7 +77,9 @@ async def _connect(url: str, protocol: str, tls: ssl.SSLContext | None) -> SpdyC
     reader, writer, picked = await connect_spdy(url, [protocol], tls=tls)
     if picked not in ("", protocol):
         writer.close()
-        raise Internal(f"the streaming server picked {picked!r}; offered was {protocol!r}")
+        raise Internal(
+            f"the streaming server chose subprotocol {picked!r}, and only {protocol!r} was offered"
+        )
     return SpdyConnection(reader, writer)
 
 

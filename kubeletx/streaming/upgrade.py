@@ -37,7 +37,7 @@ async def connect_spdy(
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Internal(f"not a streaming URL: {url!r}")
+        raise Internal(f"streaming URL {url!r} is not http:// or https:// with a host")
     secure = parts.scheme == "https"
     context = (tls or ssl.create_default_context()) if secure else None
     try:
@@ -71,7 +71,9 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
-        raise Internal("the headers of the streaming server's answer are too large") from error
+        raise Internal(
+            f"the headers of the streaming server's answer are larger than {MAX_HEAD_BYTES} bytes"
+        ) from error
     except (asyncio.IncompleteReadError, ConnectionError) as error:
         raise Unavailable("the streaming server closed the connection without an answer") from error
     first, *rest = head.decode("latin-1").split("\r\n")

@@ -115,7 +115,7 @@ def _remove(path: Path) -> None:
     except OSError as err:
         if err.errno == errno.EBUSY:
             raise Unavailable(
-                f"{path} holds a mount point ({err.filename}) and was left in place",
+                f"{path} holds a mount point ({err.filename}) and was left in place; unmount it",
                 reason=Event.FAILED_KILL_POD,
             ) from err
         raise mount_error(f"cannot remove {path}", err) from err

@@ -183,7 +183,9 @@ def signal_to_cri(name: str) -> pb.Signal:
     try:
         return cast("pb.Signal", pb.Signal.Value(_SIGNAL_PREFIX + word))
     except ValueError:
-        raise Unsupported(f"stop signal {name!r} is not a signal of the CRI") from None
+        raise Unsupported(
+            f"stop signal {name!r} is not a signal of the CRI; use one of Linux, such as SIGTERM or SIGRTMIN+1"
+        ) from None
 
 
 def signal_from_cri(signal: pb.Signal) -> str:

@@ -96,11 +96,6 @@ def to_bytes(text: str) -> int:
     return parse(text).value
 
 
-def from_millicores(millicores: int) -> str:
-    """Return the canonical text of an amount of CPU: 1500 is ``1500m``, 2000 is ``2``."""
-    return str(Quantity(millicores * 10**6))
-
-
 def from_bytes(size: int) -> str:
     """Return the canonical text of a size in bytes: 1048576 is ``1Mi``."""
     return str(Quantity(size * NANO, Format.BINARY))

@@ -64,7 +64,7 @@ def cut_to_seconds(value: ApiStruct, *attributes: str) -> None:
             try:
                 whole = moment.astimezone(UTC).replace(microsecond=0)
             except OverflowError as error:  # out of range once it is converted to UTC
-                raise ValueError(f"{json_name(attribute)} is out of range") from error
+                raise ValueError(f"{json_name(attribute)} {moment} is out of range in UTC") from error
             msgspec.structs.force_setattr(value, attribute, whole)
 
 

@@ -137,7 +137,10 @@ class Bindings:
             await asyncio.wait([writing[1]])
         if (old := self._by_uid.get(binding.uid)) is not None:
             if old.runtime != binding.runtime:
-                raise Conflict(f"pod {binding.uid} is bound to runtime {old.runtime!r} already")
+                raise Conflict(
+                    f"pod {binding.uid} is bound to runtime {old.runtime!r} already, so it cannot run on "
+                    f"{binding.runtime!r}; delete the pod and make it again"
+                )
             return old
         task = asyncio.create_task(self._write(binding), name=f"bind-{binding.uid}")
         self._writing[binding.uid] = binding.runtime, task

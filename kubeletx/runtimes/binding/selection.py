@@ -179,16 +179,6 @@ def requested_by_sandbox(
     )
 
 
-def workload_type_of(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> str:
-    """Return the pod's workload type; ``container`` if neither pod nor runtime class gives one (DECISIONS 3)."""
-    request = requested_runtime(pod, class_map, {runtime.name for runtime in view})
-    if not isinstance(request, RuntimeRequest):
-        return spec_workload_type(pod) or CONTAINER
-    first = _first_with(request, view) if request.name is None else None
-    request = request if first is None else replace(request, name=first.name)
-    return _type_of(request, {runtime.name: runtime for runtime in view})
-
-
 def _request(
     named: list[tuple[str, str]],
     annotations: Mapping[str, str],

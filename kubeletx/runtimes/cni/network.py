@@ -216,7 +216,7 @@ class CniPodNetwork:
             await self._disk.run(self._journal.remove, entry.uid)
         except OSError as error:
             self._delete_wanted.set()
-            raise Unavailable(f"pod network: cannot write its journal: {error.strerror}") from error
+            raise _unwritten(error) from error
         self._entries.pop(entry.uid, None)
 
     async def _give_back(self, entry: CniAttachment) -> None:
@@ -233,7 +233,7 @@ class CniPodNetwork:
         try:
             await self._disk.run(self._journal.put, entry)
         except OSError as error:
-            raise Unavailable(f"pod network: cannot write its journal: {error.strerror}") from error
+            raise _unwritten(error) from error
         self._entries[entry.uid] = entry
 
     async def _run(
@@ -292,3 +292,7 @@ def _message(result: ProgramResult) -> str:
 def _first_line(result: ProgramResult) -> str:
     text = (result.stdout.strip() or result.stderr.strip()).decode(errors="replace").partition("\n")[0]
     return text[:200] or f"exit code {result.exit_code}"
+
+
+def _unwritten(error: OSError) -> Unavailable:
+    return Unavailable(f"pod network: its journal {error.filename or ''} cannot be written: {error.strerror}")

@@ -141,7 +141,11 @@ def _keys(
         if item.key in content:
             files[item.path] = FileContent(data=content[item.key], mode=_mode(item.mode, default_mode))
         elif not optional:
-            raise VolumeError(field=f"{field}.items[{index}].key", problem=f"{what} has no key {item.key!r}")
+            raise VolumeError(
+                field=f"{field}.items[{index}].key",
+                problem=f"{what} has no key {item.key!r}",
+                fix="add the key, or set optional: true",
+            )
     return checked(files, field)
 
 

@@ -69,4 +69,4 @@ class Commands:
             except FileNotFoundError as error:
                 raise Unavailable(f"program {command[0]} is not on this node; install it") from error
             except OSError as error:
-                raise Unavailable(f"cannot run {command[0]}: {error.strerror}") from error
+                raise Unavailable(f"program {command[0]} cannot be started: {error.strerror}") from error

@@ -70,7 +70,9 @@ class Snapshots(Part):
             await self._connection.use(_create, unit_id, wanted, quiesce)
             made = await self._find(unit_id, name)
             if made is None:
-                raise NotFound(f"snapshot {name!r} of machine {found.identity.pod} went away")
+                raise NotFound(
+                    f"snapshot {name!r} of machine {found.identity.pod} was removed by another program; make it again"
+                )
             return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:

@@ -39,7 +39,7 @@ from .reviews import Tokens
 from .settings import Settings
 from .store import Backup, Store
 from .users import AUTHENTICATED, MASTERS, User
-from .watching import Bookmark, Cut, End
+from .watching import Cut, End
 
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _NO_TIME_CHECK: Final = (
@@ -234,16 +234,9 @@ class ApiServerDouble:
         """
         self._call(lambda: self._order(End(), plural))
 
-    def send_bookmarks(self, plural: str = "") -> None:
-        """Send a bookmark now to every watch that asked for bookmarks.
-
-        `plural`: only watches of this resource; empty: of all resources.
-        """
-        self._call(lambda: self._order(Bookmark(), plural))
-
     # --- inside ---
 
-    def _order(self, order: Cut | End | Bookmark, plural: str = "") -> None:
+    def _order(self, order: Cut | End, plural: str = "") -> None:
         for watch in self._handler.watches:
             if not plural or watch.asked.resource.plural == plural:
                 watch.overrides.put_nowait(order)

@@ -39,7 +39,6 @@ from kubeletx.runtimes.binding.selection import (
     choose_for,
     requested_by_sandbox,
     requested_runtime,
-    workload_type_of,
 )
 
 TRAITS = Traits(details=("process", "machine"))
@@ -116,7 +115,6 @@ def test_a_class_with_a_runtimes_own_handler_takes_the_first_that_has_it() -> No
 
 def test_a_class_decides_the_type_and_a_name_does_not() -> None:
     assert choose(pod(runtime_class_name="vms"), NODE, CLASSES).runtime == "kvm"  # type: ignore[union-attr]
-    assert workload_type_of(pod(runtime_class_name="vms"), NODE, CLASSES) == "vm"
     choice = choose(pod(runtime_service_name="kvm"), NODE, CLASSES)
     assert isinstance(choice, RejectPod)
     assert choice.reason == names.RUNTIME_MISMATCH
@@ -198,7 +196,7 @@ def test_a_pod_waits_for_a_feature_that_its_runtime_refuses() -> None:
 def test_a_handler_refuses_other_things_than_its_runtime() -> None:
     traits = Traits(refuses=("user-namespace",), handler_refuses={"crun": (), "runc": ("tty",)})
     node = (view("two", handlers=("runc", "crun"), traits=traits),)
-    own = {"host_users": False, "runtime_service_name": "two"}
+    own: dict[str, Any] = {"host_users": False, "runtime_service_name": "two"}
     assert isinstance(choose(pod(**own), node, CLASSES), WaitForRuntime)
     assert isinstance(choose(pod(**own, runtime_class_name="crun"), node, CLASSES), Chosen)
 
@@ -313,7 +311,6 @@ def test_a_named_pod_gets_that_runtime_or_none(wanted: Pod, node: list[RuntimeCa
         runtime = next(r for r in node if r.name == choice.runtime)
         assert not runtime.cordoned
         assert wanted.spec.runtime_service_name in (None, choice.runtime)
-        assert runtime.workload_type == workload_type_of(wanted, node, {"k1": "a", "k2": "b--h"})
 
 
 @given(runtimes, st.data())

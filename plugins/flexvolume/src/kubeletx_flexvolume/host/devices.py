@@ -207,5 +207,6 @@ class VolumeDevices:
 def _checked(grown: int, entry: FlexEntry) -> int:
     """Return the size that the driver has made. Raises Unsupported if it has done nothing."""
     if not grown:
-        raise volume_error(Unsupported, entry.volume, f"driver {entry.driver} does not expand volumes")
+        problem = f"driver {entry.driver} does not expand volumes; expand it with the tools of its storage"
+        raise volume_error(Unsupported, entry.volume, problem)
     return grown

@@ -110,7 +110,10 @@ class Http:
                 TimedOut(f"{shown}: the server sent nothing for {self.stall_seconds:g} s"), stalled=True
             ) from error
         except aiohttp.InvalidURL as error:
-            raise Refused(f"leads to {str(error)[:_SHOWN_ERROR_CHARACTERS]!r}, which is not a URL") from error
+            raise Refused(
+                f"leads to {str(error)[:_SHOWN_ERROR_CHARACTERS]!r}, which is not a URL",
+                "correct the server's redirection",
+            ) from error
         except aiohttp.ClientSSLError as error:
             raise Unavailable(f"{shown}: no secure connection: {_words(error)}") from error
         except aiohttp.ClientConnectorError as error:
