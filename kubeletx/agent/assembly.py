@@ -1,7 +1,7 @@
 """`assemble`: builds the agent's components in the order below, and closes them in reverse order.
 
     root, event loop ─► node ─► connection to the API server ─► runtimes ─► volumes ─► images ─► plugins ─► pods
-    ─► sessions ─► sources ─► views (node and pod status) ─► tasks of plugins ─► clean-up ─► expansion of volumes ─► eviction
+    ─► sessions ─► sources ─► views (node and pod status) ─► FornaxCores ─► tasks of plugins ─► clean-up ─► expansion of volumes ─► eviction
     ─► cluster node ─► shutdown ─► admin socket ─► servers
 
 When all are built, it opens the state database, and each component loads its state. Each component is a `Part`. To add
@@ -23,6 +23,7 @@ from .parts.admin import make_admin
 from .parts.clean_up import make_clean_up, make_expansion
 from .parts.cluster import make_cluster
 from .parts.eviction import make_eviction
+from .parts.fornax import make_fornax
 from .parts.images import make_images
 from .parts.link import make_link
 from .parts.node import make_node
@@ -63,13 +64,25 @@ async def assemble(
         sessions = make_sessions(ctx, node, volumes, pods)
         sources = make_sources(ctx, node, pods)
         views = make_views(ctx, node, runtimes, images, volumes, pods, services)
+        fornaxcore = make_fornax(ctx, node, pods, views, sessions)
         make_plugin_feeds(ctx, services, node, pods, sources, views)
         make_clean_up(ctx, runtimes, volumes, pods)
         make_expansion(ctx, node, volumes, pods)
         make_eviction(ctx, node, runtimes, images, volumes, pods, views)
         cluster = make_cluster(ctx, node, link, pods, sources, views)
         make_shutdown(ctx, node, volumes, pods, views, cluster)
-        admin = make_admin(ctx, node, runtimes, volumes, services, pods, sources, views, sessions=sessions)
+        admin = make_admin(
+            ctx,
+            node,
+            runtimes,
+            volumes,
+            services,
+            pods,
+            sources,
+            views,
+            sessions=sessions,
+            fornaxcore=fornaxcore,
+        )
         make_servers(ctx, node, link, volumes, pods, views, admin)
         await made.open(ctx.store, pods.services.board)
         yield Assembly(

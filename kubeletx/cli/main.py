@@ -42,6 +42,9 @@ COMMANDS = {
     "vm": Lazy(
         "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."
     ),
+    "fornaxcore": Lazy(
+        "kubeletx.cli.commands.fornaxcore.status:fornaxcore", "Show the node's connections to FornaxCores."
+    ),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
     "plugin": Lazy(
         "kubeletx.cli.commands.plugin.verbs:plugin", "Write, check, install, list and remove plugins."

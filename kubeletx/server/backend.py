@@ -13,7 +13,7 @@ every method:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -457,3 +457,5 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     images: ImageVerbs
     volumes: VolumeVerbs
     sessions: SessionVerbs
+    fornaxcore: Callable[[], msgspec.Struct]
+    """Returns a `kubeletx.fornax.views.FornaxStatus`. Raises NotFound if the agent has no FornaxCores."""

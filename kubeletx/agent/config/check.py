@@ -360,6 +360,28 @@ def _sessions(config: AgentConfig) -> Iterator[InvalidConfig]:
         yield _error(config, "sessions.address", "has the port of another endpoint", "choose another one")
 
 
+def _fornax(config: AgentConfig) -> Iterator[InvalidConfig]:
+    settings = config.fornax
+    if not settings.cores:
+        return
+    # Imported here: an agent without FornaxCores does not load the room.
+    from kubeletx.fornax.cores import parse_address
+
+    for text in settings.cores:
+        try:
+            parse_address(text, "address")
+        except InvalidConfig as error:
+            yield _error(config, "fornax.cores", error.problem, "write HOST:PORT")
+    parts = (settings.identifier or "namespace/name").split("/")
+    if len(parts) != 2 or not all(parts):
+        problem = f"{settings.identifier!r} is not NAMESPACE/NAME"
+        yield _error(config, "fornax.identifier", problem, "such as fornax.centaurusinfra.io/node-1")
+    if (settings.cert_file is None) is not (settings.key_file is None):
+        yield _error(config, "fornax.cert_file", "certificate and key belong together", "set both or none")
+    elif settings.cert_file is not None and settings.ca_file is None:
+        yield _error(config, "fornax.ca_file", "is missing", "name the authorities of the FornaxCores")
+
+
 def _auth(config: AgentConfig) -> Iterator[InvalidConfig]:
     server = config.server
     if config.cluster.kubeconfig is not None or not (server.enabled and server.port):
@@ -414,5 +436,6 @@ _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _logging,
     _server,
     _sessions,
+    _fornax,
     _auth,
 )

@@ -515,6 +515,25 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     """The SDK sends one every 10 s. A silent session is not closed."""
 
 
+class FornaxSettings(Section, frozen=True, kw_only=True):
+    """Settings of a node that FornaxCores manage. Without `cores`, all others have no effect."""
+
+    cores: Annotated[tuple[str, ...], Setting("kubeletx.fornaxCores", "fornaxcore-url",
+        "FornaxCore as HOST:PORT (repeatable); the node registers with each. Default: none.", Items(word="HOST:PORT"))] = ()
+    identifier: Annotated[str | None, Setting("kubeletx.fornaxNodeIdentifier", "fornaxcore-node-identifier",
+        "Identifier of the node for FornaxCores, as NAMESPACE/NAME. Default: fornax.centaurusinfra.io/NODE-NAME.")] = None
+    ca_file: Annotated[Path | None, Setting("kubeletx.fornaxCoreCAFile", "fornaxcore-ca-file",
+        "Certificate authorities of the FornaxCores. Default: connections without TLS.")] = None
+    cert_file: Annotated[Path | None, Setting("kubeletx.fornaxCoreCertFile", "fornaxcore-cert-file",
+        "Certificate that the node shows to FornaxCores.")] = None
+    key_file: Annotated[Path | None, Setting("kubeletx.fornaxCoreKeyFile", "fornaxcore-key-file",
+        "Private key of --fornaxcore-cert-file.")] = None
+    state_seconds: Annotated[float, Setting("kubeletx.fornaxStateInterval", "",
+        "How often each FornaxCore gets the full state when nothing changes.",
+        Duration(low=1.0, zero_is_unset=True))] = 60.0
+    liveness_seconds: Annotated[float, Setting("kubeletx.fornaxPodLivenessTimeout", "",
+        "How long the containers of a new pod of a FornaxCore may take to be ready once they run.",
+        Duration(low=1.0, zero_is_unset=True))] = 60.0
 class ProcessSettings(Section, frozen=True, kw_only=True):
     """Settings of the agent's own process."""
 
@@ -569,6 +588,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
     sessions: SessionSettings = SessionSettings()
+    fornax: FornaxSettings = FornaxSettings()
     process: ProcessSettings = ProcessSettings()
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) → origin of its value; absent: default."""

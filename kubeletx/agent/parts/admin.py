@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,9 +52,10 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
     sources: SourcesAssembly,
     views: ViewsAssembly,
     *,
-    sessions: Sessions | None = None,
+    sessions: Sessions,
+    fornaxcore: Callable[[], msgspec.Struct],
 ) -> AdminAssembly:
-    """Build the objects that answer the requests of the servers. `sessions` None: requests about sessions are refused."""
+    """Build the objects that answer the requests of the servers. `fornaxcore`: from `make_fornax`."""
     services, http = pods.services, HttpCounts()
     reader = LogReader(blocking=volumes.files, watcher=pods.watcher)
     pod_backend = PodBackend(
@@ -84,6 +86,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
         images=views.images,
         volumes=views.volumes,
         sessions=SessionBackend(sessions),
+        fornaxcore=fornaxcore,
     )
     ctx.made.add(Part(name="admin", metrics=http.metrics()))
     return AdminAssembly(backend=backend, pods=pod_backend, http=http)

@@ -50,6 +50,9 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
             return await stream_lines(request, backend.volumes.watch_volumes(), "LIST")
         return json_response({"items": await backend.volumes.list_volumes()})
 
+    async def fornaxcore(_request: web.Request) -> web.StreamResponse:
+        return json_response(backend.fornaxcore())
+
     async def events(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.node.watch_events(), "ADDED")
@@ -68,6 +71,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
         web.get("/v1/node", node),
         web.get("/v1/volumes", volumes),
         web.get("/v1/events", events),
+        web.get("/v1/fornaxcore", fornaxcore),
     )
 
 

@@ -79,6 +79,7 @@ class FakeAdminBackend:
         self.volume_views: tuple[VolumeView, ...] = ()
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
+        self.fornaxcore: msgspec.Struct | None = None
         self.kept_awake: list[str] = []
         self.delete_takes_effect = True
         self.histories: dict[str, tuple[ActionView, ...]] = {}
@@ -101,7 +102,13 @@ class FakeAdminBackend:
             images=self,
             volumes=self,
             sessions=self.fake_sessions,
+            fornaxcore=self._fornaxcore,
         )
+
+    def _fornaxcore(self) -> msgspec.Struct:
+        if self.fornaxcore is None:
+            raise NotFound("the agent has no FornaxCores; start it with --fornaxcore-url")
+        return self.fornaxcore
 
     # --- what tests do ---
 

@@ -1,0 +1,1 @@
+"""``kubeletx fornaxcore``: the node under its FornaxCores."""

@@ -1,0 +1,112 @@
+"""Component of the agent: the node under its FornaxCores, if it has any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kubeletx.api import NotFound
+from kubeletx.pods.model.sources import FORNAX
+
+from ..config.tree import FornaxSettings
+from .node import NodeAssembly
+from .part import Part, PartContext, Task
+from .pods import PodsAssembly
+from .views import ViewsAssembly
+
+if TYPE_CHECKING:
+    from kubeletx.fornax.link import TlsFiles
+    from kubeletx.sessions.service import Sessions
+
+NAMESPACE = "fornax.centaurusinfra.io"
+"""Namespace of nodes in a published core."""
+
+
+def make_fornax(
+    ctx: PartContext,
+    node: NodeAssembly,
+    pods: PodsAssembly,
+    views: ViewsAssembly,
+    sessions: Sessions,
+) -> Callable[[], msgspec.Struct]:
+    """Connect the node to the configured cores; returns a function that reports the state of the connections.
+
+    Without configured cores, the room is not imported, and the function raises NotFound.
+    """
+    settings = ctx.config.fornax
+    if not settings.cores:
+        return _no_cores
+    from kubeletx.fornax.content import ContentServices, NodeContent
+    from kubeletx.fornax.cores import parse_seeds
+    from kubeletx.fornax.link import LinkSettings
+    from kubeletx.fornax.mailbox import Mailbox
+    from kubeletx.fornax.node_actor import Commands, CoreSettings, NodeActor
+    from kubeletx.fornax.node_records import METADATA as NODE_METADATA
+    from kubeletx.fornax.node_records import NodeRecords
+    from kubeletx.fornax.pods.creation import ContentSettings
+    from kubeletx.fornax.pods.records import POD_METADATA
+    from kubeletx.fornax.status import metrics, node_status
+    from kubeletx.fornax.stubs.fornaxcore_pb2 import NodeIdentifier
+
+    name = node.reporter.name
+    address = next(iter(node.reporter.ips), "127.0.0.1")
+    identity = NodeIdentifier(ip=address, identifier=settings.identifier or f"{NAMESPACE}/{name}")
+    mailbox: Commands = Mailbox()
+    content = NodeContent(
+        ContentServices(
+            store=ctx.store,
+            clock=ctx.clock,
+            pods=pods.manager,
+            board=pods.services.board,
+            sessions=sessions,
+            watch_node=views.node.watch_node,
+        ),
+        ContentSettings(
+            identifier=identity.identifier,
+            node_name=name,
+            host_ip=address,
+            liveness_seconds=settings.liveness_seconds,
+        ),
+        on_pod=mailbox.pod,
+        on_session=mailbox.session,
+        on_node=mailbox.node,
+    )
+    actor = NodeActor(
+        content,
+        mailbox,
+        identity=identity,
+        seeds=parse_seeds(settings.cores),
+        records=NodeRecords(ctx.store),
+        settings=CoreSettings(link=LinkSettings(tls=_tls(settings)), state_seconds=settings.state_seconds),
+        clock=ctx.clock,
+    )
+    ctx.made.add(
+        Part(
+            name="fornax",
+            tables=(POD_METADATA, NODE_METADATA),
+            load=content.load,
+            recovered=content.recovered,
+            sources=(FORNAX,),
+            objects={FORNAX: content.objects},
+            tasks=(Task(name="fornax-content", run=content.run),),
+            feeds=(Task(name="fornax-node", run=actor.run),),
+            close=(actor.close,),
+            metrics=metrics(actor),
+        )
+    )
+    return partial(node_status, actor)
+
+
+def _no_cores() -> msgspec.Struct:
+    raise NotFound("the agent has no FornaxCores; start it with --fornaxcore-url")
+
+
+def _tls(settings: FornaxSettings) -> TlsFiles | None:
+    from kubeletx.fornax.link import TlsFiles
+
+    if settings.ca_file is None:
+        return None
+    return TlsFiles(authority=settings.ca_file, certificate=settings.cert_file, key=settings.key_file)

@@ -1,0 +1,64 @@
+"""``kubeletx fornaxcore status``: shows the node's cores, and what each of them got and acknowledged."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.fornax.views import FornaxStatus
+
+from ...connection.client import AgentClient
+from ...options.common import output_option, with_agent
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Group
+from ...output.printers import Column, print_object, print_table, shown
+from ...output.words import age
+
+_COLUMNS = (
+    Column("CORE", lambda row, _: row.address),
+    Column("IDENTIFIER", lambda row, _: row.identifier, wide=True),
+    Column("ROLE", lambda row, _: row.role),
+    Column("LINK", lambda row, _: _link(row.connected, row.registered)),
+    Column("SINCE", lambda row, now: age(row.since, now)),
+    Column("ACKNOWLEDGED", lambda row, _: str(row.acknowledged)),
+    Column("QUEUE", lambda row, _: str(row.queue)),
+    Column("FULL STATE", lambda row, now: age(row.full_at, now)),
+    Column("SENT", lambda row, _: str(row.sent), wide=True),
+    Column("FULL STATES", lambda row, _: str(row.full_states), wide=True),
+    Column("OVERFLOWS", lambda row, _: str(row.overflows), wide=True),
+    Column("RECEIVED", lambda row, _: str(row.received), wide=True),
+    Column("REFUSED", lambda row, _: str(row.refused)),
+    Column("FAILURES", lambda row, _: str(row.failures)),
+    Column("PROBLEM", lambda row, _: row.problem),
+)
+
+
+@click.group(cls=Group, short_help="Show the node's connections to FornaxCores.")
+def fornaxcore() -> None:
+    """Show the node's connections to FornaxCores (--fornaxcore-url)."""
+
+
+@fornaxcore.command()
+@output_option("wide", "json", "yaml")
+@with_agent
+def status(agent: AgentClient, output: str | None) -> int:
+    """Show each FornaxCore: its role, the connection, the last revision that it acknowledged, and what waits.
+
+    FULL STATE is the age of the last complete list of pods and sessions that the core got.
+    """
+    found = agent.get("/v1/fornaxcore", FornaxStatus)
+    if output in ("json", "yaml"):
+        print_object(found, output)
+        return ExitCode.OK
+    ready = "ready" if found.ready else "not ready"
+    click.echo(f"Node {found.identifier}: {found.state}, {ready}, revision {found.revision}")
+    for what, count in found.repaired.items():
+        if count:
+            click.echo(f"Repaired: {what} {count}")
+    print_table(shown(_COLUMNS, wide=output == "wide"), found.cores)
+    return ExitCode.OK
+
+
+def _link(is_connected: bool, is_registered: bool) -> str:
+    if not is_connected:
+        return "down"
+    return "registered" if is_registered else "registering"

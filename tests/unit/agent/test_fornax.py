@@ -1,0 +1,83 @@
+"""The whole agent under a core: registration, a pod of the core, its end, and a restart between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kubeletx.api import NotFound
+from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
+from kubeletx.fornax.stubs import k8s_core_v1_pb2 as k8s
+from kubeletx.fornax.views import FornaxStatus
+from tests.unit.agent.agent_model import AgentModel
+from tests.unit.fornax.core_model import NODE, TinyCore
+
+POD = "game/p1"
+
+
+@pytest.fixture
+async def core(agent: AgentModel) -> AsyncIterator[TinyCore]:
+    """A core that the agent is configured for."""
+    made = TinyCore()
+    await made.start()
+    agent.configure("fornax", cores=(made.address,), identifier=NODE)
+    yield made
+    await made.stop()
+
+
+def create() -> pb.PodCreate:
+    pod = k8s.Pod()
+    pod.metadata.namespace, _, pod.metadata.name = POD.partition("/")
+    pod.spec.containers.add(name="main", image="busybox")
+    return pb.PodCreate(podIdentifier=POD, pod=pod)
+
+
+async def test_a_core_creates_and_ends_a_pod_and_a_restart_keeps_it(
+    agent: AgentModel, core: TinyCore
+) -> None:
+    async with agent.running() as backend:
+        await agent.until(lambda: "NODE_READY" in core.kinds())
+        assert core.node.status.allocatable["cpu"].string
+        assert core.node.status.addresses
+        core.send(pb.POD_CREATE, podCreate=create())
+        await agent.until(lambda: POD in core.pods and core.pods[POD].state == pb.PodState.Running)
+        assert core.pods[POD].pod.status.phase == "Running"
+        status = backend.fornaxcore()
+        assert isinstance(status, FornaxStatus)
+        assert (status.state, status.cores[0].connected) == ("Ready", True)
+        assert "default" not in {pod.namespace for pod in await backend.pods.list_pods()}
+        assert (await agent.metric("kubeletx_fornaxcore_connected"))[core.address] == 1
+    started = len(agent.runtimes["one"].backend.units)
+    core.log.clear()
+    async with agent.running():
+        await agent.until(lambda: "NODE_READY" in core.kinds())
+        assert all(len(m.nodeState.podStates) == 1 for m in core.log if m.messageType == pb.NODE_STATE)
+        assert len(agent.runtimes["one"].backend.units) == started
+        core.send(pb.POD_TERMINATE, podTerminate=pb.PodTerminate(podIdentifier=POD))
+        await agent.until(lambda: core.pods[POD].state == pb.PodState.Terminated)
+        assert core.pods[POD].pod.status.phase in ("Succeeded", "Failed")
+        await agent.until(lambda: not agent.alive())
+
+
+async def test_a_lost_database_makes_a_new_node_that_removes_the_pods_of_cores(
+    agent: AgentModel, core: TinyCore
+) -> None:
+    async with agent.running():
+        await agent.until(lambda: "NODE_READY" in core.kinds())
+        core.send(pb.POD_CREATE, podCreate=create())
+        await agent.until(lambda: POD in core.pods and core.pods[POD].state == pb.PodState.Running)
+    for path in (agent.root / "root").glob("kubeletx.db*"):
+        path.unlink()
+    core.log.clear()
+    async with agent.running():
+        await agent.until(lambda: "NODE_READY" in core.kinds())
+        await agent.until(lambda: not agent.alive())
+        await agent.until(lambda: core.pods == {})
+        assert core.last(pb.NODE_REGISTER).nodeRegistry.nodeRevision <= core.revision < 10
+
+
+async def test_an_agent_without_cores_says_so(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        with pytest.raises(NotFound, match="--fornaxcore-url"):
+            backend.fornaxcore()
