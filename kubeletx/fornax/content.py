@@ -21,12 +21,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, Conflict, InvalidConfig, InvalidPod, KubeletxError, PodUid, Unavailable
+from kubeletx.api import Clock, InvalidConfig, KubeletxError, PodUid, Unavailable
 from kubeletx.api.waiting import first_of
-from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.types.node import Node
 from kubeletx.node.status import is_ready as is_node_ready
-from kubeletx.pods import DesiredPod, PodFacts, PodManager, StatusBoard, regular_units
+from kubeletx.pods import PodManager, StatusBoard
 from kubeletx.pods.model.sources import FORNAX
 from kubeletx.sessions.model import OpenRequest, Session
 from kubeletx.sessions.service import Sessions
@@ -36,12 +35,13 @@ from . import names
 from .convert import node_message
 from .pods.actor import ActorServices, PodActor
 from .pods.creation import ContentSettings, PodCreation
-from .pods.ended import EndedPods, RefusedSessions
+from .pods.ended import RefusedSessions
 from .pods.machine import PodState
 from .pods.objects import CoreObjects
 from .pods.ports import is_unused
 from .pods.prepare import pod_id_of
-from .pods.records import CorePodRecords, PodRow
+from .pods.records import CorePodRecords
+from .pods.registry import RETRY_SECONDS, CorePods
 from .pods.reports import session_message
 from .pods.source import CoreSource
 from .stubs import fornax_session_pb2 as fs
@@ -50,9 +50,6 @@ from .stubs import k8s_core_v1_pb2 as core
 
 log = structlog.get_logger(__name__)
 
-RETRY_SECONDS: Final = 5.0
-COMPARE_SECONDS: Final = 10.0
-"""Longest wait, at the start, for the states of stored pods on their runtimes."""
 _OPEN_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 60.0
 """Time-outs of a session that has none."""
@@ -70,8 +67,8 @@ class CommandAnswer(enum.Enum):
 class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of the agent that `NodeContent` uses.
 
-    `watch_node`: yields the Node at once and after each change. `apply_pod_cidrs`: passes the pod network's ranges to the runtimes. `is_port_free`: returns True if no
-    program of the node uses the port.
+    `watch_node`: yields the Node at once and after each change. `apply_pod_cidrs`: passes the pod network's ranges to
+    the runtimes. `is_port_free`: returns True if no program of the node uses the port.
     """
 
     store: Store
@@ -107,30 +104,30 @@ class NodeContent:
         self._on_pod = on_pod
         self._on_session = on_session
         self._on_node = on_node
-        self._source = CoreSource(services.pods)
         self._records = CorePodRecords(services.store)
-        self._actor_services = ActorServices(
-            node=settings.identifier,
-            clock=services.clock,
-            source=self._source,
-            sessions=services.sessions,
-            records=self._records,
-            liveness_seconds=settings.liveness_seconds,
-        )
         self._creation = PodCreation(settings, services.clock, services.is_port_free)
-        self._actors: dict[str, PodActor] = {}
-        self._by_uid: dict[PodUid, PodActor] = {}
-        self._ended = EndedPods(services.clock, settings.identifier)
+        self._pods = CorePods(
+            ActorServices(
+                node=settings.identifier,
+                clock=services.clock,
+                source=CoreSource(services.pods),
+                sessions=services.sessions,
+                records=self._records,
+                liveness_seconds=settings.liveness_seconds,
+            ),
+            self._creation,
+            manager=services.pods,
+            board=services.board,
+            changed=on_pod,
+        )
         self._refused = RefusedSessions(services.clock)
-        self._rows: list[PodRow] | None = None
-        self._group: asyncio.TaskGroup | None = None
         self._node: core.Node | None = None
         self._is_node_ready = False
         self._pod_cidrs: tuple[str, ...] = ()
         self._cluster_domain = ""
         self._is_configured = False
         self._logged: set[str] = set()
-        self._status_news = asyncio.Event()
+        services.sessions.subscribe(self._session_changed)
 
     @property
     def objects(self) -> CoreObjects:
@@ -141,138 +138,36 @@ class NodeContent:
 
     async def load(self) -> None:
         """Read the stored pods; if the database does not answer, `run` tries again."""
-        try:
-            self._rows = await self._records.load()
-        except Unavailable as error:
-            log.warning("Failed to read the pods of cores", err=str(error))
+        await self._pods.load()
 
     def recovered(self) -> None:
         """Hand the stored pods over to the pod manager, which has recovered its own; before its first plan.
 
         Pods of this source that are on a runtime and not stored are then ended.
         """
-        if self._rows is None:
-            return
-        for row in sorted(self._rows, key=lambda row: not row.is_daemon):
-            self._restore(row)
-        self._rows = None
-        self._services.board.subscribe(self._status_changed)
-        self._services.sessions.subscribe(self._session_changed)
-        for actor in tuple(self._actors.values()):
-            actor.begin()
-        self._source.synced()
+        self._pods.recovered()
 
     async def run(self) -> None:
         """Compare the stored pods with the runtimes, set `ready`, then run the actors of the pods until cancelled."""
         async with asyncio.TaskGroup() as group:
-            self._group = group
-            try:
-                group.create_task(self._follow_node(), name="fornax-node")
-                await self._compare()
-                await self._forget_ended()
-            finally:
-                self._group = None
-
-    async def _compare(self) -> None:
-        while FORNAX not in self._services.pods.synced_sources:
-            await self.load()
-            self.recovered()
-            if FORNAX not in self._services.pods.synced_sources:
-                await self._services.clock.sleep(RETRY_SECONDS)
-        deadline = self._services.clock.sleep(COMPARE_SECONDS)
-        await first_of("comparison", self._all_compared(), deadline)
-        for actor in tuple(self._actors.values()):
-            if (worker := self._services.pods.workers.get(actor.row.uid)) is not None:
-                status = self._services.board.statuses.get(actor.row.uid)
-                actor.status_changed(worker.desired, worker.facts, status)
-            self._launch(actor)
-        for actor in tuple(self._actors.values()):
-            await actor.looked.wait()
-        log.info("Compared the pods of cores with the runtimes", pods=len(self._actors))
-        self.ready.set()
-
-    async def _all_compared(self) -> None:
-        for actor in tuple(self._actors.values()):
-            while not self._is_compared(actor.row.uid):
-                self._status_news.clear()
-                await self._status_news.wait()
-
-    def _is_compared(self, uid: PodUid) -> bool:
-        """Return True if the pod's status is based on what its runtime shows now, with the exit codes."""
-        worker = self._services.pods.workers.get(uid)
-        if worker is None or worker.facts.outage is not None:
-            return True
-        seen = worker.facts.snapshot
-        if seen is None or uid not in self._services.board.statuses:
-            return False
-        newest = (worker.facts.newest(container.name) for container in regular_units(worker.desired.pod))
-        return all(
-            unit is None or unit.state.is_alive or seen.status_of(unit.id) is not None for unit in newest
-        )
-
-    async def _forget_ended(self) -> None:
-        while True:
-            await self._services.clock.sleep(60.0)
-            self._ended.forget_old()
-            self._refused.forget_old()
+            group.create_task(self._pods.run(self.ready), name="fornax-pods")
+            group.create_task(self._follow_node(), name="fornax-node")
 
     async def _follow_node(self) -> None:
-        async for node in self._services.watch_node():
-            self._node = node_message(node)
-            self._is_node_ready = is_node_ready(node.status.conditions)
-            self._on_node()
-
-    def _restore(self, row: PodRow) -> None:
-        try:
-            pod = self._creation.restore(row)
-        except InvalidPod as error:
-            log.error("Left out a stored pod that is not valid", pod=row.pod_id, err=str(error))
-            return
-        self._add(row, pod, is_stored=True)
-
-    def _add(self, row: PodRow, pod: Pod, *, is_stored: bool) -> None:
-        actor = PodActor(row, pod, self._actor_services, changed=self._changed, is_stored=is_stored)
-        self._actors[row.pod_id] = self._by_uid[row.uid] = actor
-        self._ended.forget(row.pod_id)
-        if self._group is not None and self.ready.is_set():
-            self._launch(actor)
-
-    def _launch(self, actor: PodActor) -> None:
-        assert self._group is not None
-        self._group.create_task(self._live(actor), name=f"fornax pod {actor.pod_id}")
-
-    async def _live(self, actor: PodActor) -> None:
-        """Run one actor to the end of its pod; a bug in it ends neither other actors nor the agent."""
-        while not actor.ended.is_set():
+        while True:
             try:
-                await actor.run()
-            except asyncio.CancelledError:
-                raise
-            except Exception:
-                log.exception("Actor of a pod failed with a bug; restarting it", pod=actor.pod_id)
-                await self._services.clock.sleep(RETRY_SECONDS)
-        self._end(actor)
-
-    def _end(self, actor: PodActor) -> None:
-        self._creation.release(actor.row)
-        del self._actors[actor.pod_id], self._by_uid[actor.row.uid]
-        self._ended.put(actor.pod_id, actor.report, actor.view(), actor.row.uid)
-
-    # --- changes ------------------------------------------------------------------------------------
-
-    def _changed(self, actor: PodActor) -> None:
-        self._on_pod(actor.pod_id)
-
-    def _status_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
-        self._status_news.set()
-        actor = self._by_uid.get(desired.uid)
-        if actor is not None:
-            actor.status_changed(desired, facts, status)
+                async for node in self._services.watch_node():
+                    self._node = node_message(node)
+                    self._is_node_ready = is_node_ready(node.status.conditions)
+                    self._on_node()
+            except KubeletxError as error:
+                log.warning("Failed to read the node for its cores", err=str(error))
+            await self._services.clock.sleep(RETRY_SECONDS)
 
     def _session_changed(self, session: Session) -> None:
         if session.origin == FORNAX:
             self._on_session(session.id)
-        actor = self._by_uid.get(session.pod_uid)
+        actor = self._pods.of_uid(session.pod_uid)
         if actor is not None:
             actor.session_changed(session)
 
@@ -297,9 +192,9 @@ class NodeContent:
 
     def pod_state(self, pod_id: str, revision: int) -> pb.PodState | None:
         """Return the pod's state, changed last at `revision`; None if the pod is unknown."""
-        actor = self._actors.get(pod_id)
+        actor = self._pods.find(pod_id)
         if actor is None:
-            return self._ended.message(pod_id, revision)
+            return self._pods.ended.message(pod_id, revision)
         actor.revision = revision
         self._records.note_report(pod_id, actor.row.uid, revision, actor.status)
         live = self._services.sessions.of_pod(actor.row.uid)
@@ -314,7 +209,7 @@ class NodeContent:
         session = self._services.sessions.find(session_id)
         if session is None or session.origin != FORNAX:
             return self._refused.message(session_id, revision)
-        actor = self._by_uid.get(session.pod_uid)
+        actor = self._pods.of_uid(session.pod_uid)
         if actor is not None:
             actor.revision = revision
         return self._session_message(session, revision)
@@ -331,7 +226,7 @@ class NodeContent:
                 by_pod.setdefault(session.pod_uid, []).append(session)
         return [
             self._listed(actor, revision, by_pod.get(actor.row.uid, []))
-            for actor in self._actors.values()
+            for actor in self._pods
             if actor.state is not PodState.TERMINATED
         ]
 
@@ -342,7 +237,7 @@ class NodeContent:
         return actor.report.message(actor.view(), actor.revision, messages)
 
     def _session_message(self, session: Session, revision: int) -> pb.SessionState:
-        actor = self._by_uid.get(session.pod_uid)
+        actor = self._pods.of_uid(session.pod_uid)
         return session_message(session, revision, actor.endpoints if actor is not None else ())
 
     # --- commands -----------------------------------------------------------------------------------
@@ -361,16 +256,16 @@ class NodeContent:
             await self._services.apply_pod_cidrs(cidrs)
         self._pod_cidrs, self._cluster_domain = cidrs, configuration.clusterDomain
         wanted = {pod_id_of(pod): pod for pod in configuration.daemonPods}
-        for actor in tuple(self._actors.values()):
+        for actor in self._pods:
             pod = wanted.get(actor.pod_id)
             if actor.row.is_daemon and not (pod is not None and self._creation.is_made_of(actor.row, pod)):
                 actor.terminate()
                 if pod is not None:
                     await actor.ended.wait()
         for pod_id, pod in wanted.items():
-            if pod_id not in self._actors:
+            if self._pods.find(pod_id) is None:
                 self._create(pb.PodCreate(podIdentifier=pod_id, pod=pod), is_daemon=True)
-        settled = [actor.settled.wait() for actor in self._actors.values() if actor.row.is_daemon]
+        settled = [actor.settled.wait() for actor in self._pods if actor.row.is_daemon]
         if settled:
             limit = self._services.clock.sleep(self._settings.liveness_seconds)
             await first_of("daemon pods", _all(settled), limit)
@@ -401,14 +296,14 @@ class NodeContent:
 
     async def forget_all(self) -> None:
         """Begin to remove all pods that cores created on this node, and forget what has ended."""
-        for actor in tuple(self._actors.values()):
+        for actor in self._pods:
             actor.terminate()
-        self._ended.clear()
+        self._pods.ended.clear()
         self._refused.clear()
 
     def _create_asked(self, create: pb.PodCreate, core: str) -> CommandAnswer:
         pod_id = create.podIdentifier
-        if pod_id in self._actors or self._ended.is_repeated(create):
+        if self._pods.find(pod_id) is not None or self._pods.ended.is_repeated(create):
             self._on_pod(pod_id)
         elif not (self._is_configured and self._is_node_ready):
             self._refuse_pod(create, Unavailable("the node is not ready for pods", reason="NodeNotReady"))
@@ -420,37 +315,27 @@ class NodeContent:
     def _create(self, create: pb.PodCreate, *, is_daemon: bool) -> None:
         """Make the actor of a new pod; a pod that cannot be run is reported as failed."""
         try:
-            uid = PodUid(create.pod.metadata.uid)
-            if uid in self._by_uid:
-                raise Conflict(f"UID {uid} is pod {self._by_uid[uid].pod_id}'s", reason="UidTaken")
-            row, pod = self._creation.create(
-                create,
-                is_daemon=is_daemon,
-                cluster_domain=self._cluster_domain,
-                foreign_ports=self._foreign_ports(),
-            )
+            self._pods.create(create, is_daemon=is_daemon, cluster_domain=self._cluster_domain)
         except KubeletxError as error:
             self._refuse_pod(create, error)
-        else:
-            self._add(row, pod, is_stored=False)
 
     def _refuse_pod(self, create: pb.PodCreate, error: KubeletxError) -> None:
         self._log_once("Refused a pod of a core", create.podIdentifier, error)
-        self._ended.refuse(create, error)
+        self._pods.ended.refuse(create, error)
         self._on_pod(create.podIdentifier)
 
     def _of_pod(self, pod_id: str, command: Callable[[PodActor], None]) -> CommandAnswer:
-        actor = self._actors.get(pod_id)
+        actor = self._pods.find(pod_id)
         if actor is not None:
             command(actor)
-        elif pod_id in self._ended:
+        elif pod_id in self._pods.ended:
             self._on_pod(pod_id)
         else:
             return CommandAnswer.FULL_SYNC
         return CommandAnswer.NONE
 
     def _open(self, message: pb.SessionOpen) -> CommandAnswer:
-        session_id, actor = message.sessionIdentifier, self._actors.get(message.podIdentifier)
+        session_id, actor = message.sessionIdentifier, self._pods.find(message.podIdentifier)
         answer = partial(self._answer_session, session_id, message.podIdentifier, message.session)
         metadata = message.session.metadata
         if f"{metadata.namespace}/{metadata.name}" != session_id:
@@ -459,7 +344,10 @@ class NodeContent:
             answer(Unavailable(f"pod {message.podIdentifier} is not on this node"))
             return CommandAnswer.FULL_SYNC
         else:
-            actor.open_session(_request(message), answer)
+            try:
+                actor.open_session(_request(message), answer)
+            except InvalidConfig as error:
+                answer(error)
         return CommandAnswer.NONE
 
     def _close(self, message: pb.SessionClose) -> CommandAnswer:
@@ -471,7 +359,7 @@ class NodeContent:
             error = Unavailable(f"session {message.sessionIdentifier} is not on this node")
             self._answer_session(message.sessionIdentifier, message.podIdentifier, unknown, error)
             return CommandAnswer.NONE
-        actor = self._by_uid.get(session.pod_uid)
+        actor = self._pods.of_uid(session.pod_uid)
         if session.is_over or actor is None:
             self._on_session(session.id)
         else:
@@ -497,21 +385,13 @@ class NodeContent:
         self._logged.add(text)
         log.warning(event, subject=subject, err=str(error))
 
-    def _foreign_ports(self) -> frozenset[int]:
-        """Return the host ports of the pods of other sources."""
-        return frozenset(
-            port.host_port
-            for desired in self._services.pods.desired()
-            if desired.source != FORNAX
-            for container in desired.pod.spec.containers
-            for port in container.ports
-            if port.host_port
-        )
-
 
 def _request(message: pb.SessionOpen) -> OpenRequest:
     session = message.session
     spec = session.spec
+    for field in ("applicationName", "sessionData"):
+        if not isinstance(getattr(spec, field), str):  # an invalid text of proto2 stays bytes
+            raise InvalidConfig(field=f"session.spec.{field}", problem="is not UTF-8")
     return OpenRequest(
         id=message.sessionIdentifier,
         pod_id=message.podIdentifier,

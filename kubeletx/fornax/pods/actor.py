@@ -193,6 +193,8 @@ class PodActor:
         """Carry out commands until the pod is TERMINATED."""
         if not self._is_begun:
             await self._store_and_start()
+        if self.state is PodState.LIVENESS_CHECKING:
+            self._begin_check()  # the time begins again after a restart of the agent
         while True:
             await self._settle()
             self.looked.set()
@@ -312,6 +314,10 @@ class PodActor:
             self._cancel_timer()
             self.ended.set()
 
+    def _begin_check(self) -> None:
+        self._check_until = self._services.clock.monotonic() + self._services.liveness_seconds
+        self._look_at(self._check_until)
+
     def _look_at(self, monotonic: float) -> None:
         self._cancel_timer()
         self._cancel_timer = self._services.clock.call_at(monotonic, self.look)
@@ -332,8 +338,7 @@ class PodActor:
                 return  # tried again; a row without a pod would start it at the next start of the agent
         self.state = state
         if state is PodState.LIVENESS_CHECKING:
-            self._check_until = self._services.clock.monotonic() + self._services.liveness_seconds
-            self._look_at(self._check_until)
+            self._begin_check()
         self._has_late_session = False
         log.info("Pod of a core changed", pod=self.pod_id, state=state.value, before=before.value)
 

@@ -26,10 +26,14 @@ class _Recent(Generic[T]):
         self._kept: dict[str, tuple[float, T]] = {}
 
     def put(self, identifier: str, value: T) -> None:
+        now = self._clock.monotonic()
         self._kept.pop(identifier, None)
-        self._kept[identifier] = (self._clock.monotonic(), value)
-        while len(self._kept) > KEEP_MOST:
-            del self._kept[next(iter(self._kept))]
+        self._kept[identifier] = (now, value)
+        while True:
+            oldest, (put_at, _) = next(iter(self._kept.items()))
+            if len(self._kept) <= KEEP_MOST and put_at >= now - KEEP_SECONDS:
+                return
+            del self._kept[oldest]
 
     def find(self, identifier: str) -> T | None:
         found = self._kept.get(identifier)
@@ -37,10 +41,6 @@ class _Recent(Generic[T]):
 
     def forget(self, identifier: str) -> None:
         self._kept.pop(identifier, None)
-
-    def forget_old(self) -> None:
-        since = self._clock.monotonic() - KEEP_SECONDS
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] >= since}
 
     def clear(self) -> None:
         self._kept.clear()
@@ -88,10 +88,6 @@ class EndedPods:
         """Forget a pod, since there is a new one of its identifier."""
         self._pods.forget(pod_id)
 
-    def forget_old(self) -> None:
-        """Forget what is older than `KEEP_SECONDS`."""
-        self._pods.forget_old()
-
     def clear(self) -> None:
         """Forget everything."""
         self._pods.clear()
@@ -123,10 +119,6 @@ class RefusedSessions:
     def forget(self, session_id: str) -> None:
         """Forget a session, since it is to be opened again."""
         self._sessions.forget(session_id)
-
-    def forget_old(self) -> None:
-        """Forget what is older than `KEEP_SECONDS`."""
-        self._sessions.forget_old()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -9,6 +9,7 @@ import pytest
 from kubeletx.api import SupportsStandby
 from kubeletx.fornax import names
 from kubeletx.fornax.content import CommandAnswer
+from kubeletx.fornax.stubs import fornax_session_pb2 as fs
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.sessions.stubs import session_service_pb2 as ss
 from tests.unit.fornax.pod_world import HOST_IP, NODE, World, a_pod
@@ -142,13 +143,19 @@ async def test_a_pod_that_cannot_hibernate_says_why(world: World, obstacle: str)
         assert world.states() == ["Creating", "Running"]
 
 
-async def test_containers_that_are_not_ready_in_time_end_the_pod(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_containers_that_are_not_ready_in_time_end_the_pod(tmp_path: Path, restarts: bool) -> None:
     world = World(tmp_path, liveness_seconds=20.0)
     pod = a_pod()
     probe = pod.spec.containers[0].readinessProbe
     probe.handler.exec.command.append("false")
     async with world.running():
         pod_id = await world.create(pod)
+        if restarts:
+            await world.until(world.node.alive)
+        else:
+            await world.until_pod(pod_id, "Terminated")
+    async with world.running():
         await world.until_pod(pod_id, "Terminated")
         assert world.states() == ["Creating", "Terminating", "Terminated"]
         assert world.pod().status.phase == "Failed"
@@ -179,3 +186,15 @@ async def test_a_container_that_exits_ends_the_pod(world: World) -> None:
         assert world.pod().status.containerStatuses[0].state.terminated.exitCode == 3
         assert len(content.objects) == 0
         await world.start(a_pod("next", ports=(80,)))
+
+
+async def test_a_session_with_a_text_that_is_not_utf_8_is_refused(world: World) -> None:
+    async with world.running():
+        await world.start(a_pod())
+        spec = fs.ApplicationSessionSpec.FromString(b"\x12\x02\xff\xfe")
+        session = fs.ApplicationSession(spec=spec)
+        session.metadata.namespace, session.metadata.name = "apps", "s1"
+        message = pb.SessionOpen(sessionIdentifier="apps/s1", podIdentifier="apps/web", session=session)
+        await world.send(pb.SESSION_OPEN, sessionOpen=message)
+        assert world.statuses("apps/s1") == ["Closed"]
+        assert "sessionData" in world.sessions["apps/s1"][0].message
