@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -102,12 +102,15 @@ async def test_a_frozen_instance_serves_a_session_and_is_frozen_again_also_over_
 
         await asyncio.to_thread(node.agent.kill)
         await asyncio.to_thread(node.agent.start)
-        assert node.states() == {"default/s1": "Live"}
+        # A crash loses what was not stored yet: the instance is then asked to open the session again.
+        assert node.states()["default/s1"] in ("Live", "ReadinessChecking")
         for client in clients:
             await client.attach()
         asked = await clients[0].read()
         assert asked is not None
-        assert asked.messageType == pb.PING_SESSION
+        assert asked.messageType in (pb.PING_SESSION, pb.OPEN_SESSION)
+        await clients[0].report("default/s1", pb.STATE_OPEN, "ann")
+        await state(node, "default/s1", "Live")
         idle = await wait_for(node, "idle", "kubeletx.io/Standby")
         game = await wait_for(node, "game")
         for before, after in zip(pods, (game, idle), strict=True):
@@ -160,5 +163,5 @@ async def flood(client: InstanceClient) -> None:
     """Send reports of unknown sessions as fast as possible, and never read."""
     await client.attach()
     while True:
-        with suppress(grpc.aio.AioRpcError):
-            await asyncio.gather(*(client.report("default/none", pb.STATE_OPEN) for _ in range(8)))
+        reports = (client.report("default/none", pb.STATE_OPEN) for _ in range(8))
+        await asyncio.gather(*reports, return_exceptions=True)

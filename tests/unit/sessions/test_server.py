@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -164,21 +165,31 @@ async def test_a_second_stream_ends_the_first(connect: Connect) -> None:
         assert await first.read() is None
 
 
-async def test_a_flooding_instance_is_slowed_down_and_others_are_not(room: Room, connect: Connect) -> None:
-    await room.open()
-    await room.open("default/s2", pod_id="default/other")
-    async with connect(OTHER) as hostile, connect() as honest:
-        flood = [asyncio.create_task(hostile.put(message("default/s2")), name="flood") for _ in range(100)]
-        await until(lambda: sum(call.done() for call in flood) >= 10)
+async def test_twenty_flooding_instances_that_do_not_read_are_slowed_down_and_an_honest_one_is_not(
+    room: Room, connect: Connect
+) -> None:
+    uids = [PodUid(f"hostile-{number}") for number in range(20)]
+    async with AsyncExitStack() as stack:
+        floods: dict[PodUid, list[asyncio.Task[None]]] = {}
+        for uid in uids:
+            room.pods.add(uid, name=uid)
+            room.sessions.ensure_instance(room.pods.views[uid].pod)
+            client = await stack.enter_async_context(connect(uid))
+            await client.attach()
+            floods[uid] = [asyncio.create_task(client.put(message()), name="flood") for _ in range(30)]
+        honest = await stack.enter_async_context(connect())
         await honest.attach()
+        await room.open()
         assert await honest.read() is not None
         await honest.report("default/s1", pb.STATE_OPEN)
         await until(lambda: room.session().state is SessionState.READY)
-        answered = [call for call in flood if call.done() and call.exception() is None]
-        assert len(answered) <= 11  # the clock stands still: the burst, and nothing more
-        for call in flood:
+        await until(lambda: all(sum(call.done() for call in calls) >= 10 for calls in floods.values()))
+        calls = [call for flood in floods.values() for call in flood]
+        denied = [call for call in calls if call.done() and "has no session" in str(call.exception())]
+        assert len(denied) <= 11 * len(uids)  # the clock stands still: the burst, and nothing more
+        for call in calls:
             call.cancel()
-        await asyncio.gather(*flood, return_exceptions=True)
+        await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def test_an_instance_has_a_limit_of_open_calls(room: Room, connect: Connect) -> None:
