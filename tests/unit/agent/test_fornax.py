@@ -10,10 +10,14 @@ from kubeletx.api import NotFound
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as k8s
 from kubeletx.fornax.views import FornaxStatus
+from kubeletx_testing.fornaxcore.core import FornaxCore
+from kubeletx_testing.fornaxcore.faults import Action, Direction, Fault
+from kubeletx_testing.fornaxcore.objects import PodRequest
 from tests.unit.agent.agent_model import AgentModel
 from tests.unit.fornax.core_model import NODE, TinyCore
 
 POD = "game/p1"
+SPEC = {"containers": [{"name": "main", "image": "busybox"}]}
 
 
 @pytest.fixture
@@ -81,3 +85,30 @@ async def test_an_agent_without_cores_says_so(agent: AgentModel) -> None:
     async with agent.running() as backend:
         with pytest.raises(NotFound, match="--fornaxcore-url"):
             backend.fornaxcore()
+
+
+# A command that is lost is repeated by the core only after its time-out.
+@pytest.mark.parametrize(
+    ("action", "direction"),
+    [
+        *((action, Direction.IN) for action in Action),
+        (Action.DELAY, Direction.OUT),
+        (Action.DUPLICATE, Direction.OUT),
+    ],
+)
+async def test_a_simulated_core_ends_with_the_true_state_after_a_fault(
+    agent: AgentModel, action: Action, direction: Direction
+) -> None:
+    async with FornaxCore() as core:
+        agent.configure("fornax", cores=(core.address,))
+        async with agent.running():
+            await agent.until(core.ready_nodes)
+            core.faults.add(Fault(action=action, direction=direction, count=2, seconds=0.05))
+            for name in ("a", "b", "c"):
+                core.create_pod(PodRequest(namespace="game", name=name, spec=SPEC))
+            pods = {"game/a", "game/b", "game/c"}
+            await agent.until(lambda: all(core.pod(one).phase == "Running" for one in pods))
+            for one in pods:
+                core.terminate_pod(one)
+            await agent.until(lambda: not pods & core.state.pods.keys() and not agent.alive())
+            assert core.faults.pending == 0
