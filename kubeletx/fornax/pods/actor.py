@@ -112,6 +112,8 @@ class PodActor:
         self._failure_cause = PodCause.FAILED
         self._note = ""
         self._has_late_session = False
+        self._is_woken = False
+        """True from a core's request to activate the pod until the pod has another state than ACTIVATING."""
         self._check_until: float | None = None
         self._cancel_timer: Callable[[], None] = lambda: None
         self._seen = self.view()
@@ -242,6 +244,7 @@ class PodActor:
             self._refuse(f"pod {self.pod_id} cannot hibernate: {obstacle}")
             return
         self._services.sessions.rest(self.row.uid)
+        self._is_woken = False
         await self._keep_rest(True)
 
     def _obstacle(self) -> str | None:
@@ -262,6 +265,7 @@ class PodActor:
             self._refuse(f"pod {self.pod_id} cannot be activated: it is {self.state.value}")
             return
         self._services.sessions.wake(self.row.uid)
+        self._is_woken = self.state in (PodState.STANDBY, PodState.HIBERNATING)
         await self._keep_rest(False)
 
     async def _keep_rest(self, rests: bool) -> None:
@@ -340,6 +344,7 @@ class PodActor:
         if state is PodState.LIVENESS_CHECKING:
             self._begin_check()
         self._has_late_session = False
+        self._is_woken = self._is_woken and state is PodState.ACTIVATING
         log.info("Pod of a core changed", pod=self.pod_id, state=state.value, before=before.value)
 
     def _remove(self) -> None:
@@ -392,6 +397,7 @@ class PodActor:
         is_failed = standby is not None and standby.status == "False" and standby.reason == _FREEZE_FAILED
         cannot_freeze = is_failed or not self._can_rest
         rests = self.row.rests and not live
+        is_resting = is_frozen and not live and not self._is_woken  # perhaps requested by an operator
         is_final = status is not None and status.phase in FINAL
         is_open = any(one.state in OPEN for one in live)
         holds = {
@@ -401,9 +407,9 @@ class PodActor:
             PodCause.EXISTS: status is not None and _exists(status),
             PodCause.READY: self._is_ready() and not is_frozen and (not rests or cannot_freeze),
             PodCause.FROZEN: is_frozen,
-            PodCause.WAKES: not rests,
+            PodCause.WAKES: bool(live) or self._is_woken or not (rests or is_frozen),
             PodCause.ACTIVE: not is_frozen and not rests and (is_open or not live),
-            PodCause.HIBERNATE: rests and not cannot_freeze,
+            PodCause.HIBERNATE: is_resting or (rests and not cannot_freeze),
             PodCause.STAYS_AWAKE: not rests or cannot_freeze,
             PodCause.EVACUATED: not live,
         }

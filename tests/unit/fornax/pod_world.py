@@ -23,7 +23,6 @@ from kubeletx.kube.types.node import Node as KubeNode
 from kubeletx.kube.types.node import NodeCondition, NodeStatus
 from kubeletx.pods import Evacuation
 from kubeletx.pods.model.sources import FORNAX
-from kubeletx.pods.workloads.power import Power
 from kubeletx.sessions.model import SessionLimits
 from kubeletx.sessions.records import SESSION_TABLES, SessionRecords
 from kubeletx.sessions.service import Sessions, access_to
@@ -227,6 +226,3 @@ def _changes(states: Any) -> list[str]:
         if found[-1:] != [state]:
             found.append(state)
     return found
-
-
-__all__ = ["HOST_IP", "NODE", "Power", "World", "a_pod"]

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.api import SupportsStandby
+from kubeletx.api import PodUid, SupportsStandby
 from kubeletx.fornax import names
 from kubeletx.fornax.content import CommandAnswer
 from kubeletx.fornax.stubs import fornax_session_pb2 as fs
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
+from kubeletx.pods.workloads.power import Power
 from kubeletx.sessions.stubs import session_service_pb2 as ss
 from tests.unit.fornax.pod_world import HOST_IP, NODE, World, a_pod
 
@@ -128,6 +129,20 @@ async def test_a_core_hibernates_and_activates_a_pod(world: World) -> None:
         await world.send(pb.POD_ACTIVE, podActive=pb.PodActive(podIdentifier=pod_id))
         await world.until_pod(pod_id, "Running")
         assert world.states() == ["Creating", "Running", "Standby", "Activating", "Running"]
+
+
+async def test_a_pod_that_an_operator_freezes_is_on_standby_until_a_session_wakes_it(world: World) -> None:
+    async with world.running():
+        pod_id = await world.start(a_pod())
+        world.node.manager.ask_power(PodUid("uid-web"), Power.STANDBY, "operator")
+        await world.until_pod(pod_id, "Standby")
+        session_id = await world.open("s1")
+        await world.until_session(session_id, "Available")
+        await world.until_pod(pod_id, "Running")
+        await world.close(session_id)
+        await world.until_pod(pod_id, "Standby")
+        world.node.manager.ask_power(PodUid("uid-web"), None, "operator")
+        await world.until_pod(pod_id, "Running")
 
 
 @pytest.mark.parametrize("obstacle", ["open session", "runtime"])
