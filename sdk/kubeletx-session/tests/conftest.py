@@ -93,7 +93,7 @@ class Service:
         (self.directory / "metadata.json").write_text(json.dumps(content))
 
     def settings(self, **fields: Any) -> Settings:
-        limits = {"heartbeat_seconds": 3600.0, "longest_pause_seconds": 0.05, "call_seconds": 1.0}
+        limits = {"heartbeat_seconds": 3600.0, "longest_pause_seconds": 0.05, "call_seconds": 10.0}
         return Settings(directory=self.directory, service=self.address, pod_id=POD, **(limits | fields))
 
     async def start(self) -> None:

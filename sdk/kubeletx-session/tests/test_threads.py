@@ -7,7 +7,6 @@ import signal
 import threading
 from typing import Any
 
-import pytest
 from kubeletx_session import Session, SessionClient
 from kubeletx_session.stubs import session_service_pb2 as pb
 
@@ -71,7 +70,6 @@ async def test_an_error_of_the_application_and_a_hanging_end_close_the_session(s
     await _close(client)
 
 
-@pytest.mark.filterwarnings("ignore")
 async def test_nothing_is_left_of_a_client_that_was_not_started(service: Any) -> None:
     client = SessionClient(lambda session: None, settings=service.settings())
     client.close()

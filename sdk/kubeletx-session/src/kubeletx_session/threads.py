@@ -34,8 +34,8 @@ class SessionClient:
         self._on_close = on_close
         self._settings = Settings.from_environment() if settings is None else settings
         self._client: AsyncSessionClient | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kubeletx-session", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def settings(self) -> Settings:
@@ -57,6 +57,8 @@ class SessionClient:
 
     def start(self) -> None:
         """Begin to serve sessions; does not wait for the connection."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kubeletx-session", daemon=True)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
@@ -78,7 +80,7 @@ class SessionClient:
 
     def close(self, grace_seconds: float | None = None) -> None:
         """Close all sessions, report that, disconnect, and end the thread. See `AsyncSessionClient.close`."""
-        if self._client is None:
+        if self._client is None or self._loop is None or self._thread is None:
             return
         asyncio.run_coroutine_threadsafe(self._client.close(grace_seconds), self._loop).result()
         self._client = None
