@@ -111,13 +111,15 @@ class Link:
         *,
         build: Callable[[Kind, int], tuple[bytes, int]],
         received: Callable[[Link, pb.FornaxCoreMessage], Awaitable[None]],
+        progressed: Callable[[], None],
         settings: LinkSettings,
         counts: LinkCounts,
         clock: Clock,
     ) -> None:
         """`build`: returns a serialised message of a kind, and its revision; its argument is the revision of the step.
 
-        `received`: gets each valid message; the next one is read when it returns.
+        `received`: gets each valid message; the next one is read when it returns. `progressed`: called after each
+        answer of the core, and when the connection is lost.
         """
         self.core = core
         self.outbox = Outbox(register_seconds=settings.register_seconds)
@@ -131,6 +133,7 @@ class Link:
         self._identity = identity
         self._build = build
         self._received = received
+        self._progressed = progressed
         self._settings = settings
         self._counts = counts
         self._clock = clock
@@ -280,6 +283,7 @@ class Link:
         if step.kind in (Kind.STATE, Kind.READY):
             self.full_at = self._clock.now()
         self._set_connected(True)
+        self._progressed()
         return True
 
     def _message(self, step: Step) -> tuple[bytes, int]:
@@ -301,6 +305,7 @@ class Link:
         if connected is self.is_connected:
             return
         self.is_connected, self.since = connected, self._clock.now()
+        self._progressed()
         if connected:
             self.problem = ""
             self._counts.connects[self.core.address] += 1

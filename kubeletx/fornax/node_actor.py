@@ -34,6 +34,9 @@ from .stubs import k8s_core_v1_pb2 as k8s
 
 log = structlog.get_logger(__name__)
 
+AHEAD = 64
+"""Changes that may wait for the fastest core; later ones get no number yet, so that an object that changes again is
+reported once."""
 Commands = Mailbox[tuple[Link, pb.FornaxCoreMessage]]
 
 
@@ -88,6 +91,7 @@ class NodeActor:
         self._applying: asyncio.Task[None] | None = None
         self._with_seeds = False
         self._owner_seen_at = 0.0
+        self._progress = asyncio.Event()
         self._may_settle = False
 
     async def run(self) -> None:
@@ -155,6 +159,7 @@ class NodeActor:
 
     async def _reports(self) -> None:
         while True:
+            await self._wait_for_room()
             changed = await self._mailbox.next_change()
             try:
                 await self._report(changed)
@@ -165,6 +170,15 @@ class NodeActor:
                 retry = partial(self._mailbox.changed, changed)
                 self._clock.call_at(self._clock.monotonic() + 1.0, retry)
             await asyncio.sleep(0)  # the links send between two reports
+
+    async def _wait_for_room(self) -> None:
+        """Wait while every connected core has changes to take. One slow core alone delays nothing."""
+        while True:
+            queues = [len(link.outbox) for link in self.links.values() if link.is_connected]
+            if not queues or min(queues) < AHEAD:
+                return
+            self._progress.clear()
+            await self._progress.wait()
 
     async def _report(self, changed: NodeChange) -> None:
         if changed.kind == "node":
@@ -318,6 +332,7 @@ class NodeActor:
             self.identity,
             build=self._build,
             received=self._received,
+            progressed=self._progress.set,
             settings=self._settings.link,
             counts=self.counts,
             clock=self._clock,

@@ -48,6 +48,18 @@ async def test_changes_have_revisions_that_grow_by_one_and_keep_their_order(tmp_
         assert core.sessions["ns/s"].session.status.sessionStatus == "Available"
 
 
+async def test_a_burst_of_changes_of_many_pods_needs_no_full_state(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        core = await made.core()
+        await made.start_node(core)
+        await made.until_ready(core)
+        for number in range(1500):
+            made.content.set_pod(f"p{number}", RUNNING)
+        await made.until_equal(core)
+        assert core.kinds().count("POD_STATE") == 1500
+        assert core.kinds().count("NODE_STATE") == core.asked_full == 1
+
+
 async def test_a_full_state_has_the_lists_of_the_document(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         core = await made.core()
