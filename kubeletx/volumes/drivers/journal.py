@@ -12,31 +12,23 @@ functions block.
 from __future__ import annotations
 
 import enum
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from kubeletx.api import PodUid, ReadyVolume, Unavailable, VolumePod, VolumeRequest
 from kubeletx.api.names import Event
 from kubeletx.linux.files import remove_file, replace_file
+from kubeletx.linux.json_files import read_json
 
 from .. import layout
-from ..files.held import hold_directory
 from .table import DRIVER_SOURCES
 
-log = structlog.get_logger(__name__)
-
 VERSION: Final = 1
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Size above which a file is damaged; a manifest has at most 10 MiB."""
-_NO_FILE: Final = frozenset({errno.EINVAL, errno.EFBIG})
-"""Errors of a journal that is not a regular file, or is too large."""
-_SET_ASIDE: Final = "volumes.json.damaged"
+_WITHOUT: Final = "; the volumes are then released without their options"
 _OWN: Final = frozenset(map(layout.source_directory, layout.OWN))
 
 
@@ -96,12 +88,6 @@ def without_secrets(request: VolumeRequest) -> VolumeRequest:
     return msgspec.structs.replace(request, secrets={}) if request.secrets else request
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """Part of a journal that all versions have."""
-
-    version: int = VERSION
-
-
 def read_journal(root_dir: Path, uid: PodUid, is_served: Callable[[str, str], bool]) -> PodJournal:
     """Return the pod's journal; it is empty if the pod has none, and no volumes of drivers.
 
@@ -109,26 +95,15 @@ def read_journal(root_dir: Path, uid: PodUid, is_served: Callable[[str, str], bo
     such volumes are returned. Raises Unavailable if the file cannot be read now, or is of a newer version.
     """
     path = layout.journal_path(root_dir, uid)
+    was_there = os.path.lexists(path)
     try:
-        with hold_directory(path.parent, depth=1) as directory:
-            data = directory.read(path.name, MAX_BYTES)
-    except FileNotFoundError:
-        return _served(rebuild_journal(root_dir, uid), is_served)
-    except OSError as error:
-        if error.errno not in _NO_FILE:
-            raise _unreadable(path, error) from error
-        return _set_aside(root_dir, uid, path, error)
-    try:
-        version = msgspec.json.decode(data, type=_Head).version
-        if version <= VERSION:
-            return msgspec.json.decode(data, type=PodJournal)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _set_aside(root_dir, uid, path, error)
-    raise Unavailable(
-        f"{path} has version {version}, and this kubeletx knows version {VERSION}; install the newer kubeletx again, or "
-        "remove the file: the volumes are then released without their options",
-        reason=Event.FAILED_MOUNT,
-    )
+        journal = read_json(path, PodJournal, VERSION, without=_WITHOUT)
+    except Unavailable as error:
+        raise Unavailable(error.message, reason=Event.FAILED_MOUNT) from error
+    if journal is not None:
+        return journal
+    rebuilt = rebuild_journal(root_dir, uid)
+    return rebuilt if was_there else _served(rebuilt, is_served)
 
 
 def has_volumes(root_dir: Path, uid: PodUid, is_served: Callable[[str, str], bool]) -> bool:
@@ -174,21 +149,6 @@ def _served(journal: PodJournal, is_served: Callable[[str, str], bool]) -> PodJo
     found = journal.entries.items()
     return PodJournal(
         entries={key: entry for key, entry in found if is_served(entry.request.source, entry.request.driver)}
-    )
-
-
-def _set_aside(root_dir: Path, uid: PodUid, path: Path, error: Exception) -> PodJournal:
-    log.warning("Set a journal of volumes aside", pod_uid=uid, path=str(path), err=str(error))
-    try:
-        path.replace(path.with_name(_SET_ASIDE))
-    except OSError as second:
-        raise _unreadable(path, second) from second
-    return rebuild_journal(root_dir, uid)
-
-
-def _unreadable(path: Path, error: OSError) -> Unavailable:
-    return Unavailable(
-        f"{path} cannot be read: {error.strerror}; it is tried again", reason=Event.FAILED_MOUNT
     )
 
 

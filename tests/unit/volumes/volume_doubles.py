@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeletx.api import ClusterService, ClusterVolume, ObjectData, ObjectUser, PodUid, TokenParameters
+from kubeletx.api import (
+    ClusterService,
+    ClusterServiceAccount,
+    ClusterVolume,
+    ObjectData,
+    ObjectUser,
+    PodUid,
+    TokenParameters,
+)
 from kubeletx.kube.types.core import Pod
 from kubeletx.linux.mounts import MountPoint
 from kubeletx.volumes import FieldContext, VolumePreparer
@@ -86,6 +94,9 @@ class FakeCluster:
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
         return self.tokens[wanted]
+
+    async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
+        return None
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
         return tuple(one for one in self.services if one.namespace == namespace)

@@ -18,7 +18,6 @@ from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.drivers import DriverEntry
 from kubeletx.volumes.drivers import journal as journals
 from kubeletx.volumes.drivers import volumes as driven
-from kubeletx.volumes.files.held import HeldDirectory
 from tests.unit.volumes.volume_doubles import FakeCluster, make_pod, make_preparer
 
 U1 = PodUid("u1")
@@ -91,7 +90,7 @@ async def test_a_journal_that_cannot_be_read_now_is_kept(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(HeldDirectory, "read", fails)
+        patched.setattr("kubeletx.linux.json_files.read_regular", fails)
         with pytest.raises(Unavailable, match=r"volumes\.json cannot be read: Too many open files"):
             await after.release(U1)
     await after.release(U1)
@@ -108,7 +107,7 @@ async def test_a_journal_of_a_newer_version_is_kept_and_blocks_only_its_pod(tmp_
     after = node(tmp_path, driver)
     for call in (lambda: after.prepare(pod(DISK)), lambda: after.release(U1)):
         with pytest.raises(
-            Unavailable, match=r"volumes\.json has version 2.* knows version 1.*install the newer"
+            Unavailable, match=r"volumes\.json has version 2.* versions up to 1.*install the newer"
         ):
             await call()
     await after.prepare(pod(DISK, uid="u2"))
@@ -186,7 +185,7 @@ class TestFullDisk:
     def full(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
         """Function that fills the disk, or empties it again."""
         is_full = [False]
-        write = driven.write_journal
+        write = journals.write_journal
 
         def writing(root: Path, uid: PodUid, journal: journals.PodJournal) -> None:
             if is_full[0] and journal.entries:
