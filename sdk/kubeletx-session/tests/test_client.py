@@ -109,8 +109,7 @@ async def test_every_session_is_reported_at_the_interval_of_heartbeats(service: 
     async with app.client(service, heartbeat_seconds=0.01):
         await service.open("a")
         await service.open("b")
-        for id in ("a", "b"):
-            await until(lambda id=id: len([m for m in service.of(id) if _is_open(m)]) >= 3)
+        await until(lambda: all(len(list(filter(_is_open, service.of(id)))) >= 3 for id in ("a", "b")))
 
 
 def _is_open(message: pb.SessionMessage) -> bool:

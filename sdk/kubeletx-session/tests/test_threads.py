@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -9,8 +10,6 @@ from typing import Any
 
 from kubeletx_session import Session, SessionClient
 from kubeletx_session.stubs import session_service_pb2 as pb
-
-from kubeletx_testing.waiting import until
 
 
 async def test_sessions_are_served_in_threads_and_a_slow_one_delays_no_other(service: Any) -> None:
@@ -42,11 +41,7 @@ async def test_sessions_are_served_in_threads_and_a_slow_one_delays_no_other(ser
 
 async def _close(client: SessionClient) -> None:
     """Close in a thread, since the server runs in the loop of the test."""
-    done: list[bool] = []
-    thread = threading.Thread(target=lambda: (client.close(), done.append(True)))
-    thread.start()
-    await until(lambda: done)
-    thread.join()
+    await asyncio.to_thread(client.close)
 
 
 async def test_an_error_of_the_application_and_a_hanging_end_close_the_session(service: Any) -> None:
@@ -56,9 +51,10 @@ async def test_an_error_of_the_application_and_a_hanging_end_close_the_session(s
         if session.id == "bad":
             raise RuntimeError("no room")
 
-    client = SessionClient(
-        on_open, lambda session, grace: release.wait(60) and None, settings=service.settings()
-    )
+    def on_close(session: Session, grace_seconds: float) -> None:
+        release.wait(60)
+
+    client = SessionClient(on_open, on_close, settings=service.settings())
     client.start()
     await service.open("bad")
     await service.reported("bad", pb.STATE_CLOSED)
@@ -90,7 +86,12 @@ def test_sigterm_ends_run(folder: Any, authority: Any) -> None:
         started.set()
 
     client.start = start  # type: ignore[method-assign]  # to know when it runs
-    ender = threading.Thread(target=lambda: started.wait(60) and os.kill(os.getpid(), signal.SIGTERM))
+
+    def end() -> None:
+        started.wait(60)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ender = threading.Thread(target=end)
     ender.start()
     before = signal.getsignal(signal.SIGTERM)
     client.run()

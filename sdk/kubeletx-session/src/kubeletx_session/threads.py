@@ -16,6 +16,8 @@ from .client import AsyncSessionClient
 from .session import Session
 from .settings import Settings
 
+_LAST_CALLS_SECONDS = 10.0
+
 OnOpen = Callable[[Session], None]
 OnClose = Callable[[Session, float], None]
 
@@ -82,7 +84,7 @@ class SessionClient:
         """Close all sessions, report that, disconnect, and end the thread. See `AsyncSessionClient.close`."""
         if self._client is None or self._loop is None or self._thread is None:
             return
-        asyncio.run_coroutine_threadsafe(self._client.close(grace_seconds), self._loop).result()
+        asyncio.run_coroutine_threadsafe(_end(self._client, grace_seconds), self._loop).result()
         self._client = None
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -98,6 +100,13 @@ class SessionClient:
 
         self._client = AsyncSessionClient(on_open, on_close, settings=self._settings)
         await self._client.start()
+
+
+async def _end(client: AsyncSessionClient, grace_seconds: float | None) -> None:
+    """Close the client, and wait for the tasks that gRPC has for its ended calls: the loop is closed afterwards."""
+    await client.close(grace_seconds)
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others, timeout=_LAST_CALLS_SECONDS)
 
 
 async def _in_thread(function: Callable[..., None], session: Session, *arguments: Any) -> None:
