@@ -10,9 +10,11 @@ from kubeletx.api import NotFound
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as k8s
 from kubeletx.fornax.views import FornaxStatus
+from kubeletx_testing.fornaxcore.cluster import Cluster
 from kubeletx_testing.fornaxcore.core import FornaxCore
 from kubeletx_testing.fornaxcore.faults import Action, Direction, Fault
 from kubeletx_testing.fornaxcore.objects import PodRequest
+from kubeletx_testing.fornaxcore.settings import CoreSettings
 from tests.unit.agent.agent_model import AgentModel
 from tests.unit.fornax.core_model import NODE, TinyCore
 
@@ -28,6 +30,12 @@ async def core(agent: AgentModel) -> AsyncIterator[TinyCore]:
     agent.configure("fornax", cores=(made.address,), identifier=NODE)
     yield made
     await made.stop()
+
+
+def status_of(agent: AgentModel) -> FornaxStatus:
+    status = agent.parts.backend.fornaxcore()
+    assert isinstance(status, FornaxStatus)
+    return status
 
 
 def create() -> pb.PodCreate:
@@ -47,8 +55,7 @@ async def test_a_core_creates_and_ends_a_pod_and_a_restart_keeps_it(
         core.send(pb.POD_CREATE, podCreate=create())
         await agent.until(lambda: POD in core.pods and core.pods[POD].state == pb.PodState.Running)
         assert core.pods[POD].pod.status.phase == "Running"
-        status = backend.fornaxcore()
-        assert isinstance(status, FornaxStatus)
+        status = status_of(agent)
         assert (status.state, status.cores[0].connected) == ("Ready", True)
         assert "default" not in {pod.namespace for pod in await backend.pods.list_pods()}
         assert (await agent.metric("kubeletx_fornaxcore_connected"))[core.address] == 1
@@ -112,3 +119,28 @@ async def test_a_simulated_core_ends_with_the_true_state_after_a_fault(
                 core.terminate_pod(one)
             await agent.until(lambda: not pods & core.state.pods.keys() and not agent.alive())
             assert core.faults.pending == 0
+
+
+@pytest.mark.parametrize("inside_command", [False, True])
+async def test_a_node_moves_to_another_core_with_its_pods(agent: AgentModel, inside_command: bool) -> None:
+    cluster = Cluster()
+    settings = CoreSettings(name="one"), CoreSettings(name="two")
+    async with (
+        FornaxCore(settings[0], cluster=cluster) as one,
+        FornaxCore(settings[1], cluster=cluster) as two,
+    ):
+        agent.configure("fornax", cores=(one.address, two.address))
+        async with agent.running():
+            await agent.until(one.ready_nodes)
+            node = one.ready_nodes()[0].identifier
+            one.create_pod(PodRequest(namespace="game", name="a", spec=SPEC))
+            await agent.until(lambda: one.pod("game/a").phase == "Running")
+            await agent.until(lambda: "game/a" in two.state.pods)
+            cluster.move(node, "two", inside_command=inside_command)
+            await agent.until(two.ready_nodes)
+            two.create_pod(PodRequest(namespace="game", name="b", spec=SPEC))
+            await agent.until(lambda: two.pod("game/b").phase == "Running")
+            two.terminate_pod("game/a")
+            await agent.until(lambda: agent.alive() == ["b"])
+            roles = {link.identifier: link.role for link in status_of(agent).cores}
+            assert roles == {"two": "primary", "one": "standby"}
