@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -152,6 +152,19 @@ class NodeContent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pods.run(self.ready), name="fornax-pods")
             group.create_task(self._follow_node(), name="fornax-node")
+
+    def repairs(self) -> Mapping[str, Callable[[], Awaitable[int]]]:
+        """Return the repairs of the pods' state by name, for `Reconciler`; they work once `ready` is set."""
+        found = {
+            "pods": self._pods.repair_pods,
+            "rows": self._pods.repair_rows,
+            "ports": self._pods.repair_ports,
+        }
+        return {name: partial(self._when_ready, repair) for name, repair in found.items()}
+
+    async def _when_ready(self, repair: Callable[[], Awaitable[int]]) -> int:
+        await self.ready.wait()
+        return await repair()
 
     async def _follow_node(self) -> None:
         while True:

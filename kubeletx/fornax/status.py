@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kubeletx.api.counting import Metric, counter, gauge
 
@@ -11,14 +11,15 @@ from .node_actor import NodeActor
 from .views import FornaxStatus, LinkStatus
 
 
-def node_status(actor: NodeActor) -> FornaxStatus:
-    """Return the present status; the cores are in order of connecting."""
+def node_status(actor: NodeActor, repaired: Mapping[str, int] | None = None) -> FornaxStatus:
+    """Return the present status; the cores are in order of connecting. `repaired`: see `FornaxStatus`."""
     return FornaxStatus(
         identifier=actor.identity.identifier,
         state=actor.machine.state.value,
         ready=actor.is_ready,
         revision=actor.revisions.current,
         cores=tuple(_link_status(actor, link) for link in actor.links.values()),
+        repaired=dict(repaired or {}),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Process, TimedOut, UnitState
 from kubeletx.fornax import names
@@ -237,6 +238,22 @@ async def test_b20_a_late_write_does_not_bring_a_deleted_pod_back(world: World) 
         records, uid = CorePodRecords(world.node.store), PodUid("uid-web")
         records.note_report("apps/web", uid, 99, PodStatus(phase="Running"))
         assert await rows(world) == []
+
+
+async def test_b18_rows_and_ports_of_pods_that_do_not_exist_are_repaired(world: World) -> None:
+    async with world.running() as content:
+        await world.start(a_pod(ports=(80,)))
+        repairs = content.repairs()
+        assert [await repair() for repair in repairs.values()] == [0, 0, 0]
+        records = CorePodRecords(world.node.store)
+        (row,) = await records.load()
+        await records.insert(replace(row, pod_id="apps/gone", uid=PodUid("gone")))
+        assert {name: await repair() for name, repair in repairs.items()} == {
+            "pods": 0,
+            "rows": 1,
+            "ports": 0,
+        }
+        assert await rows(world) == ["apps/web"]
 
 
 async def test_b22_all_containers_hibernate_and_a_frozen_pod_ends(world: World) -> None:

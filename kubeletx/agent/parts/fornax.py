@@ -48,6 +48,7 @@ def make_fornax(
     from kubeletx.fornax.node_records import NodeRecords
     from kubeletx.fornax.pods.creation import ContentSettings
     from kubeletx.fornax.pods.records import POD_METADATA
+    from kubeletx.fornax.reconcile import Reconciler
     from kubeletx.fornax.status import metrics, node_status
     from kubeletx.fornax.stubs.fornaxcore_pb2 import NodeIdentifier
 
@@ -83,6 +84,7 @@ def make_fornax(
         settings=CoreSettings(link=LinkSettings(tls=_tls(settings)), state_seconds=settings.state_seconds),
         clock=ctx.clock,
     )
+    reconciler = Reconciler(content.repairs(), clock=ctx.clock)
     ctx.made.add(
         Part(
             name="fornax",
@@ -91,13 +93,16 @@ def make_fornax(
             recovered=content.recovered,
             sources=(FORNAX,),
             objects={FORNAX: content.objects},
-            tasks=(Task(name="fornax-content", run=content.run),),
+            tasks=(
+                Task(name="fornax-content", run=content.run),
+                Task(name="fornax-reconcile", run=reconciler.run),
+            ),
             feeds=(Task(name="fornax-node", run=actor.run),),
             close=(actor.close,),
             metrics=metrics(actor),
         )
     )
-    return partial(node_status, actor)
+    return partial(node_status, actor, reconciler.repaired)
 
 
 def _no_cores() -> msgspec.Struct:

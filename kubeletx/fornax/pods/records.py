@@ -49,6 +49,7 @@ _PODS = Table(
     Column("created_at", String, nullable=False),
 )
 _ALL = select(_PODS).order_by(_PODS.c.created_at, _PODS.c.pod_id)
+_KEYS = select(_PODS.c.pod_id, _PODS.c.uid)
 _INSERT = upsert(_PODS)
 _SAME = (_PODS.c.pod_id == bindparam("of_id")) & (_PODS.c.uid == bindparam("of_uid"))
 _UPDATE_STATE = _PODS.update().where(_SAME).values(state=bindparam("new_state"), rests=bindparam("new_rests"))
@@ -100,6 +101,12 @@ class CorePodRecords:
     async def load(self) -> list[PodRow]:
         """Return all rows, the oldest first. Rows that are invalid are left out. Raises Unavailable."""
         return await self._store.read(lambda connection: read_rows(connection, _ALL, _from_row))
+
+    async def list_keys(self) -> list[tuple[str, PodUid]]:
+        """Return identifier and UID of all rows. Raises Unavailable."""
+        return await self._store.read(
+            lambda connection: [(pod_id, PodUid(uid)) for pod_id, uid in connection.execute(_KEYS)]
+        )
 
     async def insert(self, row: PodRow) -> None:
         """Store a new pod; it replaces a row of the same identifier."""

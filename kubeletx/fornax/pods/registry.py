@@ -80,6 +80,34 @@ class CorePods:
         )
         self._add(row, pod, is_stored=False)
 
+    async def repair_pods(self) -> int:
+        """Look again at pods of which nothing is left without a notice; return their number."""
+        lost = [
+            actor
+            for actor in self
+            if actor.looked.is_set() and not self._services.source.is_here(actor.row.uid)
+        ]
+        for actor in lost:
+            actor.look()
+        return len(lost)
+
+    async def repair_rows(self) -> int:
+        """Delete rows of pods that do not exist; return their number."""
+        before = frozenset(self._by_uid)
+        count = 0
+        for pod_id, uid in await self._services.records.list_keys():
+            if uid not in before and uid not in self._by_uid:
+                await self._services.records.delete(pod_id, uid)
+                count += 1
+        return count
+
+    async def repair_ports(self) -> int:
+        """Take back the host ports of pods that do not exist; return the number of the pods."""
+        lost = self._creation.ports.owners() - self._actors.keys()
+        for pod_id in lost:
+            self._creation.ports.release(pod_id)
+        return len(lost)
+
     def _foreign_ports(self) -> frozenset[int]:
         """Return the host ports of the pods of other sources."""
         return frozenset(
