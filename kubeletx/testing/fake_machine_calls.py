@@ -84,7 +84,9 @@ class FakeMachineCalls(FakeCalls):
     def _list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
         unit = self.backend.unit(unit_id)
         current = unit.current_snapshot
-        return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
+        return [
+            replace(snapshot, is_current=snapshot.name == current) for snapshot in unit.snapshots.values()
+        ]
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
         """Make the snapshot `name` the unit's current one. Raises NotFound.

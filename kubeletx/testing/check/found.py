@@ -137,7 +137,7 @@ def _runtime(kind: RuntimeKind) -> Registered:
         except Exception as error:  # noqa: BLE001 (any error of the plugin)
             reason = f"the runtime cannot be made without its endpoint: {type(error).__name__}: {error}"
             return Registered("runtime", kind.name, about, None, reason, urls)
-    declared = [one for one in CAPABILITIES if _declares(thing, one)]
+    declared = [capability for capability in CAPABILITIES if _declares(thing, capability)]
     capabilities = tuple(
         Capability(one.__name__, tuple(_methods(one)), missing_methods(thing, one)) for one in declared
     )

@@ -84,7 +84,7 @@ class AdmissionCheckContract(SuiteBase):
         answers = await asyncio.gather(
             *(review(check, pod) for pod in (allowed_pod, refused_pod, allowed_pod, refused_pod))
         )
-        assert [type(one) for one in answers] == [Allow, Refuse, Allow, Refuse]
+        assert [type(answer) for answer in answers] == [Allow, Refuse, Allow, Refuse]
 
     async def test_the_same_pod_gets_the_same_answer(
         self, new_check: NewObject[AdmissionCheck], refused_pod: Mapping[str, Any]

@@ -247,4 +247,4 @@ def short(value: object) -> str:
 
 def listed(args: Sequence[object]) -> str:
     """Return the arguments of a call as text."""
-    return ", ".join(short(one) for one in args)
+    return ", ".join(short(argument) for argument in args)

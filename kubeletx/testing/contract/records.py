@@ -204,7 +204,7 @@ class RecordsContract(SuiteBase):
         await records.delete("r2", expected_version=made[2].version)
         await records.create("r0a", {})
         rest = await records.list_page(token=first.next_token, limit=100)
-        names = [one.name for page in (first, rest) for one in page.records]
+        names = [record.name for page in (first, rest) for record in page.records]
         assert {"r0", "r3", "r4", "r5"} <= set(names)
         assert len(names) == len(set(names))
 
@@ -297,8 +297,8 @@ class RecordsContract(SuiteBase):
         made = [await records.create(name, {"a": name}) for name in ("one", "two")]
         async with aclosing(records.watch()) as watch:
             events = await _until(watch, RecordsSynced)
-        assert sorted(one.record.name for one in events if isinstance(one, RecordPut)) == ["one", "two"]
-        assert all(one.record in made for one in events if isinstance(one, RecordPut))
+        assert sorted(event.record.name for event in events if isinstance(event, RecordPut)) == ["one", "two"]
+        assert all(event.record in made for event in events if isinstance(event, RecordPut))
 
     async def test_a_watch_tells_changes_of_every_writer(self, new_records: NewObject[Records]) -> None:
         records, other = new_records(), new_records()

@@ -252,7 +252,7 @@ class UnitContract(ContractBase):
             unit_id = await pod.create(msgspec.structs.replace(unit_spec, labels=of_unit))
             sandboxes, units = await runtime.list_sandboxes(own), await runtime.list_units(own)
             assert [(one.id, of_pod.items() <= one.labels.items()) for one in sandboxes] == [(pod.id, True)]
-            assert [(one.id, of_unit.items() <= one.labels.items()) for one in units] == [(unit_id, True)]
+            assert [(unit.id, of_unit.items() <= unit.labels.items()) for unit in units] == [(unit_id, True)]
             other = {**own, names.AGENT_ID: "another-agent"}
             assert [*await runtime.list_sandboxes(other), *await runtime.list_units(other)] == []
         finally:

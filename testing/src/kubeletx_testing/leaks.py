@@ -95,7 +95,7 @@ def held_now() -> Held:
 def _log_settings() -> dict[str, Any]:
     """Return the settings of the standard library's root logger and of structlog."""
     root = logging.getLogger()
-    handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
+    handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("_pytest")]
     settings: dict[str, Any] = {"level": root.level, "handlers": handlers}
     settings |= structlog.get_config()
     settings["processors"] = list(settings["processors"])  # capture_logs changes the list
@@ -256,7 +256,7 @@ class LeakCheck:
         if extra:
             now, warnings = _settled(allowed, self._grace_seconds)
             extra = now - allowed
-        threads = frozenset(one for one in extra.threads if one.name not in _PROCESS_THREADS)
+        threads = frozenset(thread for thread in extra.threads if thread.name not in _PROCESS_THREADS)
         opened = extra.opened
         is_libvirt_new = len(threads) < len(
             extra.threads
@@ -329,7 +329,7 @@ def _lost_tasks() -> list[asyncio.Task[Any]]:
     """
     name = "_all_tasks" if hasattr(asyncio.tasks, "_all_tasks") else "_scheduled_tasks"
     tasks: list[asyncio.Task[Any]] = list(getattr(asyncio.tasks, name))
-    return [one for one in tasks if not one.done() and one.get_loop().is_closed()]
+    return [task for task in tasks if not task.done() and task.get_loop().is_closed()]
 
 
 def _is_of_grpc(task: asyncio.Task[Any]) -> bool:

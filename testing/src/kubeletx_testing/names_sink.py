@@ -19,7 +19,7 @@ class NamesSink:
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
         """Replace all names by the names of `items`."""
         assert not unreadable
-        self.names = {one.name for one in items}
+        self.names = {item.name for item in items}
 
     def put(self, item: Pod) -> None:
         """Add the pod's name."""

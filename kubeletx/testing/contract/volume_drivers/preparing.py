@@ -59,7 +59,7 @@ class PreparingContract(VolumeDriverBase):
     async def test_two_volumes_of_a_pod_have_their_own_data(self, volumes: Volumes) -> None:
         driver = await volumes.open()
         requests = [volumes.request("a" * 62 + letter) for letter in "xy"]
-        paths = [await volumes.prepare(driver, one) for one in requests]
+        paths = [await volumes.prepare(driver, request) for request in requests]
         await write(paths[0], "one")
         assert await read(paths[1]) is None, "a file of the first volume is in the second one"
         await write(paths[1], "two")
@@ -69,13 +69,13 @@ class PreparingContract(VolumeDriverBase):
     async def test_volumes_are_prepared_and_released_at_the_same_time(self, volumes: Volumes) -> None:
         driver = await volumes.open()
         requests = [volumes.request(f"v{number}", pod=f"pod-{number % 2}") for number in range(AT_ONCE)]
-        paths = await asyncio.gather(*(volumes.prepare(driver, one) for one in requests))
+        paths = await asyncio.gather(*(volumes.prepare(driver, request) for request in requests))
         assert len(set(paths)) == AT_ONCE, f"several volumes have the same path: {sorted(paths)}"
         for number, path in enumerate(paths):
             await write(path, str(number))
         for number, path in enumerate(paths):
             await has_data(path, str(number), "after all volumes were written")
-        await asyncio.gather(*(volumes.release(driver, one) for one in requests))
+        await asyncio.gather(*(volumes.release(driver, request) for request in requests))
 
     @about("prepare")
     async def test_a_read_only_volume_cannot_be_written(self, volumes: Volumes) -> None:

@@ -53,7 +53,7 @@ class Addresses:
         wanted = dict(static_addresses(links))
         if not wanted:
             return
-        alive = {one.spec.uid for one in self._records.sandboxes.values() if not one.is_stopped}
+        alive = {sandbox.spec.uid for sandbox in self._records.sandboxes.values() if not sandbox.is_stopped}
         self._holders = {key: one for key, one in self._holders.items() if one.uid in alive}
         others = {**self._made(alive), **self._holders}
         for address, name in wanted.items():

@@ -297,7 +297,7 @@ def _ethernet(link: GuestLink, *, asks: bool) -> dict[str, Any]:
         data["mtu"] = link.mtu
     asks = asks and link.kind is LinkKind.DIRECT
     data |= {"dhcp4": asks or link.dhcp, "dhcp6": link.dhcp and link.ipv6}
-    addresses = [one for one in link.addresses if not asks or ":" in one]
+    addresses = [address for address in link.addresses if not asks or ":" in address]
     if addresses:
         data["addresses"] = addresses
     routes = [one for one in link.routes if not asks or ":" in one.destination]

@@ -184,7 +184,7 @@ def _list(handle: libvirt.virConnect, uuid: str) -> list[SnapshotStatus]:
     listed = domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
     sizes: dict[str, int] = {}
     if listed:
-        disks = [one for one in disks_seen(read_definition(handle, uuid)) if one.is_written and one.path]
+        disks = [disk for disk in disks_seen(read_definition(handle, uuid)) if disk.is_written and disk.path]
         sizes = read_snapshot_sizes(disks[0].path) if disks else {}
     return [
         snapshot_status(one.getXMLDesc(), is_current=bool(one.isCurrent()), sizes=sizes) for one in listed

@@ -48,7 +48,9 @@ class Catalog:
 def resource_of(definition: Json) -> Resource | None:
     """Return the resource that a CustomResourceDefinition defines; None if the definition is not established."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
-    if not any((one["type"], one["status"]) == ("Established", "True") for one in conditions):
+    if not any(
+        (condition["type"], condition["status"]) == ("Established", "True") for condition in conditions
+    ):
         return None
     spec = definition["spec"]
     version = next(one for one in spec["versions"] if one["served"])

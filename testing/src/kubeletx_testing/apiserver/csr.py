@@ -59,7 +59,7 @@ def approved_by(old: Json, new: Json, settings: Settings) -> Json:
     """
     conditions = (new.get("status") or {}).get("conditions") or []
     stamp = timestamp(settings.now())
-    filled = [{"lastUpdateTime": stamp, "lastTransitionTime": stamp, **one} for one in conditions]
+    filled = [{"lastUpdateTime": stamp, "lastTransitionTime": stamp, **condition} for condition in conditions]
     status = {**old.get("status", {}), "conditions": filled}
     return {**old, "metadata": new["metadata"], "status": status}
 
@@ -150,7 +150,7 @@ def _hosts(request: x509.CertificateSigningRequest) -> list[str]:
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [str(one.value) for one in names]
+    return [str(name.value) for name in names]
 
 
 def _refused(value: Json, where: str, problem: str) -> StatusError:

@@ -107,16 +107,16 @@ def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
 def _status(store: Store, budget: Json) -> Json:
     pods = [one.value for one in store.all(PODS, budget["metadata"]["namespace"])]
     pods = [
-        one for one in pods if _selects(budget, one) and one["status"].get("phase") not in _FREE_PHASES[1:]
+        pod for pod in pods if _selects(budget, pod) and pod["status"].get("phase") not in _FREE_PHASES[1:]
     ]
     before = budget.get("status") or {}
-    there = {one["metadata"]["name"] for one in pods if "deletionTimestamp" not in one["metadata"]}
+    there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
     disrupted = {name: at for name, at in (before.get("disruptedPods") or {}).items() if name in there}
     healthy = sum(
-        _is_ready(one)
-        and "deletionTimestamp" not in one["metadata"]
-        and one["metadata"]["name"] not in disrupted
-        for one in pods
+        _is_ready(pod)
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["name"] not in disrupted
+        for pod in pods
     )
     desired = _desired(budget.get("spec") or {}, len(pods))
     made: Json = {
@@ -154,7 +154,7 @@ def _may_go_unready(budget: Json, status: Json) -> bool:
 
 def _is_ready(pod: Json) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+    return any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)
 
 
 def _budgets(store: Store, namespace: str) -> Iterator[Json]:

@@ -215,7 +215,9 @@ class ApiServerDouble:
         `plural`: count only watches of this resource; empty: of all resources.
         """
         return self._call(
-            lambda: sum(not plural or one.asked.resource.plural == plural for one in self._handler.watches)
+            lambda: sum(
+                not plural or watch.asked.resource.plural == plural for watch in self._handler.watches
+            )
         )
 
     def cut_watches(self, plural: str = "", after_bytes: int | None = None) -> None:

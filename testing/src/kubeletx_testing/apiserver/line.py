@@ -32,8 +32,8 @@ class _Connection:
 
     def abort(self) -> None:
         """Reset the connections to the client and to the server."""
-        for one in self.transports:
-            one.abort()
+        for transport in self.transports:
+            transport.abort()
 
 
 class Line:
@@ -183,8 +183,8 @@ class Line:
 
     def _each(self, order: Callable[[_Connection], None]) -> None:
         async def go() -> None:
-            for one in list(self._connections):
-                order(one)
+            for connection in list(self._connections):
+                order(connection)
 
         self._call(go())
 

@@ -287,7 +287,7 @@ def _audience(asked: Asked, request: Json, store: Store, authorizer: Authorizer)
 
 def _audiences(pod: Json) -> set[str]:
     volumes = (one.get("projected") or {} for one in pod["spec"].get("volumes") or [])
-    sources = (source for one in volumes for source in one.get("sources") or [])
+    sources = (source for volume in volumes for source in volume.get("sources") or [])
     tokens = (source["serviceAccountToken"] for source in sources if source.get("serviceAccountToken"))
     return {token.get("audience") or "" for token in tokens}
 

@@ -23,7 +23,7 @@ def admit_node(node: Json) -> Json:
     """
     spec = dict(node.get("spec") or {})
     taints = list(spec.get("taints") or [])
-    if not any(one.get("key") == NOT_READY["key"] for one in taints):
+    if not any(taint.get("key") == NOT_READY["key"] for taint in taints):
         taints.append(dict(NOT_READY))
     return {**node, "spec": {**spec, "taints": taints}, "status": _defaulted(node.get("status") or {})}
 

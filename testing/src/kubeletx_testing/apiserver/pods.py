@@ -168,7 +168,7 @@ def _undeclared(needs: list[str], spec: Json, store: Store) -> str:
     """
     node = store.find(resource("nodes"), ("", spec.get("nodeName", "")))
     declared = (node.value.get("status") or {}).get("declaredFeatures", []) if node is not None else needs
-    missing = [one for one in needs if one not in declared]
+    missing = [need for need in needs if need not in declared]
     if not missing:
         return ""
     name = spec["nodeName"]
@@ -189,7 +189,10 @@ def _too_much_for_its_node(spec: Json, store: Store) -> str:
         ]
         if whole := ((spec.get("resources") or {}).get("requests") or {}).get(what):
             amounts = [whole]
-        wanted, there = sum(parse(one).nanos for one in amounts), parse(allocatable.get(what, "0")).nanos
+        wanted, there = (
+            sum(parse(amount).nanos for amount in amounts),
+            parse(allocatable.get(what, "0")).nanos,
+        )
         if wanted > there:
             return (
                 f"node didn't have enough allocatable resources: {what}, requested: {wanted // unit}, allocatable: "
@@ -262,7 +265,7 @@ def _validate(pod: Json) -> None:
     plain = {**pod, "metadata": {**pod["metadata"], "annotations": {}}}
     problems = validate_pod(_typed(plain), "")
     if problems:
-        raise invalid(PODS, pod["metadata"]["name"], [_cause(one) for one in problems])
+        raise invalid(PODS, pod["metadata"]["name"], [_cause(problem) for problem in problems])
 
 
 def _cause(problem: InvalidPod) -> tuple[str, str, str]:
@@ -391,7 +394,7 @@ def _admit_priority(metadata: Json, spec: Json, store: Store) -> None:
 def _tolerate(spec: Json) -> None:
     tolerations = list(spec.get("tolerations", []))
     for key in _TOLERATED:
-        if not any(_tolerates(one, key) for one in tolerations):
+        if not any(_tolerates(toleration, key) for toleration in tolerations):
             added = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
             tolerations.append(added)
     spec["tolerations"] = tolerations

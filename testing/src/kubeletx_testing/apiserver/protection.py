@@ -44,9 +44,10 @@ def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
 def _marked(store: Store, of: Resource, finalizer: str) -> list[Json]:
     values = [one.value for one in store.each(of)]
     return [
-        one
-        for one in values
-        if "deletionTimestamp" in one["metadata"] and finalizer in (one["metadata"].get("finalizers") or ())
+        value
+        for value in values
+        if "deletionTimestamp" in value["metadata"]
+        and finalizer in (value["metadata"].get("finalizers") or ())
     ]
 
 

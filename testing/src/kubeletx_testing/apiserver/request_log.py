@@ -56,10 +56,10 @@ class RequestLog:
         with self._lock:
             records = list(self._records)
         return [
-            one
-            for one in records
-            if (not user or one.user == user)
-            and path in one.path
-            and (not verb or one.verb == verb)
-            and (not method or one.method == method)
+            record
+            for record in records
+            if (not user or record.user == user)
+            and path in record.path
+            and (not verb or record.verb == verb)
+            and (not method or record.method == method)
         ]

@@ -135,7 +135,7 @@ class Tokens:
         wanted = spec.get("audiences") or [AUDIENCE]
         if issued is None:
             status: Json = {"user": {}, "error": "[invalid bearer token]"}
-        elif not (shared := [one for one in issued.audiences if one in wanted]):
+        elif not (shared := [audience for audience in issued.audiences if audience in wanted]):
             status = {
                 "user": {},
                 "error": f"[invalid bearer token, token audiences {list(issued.audiences)!r} is invalid]",

@@ -32,8 +32,8 @@ def table_of(of: Resource, value: Json, now: datetime) -> Json:
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": value["metadata"] if is_list else {},
-        "columnDefinitions": [_NAME, *(one.definition for one in columns)],
-        "rows": [_row(one, columns, now) for one in items],
+        "columnDefinitions": [_NAME, *(column.definition for column in columns)],
+        "rows": [_row(item, columns, now) for item in items],
     }
 
 
@@ -86,7 +86,7 @@ def _column(name: str) -> Json:
 def _row(value: Json, columns: list[_Column], now: datetime) -> Json:
     metadata = value["metadata"]
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
-    return {"cells": [metadata["name"], *(one.cell(value, now) for one in columns)], "object": partial}
+    return {"cells": [metadata["name"], *(column.cell(value, now) for column in columns)], "object": partial}
 
 
 def _since(moment: str, now: datetime) -> str:

@@ -269,7 +269,9 @@ class PrivateAgent:
 
 def is_ready(pod: Pod) -> bool:
     """Return True if the pod is Running and its Ready condition is True."""
-    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    ready = any(
+        condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions
+    )
     return pod.status.phase == "Running" and ready
 
 

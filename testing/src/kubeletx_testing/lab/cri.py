@@ -52,12 +52,12 @@ class CriCalls:
     def sandboxes(self, *, ready_only: bool = False) -> list[Any]:
         """Return all sandboxes, oldest first. `ready_only`: only those in the state ready."""
         items = self.call("ListPodSandbox").items
-        wanted = [one for one in items if not ready_only or one.state == pb.SANDBOX_READY]
+        wanted = [item for item in items if not ready_only or item.state == pb.SANDBOX_READY]
         return sorted(wanted, key=lambda one: int(one.created_at))
 
     def pods(self) -> list[str]:
         """Return the names of pods with a ready sandbox, sorted. A pod with two ready sandboxes is listed twice."""
-        return sorted(one.metadata.name for one in self.sandboxes(ready_only=True))
+        return sorted(sandbox.metadata.name for sandbox in self.sandboxes(ready_only=True))
 
     def containers(self, *, pod_uid: str = "") -> list[Any]:
         """Return all containers, oldest first. `pod_uid`: only those of this pod; empty: of all pods."""
@@ -71,7 +71,7 @@ class CriCalls:
         containerd refuses the removal while it starts a container, so failures are retried for 30 seconds.
         """
         deadline = time.monotonic() + _REMOVAL_SECONDS
-        while wanted := [one for one in self.sandboxes() if not keep(one)]:
+        while wanted := [sandbox for sandbox in self.sandboxes() if not keep(sandbox)]:
             try:
                 for one in wanted:
                     self.call("StopPodSandbox", pod_sandbox_id=one.id)
@@ -86,9 +86,9 @@ class CriCalls:
 
         For such an image, the status of a pod may show the other name.
         """
-        for one in self.call("ListImages").images:
-            if any(not tag.startswith(f"{REGISTRY_NAME}/") for tag in one.repo_tags):
-                self.call("RemoveImage", image=pb.ImageSpec(image=one.id))
+        for image in self.call("ListImages").images:
+            if any(not tag.startswith(f"{REGISTRY_NAME}/") for tag in image.repo_tags):
+                self.call("RemoveImage", image=pb.ImageSpec(image=image.id))
 
     def __enter__(self) -> CriCalls:
         return self

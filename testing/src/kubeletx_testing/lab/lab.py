@@ -83,9 +83,9 @@ class Lab:
         if not self.is_ours:
             return
         self._ids |= sweep.container_ids(self.base_dir)
-        for one in self.containerds.values():
-            one.stop()
-            self._keep_log(one)
+        for containerd in self.containerds.values():
+            containerd.stop()
+            self._keep_log(containerd)
         self.containerds = {}
         self.registry.stop()
         self.network.stop()

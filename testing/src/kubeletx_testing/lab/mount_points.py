@@ -22,7 +22,7 @@ def making(directories: Iterable[str], *, records: Path | None = None) -> Iterat
     `records`: file in which created directories are recorded; None: a file beside the user's cache of images.
     """
     with _locked(records) as path:
-        missing = [one for one in directories if not Path(one).is_dir()]
+        missing = [directory for directory in directories if not Path(directory).is_dir()]
         if missing:
             with path.open("a") as file:
                 file.writelines(f"{one}\n" for one in missing)

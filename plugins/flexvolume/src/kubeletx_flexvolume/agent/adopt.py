@@ -34,11 +34,11 @@ class FoundVolume(msgspec.Struct, frozen=True, kw_only=True):
 def find_volumes(table: Sequence[MountPoint], kubelet_roots: Iterable[str]) -> tuple[FoundVolume, ...]:
     """Return the volumes of the driver that the mount table shows. `kubelet_roots`: real paths."""
     roots = {root: root for root in kubelet_roots}
-    bases = {one.target: one for one in table}
+    bases = {mount.target: mount for mount in table}
     binds = [
-        (target, _with_device(one) if target.is_block else one)
-        for one in table
-        if (target := _target(one.target, roots)) is not None
+        (target, _with_device(mount) if target.is_block else mount)
+        for mount in table
+        if (target := _target(mount.target, roots)) is not None
     ]
     found, left = [], list({target.path: (target, one) for target, one in binds}.values())
     for root in roots:

@@ -162,7 +162,7 @@ def _cleanup(
         journal=CleanupJournal(state / JOURNAL, blocking),
     )
     watch = ClusterWatch(
-        client, [cluster_resource(one) for one in resources], stores.clock, cleaner.on_cluster
+        client, [cluster_resource(resource) for resource in resources], stores.clock, cleaner.on_cluster
     )
     keeper = FinalizerKeeper(client, watch, stores.attachments, stores.events, stores.clock)
 

@@ -161,7 +161,7 @@ def agent(
             AgentConfig(
                 node_name=node_name or os.uname().nodename.lower(),
                 boot_id=boot_id or read_boot_id(),
-                pools=tuple(parse_pool(one) for one in pools),
+                pools=tuple(parse_pool(pool) for pool in pools),
                 **options,
             )
         )

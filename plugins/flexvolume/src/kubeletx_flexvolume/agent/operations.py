@@ -81,10 +81,10 @@ class Operations:
     def users(self, device: str) -> list[str]:
         """Return the names of the volumes that have the device and are not being detached."""
         return [
-            one.name
-            for one in self._workers.values()
-            if _device(one.journal) == device
-            and (one.journal.attached is Mark.YES or any(use.is_mounted for use in one.journal.uses))
+            worker.name
+            for worker in self._workers.values()
+            if _device(worker.journal) == device
+            and (worker.journal.attached is Mark.YES or any(use.is_mounted for use in worker.journal.uses))
         ]
 
     def find(self, name: str) -> LocalVolume | None:
@@ -97,7 +97,7 @@ class Operations:
     def state(self) -> list[dict[str, Any]]:
         """Return the state of each volume, for users."""
         workers = sorted(self._workers.values(), key=lambda one: one.name)
-        return [one.state() for one in workers]
+        return [worker.state() for worker in workers]
 
     async def drop(self, volume: StorageVolume, *, why: str, force: bool = False) -> None:
         worker = self._workers.get(volume.name) or self._adopt_named(volume)
@@ -108,7 +108,7 @@ class Operations:
         """Bring all volumes of a former run to a known state. What fails is repeated later. Raises OSError."""
         journals = await self._tools.blocking(self._tools.store.load_all)
         table = self._tools.namespace.table()
-        mounted_on = frozenset(one.target for one in table)
+        mounted_on = frozenset(mount.target for mount in table)
         for stored in journals:
             self._start(recovered(stored, self._tools.boot_id, mounted_on), stored=stored)
         for found in find_volumes(table, set(self._tools.kubelet_roots.values())):

@@ -73,7 +73,7 @@ class ClusterNodes:
     async def all(self) -> Mapping[str, StorageNode]:
         found: dict[str, StorageNode] = {}
         async for page in list_pages(self._client, NODES.path(), _NodeList):
-            found |= {one.metadata.name: _facts(one) for one in page.items}
+            found |= {item.metadata.name: _facts(item) for item in page.items}
         return found
 
 
@@ -94,8 +94,8 @@ class ClusterPods:
         found = await self._find(holder)
         owners = found.owner_references if found is not None else ()
         return any(
-            one.kind == STATEFUL_SET and one.controller and one.api_version.startswith("apps/")
-            for one in owners
+            owner.kind == STATEFUL_SET and owner.controller and owner.api_version.startswith("apps/")
+            for owner in owners
         )
 
     async def _find(self, holder: Holder) -> ObjectMeta | None:
@@ -108,11 +108,11 @@ class ClusterPods:
 
 
 def _facts(node: _Node) -> StorageNode:
-    conditions = {one.type: one.status for one in node.status.conditions}
+    conditions = {condition.type: condition.status for condition in node.status.conditions}
     return StorageNode(
         name=node.metadata.name,
         uid=node.metadata.uid,
         boot_id=node.status.node_info.boot_id,
-        out_of_service=any(one.key == OUT_OF_SERVICE for one in node.spec.taints),
+        out_of_service=any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints),
         ready=conditions.get("Ready") == "True",
     )

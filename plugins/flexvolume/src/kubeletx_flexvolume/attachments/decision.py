@@ -85,19 +85,19 @@ def decide(
     `entries`: of the volume's record, and of the records of its image. `modes`: access modes of the volume; none:
     ReadWriteOnce. `proofs`: results of the searches so far, by the key of the entry.
     """
-    own = [one for one in entries if is_of_same_use(one, wanted)]
+    own = [entry for entry in entries if is_of_same_use(entry, wanted)]
     if own and own[0].read_only == wanted.read_only:
         return AlreadyEntered(own[0])
-    others = [one for one in entries if one not in own]
+    others = [entry for entry in entries if entry not in own]
     before_restart = [one for one in others if one.node == wanted.node and one.boot_id != wanted.boot_id]
     present = [one for one in others if one not in before_restart]
     excluded = _excluded(present, wanted, modes or (AccessMode.READ_WRITE_ONCE,), policy)
     if excluded is None:
         return RefuseEntry(_read_only_refusal(name))
-    held = [one for one in excluded if one.key in proofs and not proofs[one.key].is_gone]
+    held = [entry for entry in excluded if entry.key in proofs and not proofs[entry.key].is_gone]
     if held:
         return RefuseEntry(_refusal(name, held, wanted, modes, proofs))
-    unknown = tuple(one for one in excluded if one.key not in proofs)
+    unknown = tuple(entry for entry in excluded if entry.key not in proofs)
     if unknown:
         return NeedsProof(unknown)
     if not before_restart and not excluded:
@@ -126,7 +126,7 @@ def _excluded(
         return bool(one.modes) and all(_excluded_by(mode, [wanted], one, policy) != [] for mode in one.modes)
 
     results = [_excluded_by(mode, present, wanted, policy) for mode in modes]
-    possible = [one for one in results if one is not None]
+    possible = [result for result in results if result is not None]
     if not possible:
         return None
     fewest = min(possible, key=len)

@@ -118,7 +118,7 @@ def items_of(record: Record | None) -> Items:
 
 
 def _value(items: Sequence[GarbageItem]) -> dict[str, Any]:
-    return {"attachments": [plain(one, "since", "notedAt") for one in items], "count": len(items)}
+    return {"attachments": [plain(item, "since", "notedAt") for item in items], "count": len(items)}
 
 
 def _with_items(present: Items, new: Sequence[GarbageItem]) -> Items:

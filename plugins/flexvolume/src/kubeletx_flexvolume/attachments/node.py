@@ -119,4 +119,4 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_used(self, key: HolderKey) -> bool:
         """Return True if a volume of this node has the holder."""
-        return any(key == holder.key for one in self.local().volumes() for holder in one.holders)
+        return any(key == holder.key for local in self.local().volumes() for holder in local.holders)

@@ -87,10 +87,10 @@ def decide(
     `here`: the volume, if it has a journal. `entries`: of its record. `items`: of the garbage list about it. `used`:
     keys of all holders on this node.
     """
-    own = [one for one in entries if one.node == node]
+    own = [entry for entry in entries if entry.node == node]
     of_this_boot = {one.key for one in own if one.boot_id == boot_id}
     lost = lost_holders(here, entries) if here is not None else []
-    if not of_this_boot and any(one.boot_id == boot_id for one in items):
+    if not of_this_boot and any(item.boot_id == boot_id for item in items):
         action = Action.DROP_LISTED
     elif here is not None and lost and len(lost) == len(here.holders):
         action = Action.DROP_LOST
@@ -102,7 +102,7 @@ def decide(
         action=action,
         strays=tuple(one for one in own if one.key not in used),
         # an item whose entry is in the record was not removed (yet): another node stopped between list and record
-        done=tuple(one for one in items if one.key not in of_this_boot or is_outdated(one, now)),
+        done=tuple(item for item in items if item.key not in of_this_boot or is_outdated(item, now)),
     )
 
 
@@ -139,7 +139,9 @@ class Reconciler:
         if not self._present:
             self._remembered = await self._load()
             self._present = await self._stores.identity()
-        results = await self._each([one.volume.name for one in self._context.local().volumes() if one.device])
+        results = await self._each(
+            [local.volume.name for local in self._context.local().volumes() if local.device]
+        )
         if self._present != self._remembered and all(results):
             await self._save(self._present)
 
@@ -235,10 +237,10 @@ class Reconciler:
                 if not (is_other and await self._entered_again(here)):
                     await self._drop(here.volume, verdict.action.value, force=True)
             case Action.DROP_UNKNOWN:
-                left = next(one for one in verdict.strays if one.boot_id == self._context.boot_id)
+                left = next(entry for entry in verdict.strays if entry.boot_id == self._context.boot_id)
                 await self._drop(left.volume(name), verdict.action.value, force=False)
         if verdict.strays:
-            for record in (*sorted({image for one in verdict.strays for image in one.images}), name):
+            for record in (*sorted({image for entry in verdict.strays for image in entry.images}), name):
                 await self._remove(record, verdict.strays)
             log.info("Removed old entries of this node", volume=name, entries=len(verdict.strays))
         if verdict.done:
@@ -262,7 +264,7 @@ class Reconciler:
 
     async def _remove(self, record: str, strays: Entries) -> None:
         """Remove entries from a record, unless their holders are here now."""
-        keys = {one.key for one in strays}
+        keys = {entry.key for entry in strays}
         is_used = self._context.is_used
         await self._stores.editor.change(
             record, lambda entries: without(entries, {key for key in keys if not is_used(key)})
@@ -312,4 +314,4 @@ def _why(verdict: Verdict, items: Items) -> str:
 
 
 def _images(items: Items) -> frozenset[str]:
-    return frozenset(image for one in items for image in one.images)
+    return frozenset(image for item in items for image in item.images)

@@ -121,7 +121,9 @@ class RecordBook:
         request = await self._request(volume, holder)
         for attempt in range(TRIES):
             found = await self._found(request)
-            decision = self._decide(request, found.entries, {one.key: _NOT_SEARCHED for one in found.entries})
+            decision = self._decide(
+                request, found.entries, {entry.key: _NOT_SEARCHED for entry in found.entries}
+            )
             if not isinstance(decision, AlreadyEntered | Enter):
                 reason = decision.reason if isinstance(decision, RefuseEntry | BreakLock) else "it is in use"
                 raise Conflict(f"volume {volume.name} cannot be entered again: {reason}")
@@ -254,7 +256,7 @@ class RecordBook:
             for one in found[image]:
                 merged.setdefault((one.volume_name, one.key), one)
         is_missing = not all(
-            any(is_of_same_use(one, wanted) for one in entries) for entries in found.values()
+            any(is_of_same_use(entry, wanted) for entry in entries) for entries in found.values()
         )
         return _Found(
             records=records,
@@ -323,12 +325,12 @@ class RecordBook:
 
     def _check_local(self, found: _Found, wanted: AttachmentEntry) -> None:
         """Raise Unavailable if the image is attached here for pods that have lost their entries."""
-        for one in self._context.local().volumes():
-            name = one.volume.name
+        for local in self._context.local().volumes():
+            name = local.volume.name
             if name == wanted.volume_name:
-                lost = lost_holders(one, found.of_volume, wanted.key)
-            elif any(not set(holder.images).isdisjoint(wanted.images) for holder in one.holders):
-                lost = lost_holders(one, [e for e in found.entries if e.volume_name == name])
+                lost = lost_holders(local, found.of_volume, wanted.key)
+            elif any(not set(holder.images).isdisjoint(wanted.images) for holder in local.holders):
+                lost = lost_holders(local, [e for e in found.entries if e.volume_name == name])
             else:
                 continue
             if lost:
@@ -348,20 +350,20 @@ def lost_holders(
     """
     if not local.device:
         return []
-    keys = {one.key for one in entries}
+    keys = {entry.key for entry in entries}
     return [
-        one
-        for one in local.holders
-        if one.key not in keys and (one.key != entering or one.status is not HolderStatus.ATTACHING)
+        holder
+        for holder in local.holders
+        if holder.key not in keys and (holder.key != entering or holder.status is not HolderStatus.ATTACHING)
     ]
 
 
 def _valid(searched: dict[HolderKey, tuple[AttachmentEntry, Proof]], entries: Entries) -> Proofs:
     """Return the proofs against entries that have not changed since the search."""
     return {
-        one.key: searched[one.key][1]
-        for one in entries
-        if one.key in searched and searched[one.key][0] == one
+        entry.key: searched[entry.key][1]
+        for entry in entries
+        if entry.key in searched and searched[entry.key][0] == entry
     }
 
 

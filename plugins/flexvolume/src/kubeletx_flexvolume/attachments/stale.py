@@ -71,7 +71,7 @@ class Scanner:
                 origins = origins_of(record, problems)
                 if not is_image_record(record.name):
                     sizes[record.name] = len(origins)
-                gone = {one.node for one in origins if _is_suspect(one, known)}
+                gone = {origin.node for origin in origins if _is_suspect(origin, known)}
                 if gone:
                     candidates[record.name] = record
                     suspects |= gone
@@ -110,7 +110,9 @@ class Scanner:
             one.item_key: one
             for one in (item_of(one.volume, one.entry, why=one.why, now=now) for one in stale)
         }
-        await self._stores.lists.add(one for one in items.values() if not _is_over(one, facts[one.node], now))
+        await self._stores.lists.add(
+            item for item in items.values() if not _is_over(item, facts[item.node], now)
+        )
         by_volume: dict[str, list[StaleEntry]] = {}
         for one in stale:
             by_volume.setdefault(one.volume, []).append(one)
@@ -125,7 +127,7 @@ class Scanner:
         gone = [one.entry for one in stale]
 
         def change(entries: Entries) -> Entries:
-            return tuple(one for one in entries if one not in gone)
+            return tuple(entry for entry in entries if entry not in gone)
 
         async with turns:
             try:

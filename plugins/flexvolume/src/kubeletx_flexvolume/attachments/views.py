@@ -56,7 +56,7 @@ def print_rows(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, as_
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return
-    lines = [[name.upper() for name in columns], *([one[name] or "-" for name in columns] for one in rows)]
+    lines = [[name.upper() for name in columns], *([row[name] or "-" for name in columns] for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -76,9 +76,9 @@ def print_report(report: StaleReport, *, as_json: bool) -> None:
 async def release_volume(stores: Stores, volume: str, node: str) -> int:
     """Remove the entries of a node from a record, and return how many there were. Raises NotFound if there are none."""
     entries = await stores.editor.items(volume)
-    gone = [one for one in entries if one.node == node]
+    gone = [entry for entry in entries if entry.node == node]
     if not gone:
-        others = ", ".join(sorted({one.node for one in entries})) or "none"
+        others = ", ".join(sorted({entry.node for entry in entries})) or "none"
         raise NotFound(f"volume {volume} has no entry of node {node}; nodes with entries: {others}")
     why = f"an administrator has released it on {os.uname().nodename}"
     now = stores.clock.now()

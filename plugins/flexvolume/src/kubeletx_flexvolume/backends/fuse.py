@@ -120,7 +120,7 @@ class FuseBackend(LoopBackend):
     def _stems(self) -> set[str]:
         """Return the names of the directories of all exports, and of daemons that run."""
         daemons = daemons_of(_PROGRAM, self._directory).values()
-        return {one.name for one in (*self._directory.glob("*"), *(one.parent for one in daemons))}
+        return {one.name for one in (*self._directory.glob("*"), *(daemon.parent for daemon in daemons))}
 
     async def _look_for_users(self, volume: StorageVolume) -> FenceResult:
         if await self._blocking(is_locked, self._pools.image_path(volume)):

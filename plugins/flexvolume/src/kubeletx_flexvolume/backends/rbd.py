@@ -173,7 +173,7 @@ def _addresses(status: Any) -> list[str]:
     watchers = status["watchers"]
     found = watchers.values() if isinstance(watchers, dict) else watchers
     addresses = sorted({one["address"] for one in found})
-    if not all(_ADDRESS.fullmatch(one) for one in addresses):
+    if not all(_ADDRESS.fullmatch(address) for address in addresses):
         raise ValueError(addresses)
     return addresses
 

@@ -26,7 +26,7 @@ class Backends:
     """Backends by name."""
 
     def __init__(self, backends: Iterable[Backend]) -> None:
-        self.by_name: Final[Mapping[str, Backend]] = {one.name: one for one in backends}
+        self.by_name: Final[Mapping[str, Backend]] = {backend.name: backend for backend in backends}
 
     def get(self, name: str) -> Backend:
         """Return the backend. Raises InvalidConfig."""

@@ -128,11 +128,11 @@ class ClusterCleaner:
     async def _find_work(self) -> None:
         """Begin the clean-up of each volume here that belongs to a deleted cluster."""
         new = {
-            one.volume.name: VolumeCleanup(
-                volume=one.volume, cluster=self._deleted[one.volume.cluster].subject
+            local.volume.name: VolumeCleanup(
+                volume=local.volume, cluster=self._deleted[local.volume.cluster].subject
             )
-            for one in self._local().volumes()
-            if one.volume.cluster in self._deleted and one.volume.name not in self._work
+            for local in self._local().volumes()
+            if local.volume.cluster in self._deleted and local.volume.name not in self._work
         }
         if new:
             self._work |= new

@@ -63,7 +63,8 @@ class ClusterWatch:
         self.changed = asyncio.Event()
         self._on_change = on_change
         self._reflectors = [
-            Reflector(client, one, CustomObject, _ClusterSink(self, one), clock=clock) for one in resources
+            Reflector(client, resource, CustomObject, _ClusterSink(self, resource), clock=clock)
+            for resource in resources
         ]
 
     async def run(self) -> None:
@@ -75,12 +76,12 @@ class ClusterWatch:
     @property
     def is_synced(self) -> bool:
         """True once all clusters have been listed."""
-        return all(one.synced.is_set() for one in self._reflectors)
+        return all(reflector.synced.is_set() for reflector in self._reflectors)
 
     async def synced(self) -> None:
         """Wait until all clusters have been listed once."""
-        for one in self._reflectors:
-            await one.synced.wait()
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
 
     def seen(self, cluster: StorageCluster) -> None:
         """Note the present state of a cluster."""

@@ -114,7 +114,7 @@ class FinalizerKeeper:
             nodes and is_deleting
         ):  # the server refuses new finalizers for a deleted object
             return
-        others = [one for one in cluster.finalizers if one != FINALIZER]
+        others = [finalizer for finalizer in cluster.finalizers if finalizer != FINALIZER]
         wanted = [*others, FINALIZER] if nodes else others
         change = {"metadata": {"finalizers": wanted, "resourceVersion": cluster.version}}
         path = cluster.resource.path(cluster.subject.namespace, cluster.subject.name)

@@ -140,11 +140,11 @@ class Registry:
         machine = platform.machine()
         wanted = _ARCHITECTURES.get(machine, machine)
         found = []
-        for one in manifests:
-            where = one.platform or {}
+        for manifest in manifests:
+            where = manifest.platform or {}
             if where.get("os") in ("linux", None, "") and where.get("architecture") == wanted:
-                if _DIGEST.fullmatch(one.digest):
-                    return one
+                if _DIGEST.fullmatch(manifest.digest):
+                    return manifest
             else:
                 found.append(f"{where.get('os', '?')}/{where.get('architecture', '?')}")
         raise Refused(

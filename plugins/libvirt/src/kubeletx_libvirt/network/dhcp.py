@@ -78,7 +78,7 @@ def lease_of(link: GuestLink, mac: str) -> Lease | None:
         interface=ipaddress.IPv4Interface(mine[0]),
         mac=bytes.fromhex(mac.replace(":", "")),
         routes=tuple(route for route in link.routes if ":" not in route.destination + route.gateway),
-        servers=tuple(one for one in dns.servers if ":" not in one) if dns is not None else (),
+        servers=tuple(server for server in dns.servers if ":" not in server) if dns is not None else (),
         searches=dns.searches if dns is not None else (),
         mtu=link.mtu,
     )
@@ -148,11 +148,11 @@ def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[in
     if has_address:
         yield LEASE_SECONDS, _FOR_EVER
     yield MASK, lease.interface.netmask.packed
-    gateways = [one.gateway for one in lease.routes if one.gateway and one.destination == "0.0.0.0/0"]
+    gateways = [route.gateway for route in lease.routes if route.gateway and route.destination == "0.0.0.0/0"]
     if gateways:
         yield ROUTER, ipaddress.IPv4Address(gateways[0]).packed
     if lease.servers:
-        yield DNS, b"".join(ipaddress.IPv4Address(one).packed for one in lease.servers)
+        yield DNS, b"".join(ipaddress.IPv4Address(server).packed for server in lease.servers)
     if lease.mtu:
         yield MTU, lease.mtu.to_bytes(2)
     if lease.routes:
