@@ -44,6 +44,7 @@ from .pods.records import CorePodRecords
 from .pods.registry import RETRY_SECONDS, CorePods
 from .pods.reports import session_message
 from .pods.source import CoreSource
+from .reconcile import Repair
 from .stubs import fornax_session_pb2 as fs
 from .stubs import fornaxcore_pb2 as pb
 from .stubs import k8s_core_v1_pb2 as core
@@ -153,16 +154,17 @@ class NodeContent:
             group.create_task(self._pods.run(self.ready), name="fornax-pods")
             group.create_task(self._follow_node(), name="fornax-node")
 
-    def repairs(self) -> Mapping[str, Callable[[], Awaitable[int]]]:
+    def repairs(self) -> Mapping[str, Repair]:
         """Return the repairs of the pods' state by name, for `Reconciler`; they work once `ready` is set."""
         found = {
             "pods": self._pods.repair_pods,
+            "strays": self._pods.repair_strays,
             "rows": self._pods.repair_rows,
             "ports": self._pods.repair_ports,
         }
         return {name: partial(self._when_ready, repair) for name, repair in found.items()}
 
-    async def _when_ready(self, repair: Callable[[], Awaitable[int]]) -> int:
+    async def _when_ready(self, repair: Repair) -> Sequence[str]:
         await self.ready.wait()
         return await repair()
 

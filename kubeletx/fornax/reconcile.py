@@ -1,13 +1,14 @@
 """`Reconciler`: runs the repairs of the room at the start and every minute, and counts and logs what they repaired.
 
-A repair compares two of the database, the runtimes and the session service, and mends what differs. It may be called at any
-time and any number of times; it returns how many objects it repaired.
+A repair compares two of the database, the pod manager and the host ports, and mends what differs. It may be called
+at any time and any number of times; it returns the identifiers of the objects that it repaired. It repairs nothing that
+the workers of pods see and mend themselves, such as a container that is missing on its runtime.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -15,7 +16,7 @@ from kubeletx.api import Clock, KubeletxError
 
 log = structlog.get_logger(__name__)
 
-Repair = Callable[[], Awaitable[int]]
+Repair = Callable[[], Awaitable[Sequence[str]]]
 
 
 class Reconciler:
@@ -38,11 +39,11 @@ class Reconciler:
         """Run all repairs. A repair that fails is logged, and tried again in the next round."""
         for name, repair in self._repairs.items():
             try:
-                count = await repair()
+                repaired = await repair()
             except KubeletxError as error:
                 self.failed[name] += 1
                 log.warning("Failed to reconcile", what=name, err=str(error))
                 continue
-            self.repaired[name] += count
-            if count:
-                log.info("Reconciled", what=name, repaired=count)
+            self.repaired[name] += len(repaired)
+            for identifier in repaired:
+                log.warning("Reconciled", what=name, object=identifier)

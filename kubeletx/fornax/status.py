@@ -46,8 +46,8 @@ def _link_status(actor: NodeActor, link: Link) -> LinkStatus:
     )
 
 
-def metrics(actor: NodeActor) -> Iterator[Metric]:
-    """Yield the metrics of the links."""
+def metrics(actor: NodeActor, repaired: Mapping[str, int], failed: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield the metrics of the links and of the reconciler, see `Reconciler`."""
     counts, links = actor.counts, actor.links
     yield gauge(
         "kubeletx_fornaxcore_revision",
@@ -79,6 +79,11 @@ def metrics(actor: NodeActor) -> Iterator[Metric]:
         "core",
         "type",
     )
+    for name, text, found in (
+        ("repaired_total", "Objects that did not agree with others and were repaired, by repair.", repaired),
+        ("repair_failures_total", "Rounds in which the repair failed.", failed),
+    ):
+        yield counter(f"kubeletx_fornaxcore_{name}", text, found, "repair")
     for name, text, source in (
         ("received_total", "Messages of the FornaxCore.", counts.received),
         ("refused_total", "Messages of the FornaxCore that were not carried out.", counts.refused),

@@ -17,6 +17,7 @@ from kubeletx.api import InvalidConfig
 from .backend import AboutVerbs
 from .http import errors_as_status, note_start
 from .listener import ConnectionLimits, Listener
+from .views import PartHealth
 
 MAX_CONNECTIONS = 512
 IDLE_SECONDS = 90.0
@@ -31,10 +32,7 @@ def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
 
     async def whole(request: web.Request) -> web.StreamResponse:
         health = await backend.health()
-        lines = [
-            f"[+]{part.name} ok" if part.ok else f"[-]{part.name} failed: {part.message}"
-            for part in health.parts
-        ]
+        lines = [f"[{'+' if part.ok else '-'}]{part.name} {_words(part)}" for part in health.parts]
         if health.ok and "verbose" not in request.query:
             return web.Response(text="ok")
         verdict = "healthz check passed" if health.ok else "healthz check failed"
@@ -46,7 +44,9 @@ def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
         wanted = request.match_info["part"]
         for found in (await backend.health()).parts:
             if found.name == wanted:
-                return web.Response(text="ok" if found.ok else found.message, status=200 if found.ok else 500)
+                return web.Response(
+                    text=_words(found) if found.ok else found.message, status=200 if found.ok else 500
+                )
         raise web.HTTPNotFound(text=f"no part is named {wanted!r}")
 
     return (
@@ -55,6 +55,12 @@ def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
         web.get("/healthz/log", ping),
         web.get("/healthz/{part}", part),
     )
+
+
+def _words(part: PartHealth) -> str:
+    """Return the part's state in words; a healthy part may have a message, too."""
+    state = "ok" if part.ok else "failed"
+    return f"{state}: {part.message}" if part.message else state
 
 
 class HttpServer:

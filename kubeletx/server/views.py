@@ -582,7 +582,7 @@ class VersionView(View, frozen=True, kw_only=True):
 
 
 class PartHealth(View, frozen=True, kw_only=True):
-    """Health of one part of the agent, such as ``ping`` or ``syncloop``."""
+    """Health of one part of the agent, such as ``ping`` or ``syncloop``. A healthy one may have a message, too."""
 
     name: str
     ok: bool

@@ -12,6 +12,7 @@ session, since its application did not answer, is ended and never serves another
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -93,6 +94,8 @@ class Sessions:
     def __init__(
         self, *, pods: PodAccess, records: SessionRecords, clock: Clock, limits: SessionLimits | None = None
     ) -> None:
+        self.repaired = Counter(instances=0)
+        """Instances whose pods were gone without a notice, since the start."""
         self._pods = pods
         self._records = records
         self._clock = clock
@@ -436,6 +439,8 @@ class Sessions:
                 self._records.forget(session.id)
         for instance in tuple(self._instances.values()):
             if self._pods.get(instance.uid) is None:
+                log.warning("Reconciled", what="instances", object=instance.pod_id)
+                self.repaired["instances"] += 1
                 self._drop(instance)
 
     async def stop(self) -> None:

@@ -543,7 +543,7 @@ async def test_figures_of_the_link_are_counted(tmp_path: Path) -> None:
         assert row.full_states == 2
         values = {
             (metric.name, *labels): value
-            for metric in metrics(made.actor)
+            for metric in metrics(made.actor, {}, {})
             for labels, value in metric.samples()
         }
         address = core.address

@@ -5,7 +5,7 @@ The numbers are those of the list of known faults. What a node does about cores 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from msgspec.structs import replace
 from kubeletx.api import PodUid, Process, TimedOut, UnitState
 from kubeletx.fornax import names
 from kubeletx.fornax.content import CommandAnswer
+from kubeletx.fornax.pods.machine import PodState
 from kubeletx.fornax.pods.records import CorePodRecords
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as core
 from kubeletx.kube.types.core import PodStatus
+from kubeletx.pods.model.sources import FORNAX
 from kubeletx.testing import Behaviour, FakeRuntime
 from tests.unit.fornax.pod_world import World, a_pod
 from tests.unit.pods.manager_model import a_pod as a_static_pod
@@ -240,20 +242,30 @@ async def test_b20_a_late_write_does_not_bring_a_deleted_pod_back(world: World) 
         assert await rows(world) == []
 
 
-async def test_b18_rows_and_ports_of_pods_that_do_not_exist_are_repaired(world: World) -> None:
+async def test_b18_pods_rows_and_ports_that_do_not_agree_are_repaired(world: World) -> None:
     async with world.running() as content:
-        await world.start(a_pod(ports=(80,)))
-        repairs = content.repairs()
-        assert [await repair() for repair in repairs.values()] == [0, 0, 0]
+        pod_id = await world.start(a_pod(ports=(80,)))
+
+        async def repaired() -> dict[str, Sequence[str]]:
+            found = {name: await repair() for name, repair in content.repairs().items()}
+            return {name: objects for name, objects in found.items() if objects}
+
+        assert await repaired() == {}
         records = CorePodRecords(world.node.store)
         (row,) = await records.load()
         await records.insert(replace(row, pod_id="apps/gone", uid=PodUid("gone")))
-        assert {name: await repair() for name, repair in repairs.items()} == {
-            "pods": 0,
-            "rows": 1,
-            "ports": 0,
-        }
-        assert await rows(world) == ["apps/web"]
+        await records.delete(pod_id, row.uid)
+        assert await repaired() == {"rows": ["apps/gone", pod_id]}
+        (again,) = await records.load()
+        assert (again.state, again.spec, again.ports) == (PodState.RUNNING, row.spec, row.ports)
+
+        worker = world.node.manager.workers[row.uid]
+        stray = replace(worker.desired.pod.metadata, name="stray", uid=PodUid("uid-stray"))
+        world.node.manager.update(FORNAX, replace(worker.desired.pod, metadata=stray))
+        assert await repaired() == {"strays": ["apps/stray"]}
+        await world.until(lambda: PodUid("uid-stray") not in world.node.manager.workers)
+        assert await repaired() == {}
+        assert world.states() == ["Creating", "Running"]
 
 
 async def test_b22_all_containers_hibernate_and_a_frozen_pod_ends(world: World) -> None:

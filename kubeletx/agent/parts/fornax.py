@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import msgspec
 
 from kubeletx.api import NotFound
 from kubeletx.pods.model.sources import FORNAX
+from kubeletx.server.views import PartHealth
 
 from ..config.tree import FornaxSettings
 from .node import NodeAssembly
@@ -19,6 +21,7 @@ from .views import ViewsAssembly
 
 if TYPE_CHECKING:
     from kubeletx.fornax.link import TlsFiles
+    from kubeletx.fornax.views import FornaxStatus
     from kubeletx.sessions.service import Sessions
 
 NAMESPACE = "fornax.centaurusinfra.io"
@@ -85,6 +88,8 @@ def make_fornax(
         clock=ctx.clock,
     )
     reconciler = Reconciler(content.repairs(), clock=ctx.clock)
+    repaired = ChainMap(reconciler.repaired, sessions.repaired)
+    status = partial(node_status, actor, repaired)
     ctx.made.add(
         Part(
             name="fornax",
@@ -99,14 +104,26 @@ def make_fornax(
             ),
             feeds=(Task(name="fornax-node", run=actor.run),),
             close=(actor.close,),
-            metrics=metrics(actor),
+            metrics=metrics(actor, repaired, reconciler.failed),
+            health=(partial(_health, status),),
         )
     )
-    return partial(node_status, actor, reconciler.repaired)
+    return status
 
 
 def _no_cores() -> msgspec.Struct:
     raise NotFound("the agent has no FornaxCores; start it with --fornaxcore-url")
+
+
+def _health(status: Callable[[], FornaxStatus]) -> tuple[PartHealth, ...]:
+    """Return health check ``fornaxcore``. It never fails, since pods run on without a core.
+
+    Its message names each core that does not answer, with the reason.
+    """
+    down = [
+        f"{core.address} does not answer: {core.problem}" for core in status().cores if not core.connected
+    ]
+    return (PartHealth(name="fornaxcore", ok=True, message="; ".join(down)),)
 
 
 def _tls(settings: FornaxSettings) -> TlsFiles | None:

@@ -86,10 +86,11 @@ class PodActor:
         self.pod = pod
         self._services = services
         self._changed = changed
-        self._is_stored = is_stored
         spec = core.Pod.FromString(row.spec)
         self.report = PodReport(spec, services.node)
         self.endpoints = endpoints_of(spec)
+        self.is_stored = is_stored
+        """True from the first write of the row on."""
         self.state = row.state
         self.status: PodStatus | None = row.status
         self.revision: int | None = None
@@ -132,6 +133,11 @@ class PodActor:
             is_deleted=self._is_deleted,
             sessions=(one.id for one in self._live() if one.origin == FORNAX),
         )
+
+    def present_row(self) -> PodRow:
+        """Return the row with the present state and the last report."""
+        revision = self.row.revision if self.revision is None else self.revision
+        return replace(self.row, state=self.state, revision=revision, status=self.status)
 
     # --- inputs; all return at once -----------------------------------------------------------------
 
@@ -225,7 +231,7 @@ class PodActor:
             self._failure = PodFailure("NotStored", str(error))
             self._is_begun = True
             return
-        self._is_stored = True
+        self.is_stored = True
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -330,7 +336,7 @@ class PodActor:
         before = self.state
         try:
             if state is PodState.TERMINATED:
-                if self._is_stored:
+                if self.is_stored:
                     await self._services.records.delete(self.pod_id, self.row.uid)
             elif state in ENDING and before not in ENDING:
                 await self._services.records.set_state(self.pod_id, self.row.uid, state, rests=self.row.rests)

@@ -22,6 +22,7 @@ from ..stubs import fornaxcore_pb2 as pb
 from .actor import ActorServices, PodActor
 from .creation import PodCreation
 from .ended import EndedPods
+from .machine import ENDING
 from .records import PodRow
 
 log = structlog.get_logger(__name__)
@@ -80,8 +81,8 @@ class CorePods:
         )
         self._add(row, pod, is_stored=False)
 
-    async def repair_pods(self) -> int:
-        """Look again at pods of which nothing is left without a notice; return their number."""
+    async def repair_pods(self) -> list[str]:
+        """Look again at pods of which nothing is left without a notice: they become TERMINATED, or are tried again."""
         lost = [
             actor
             for actor in self
@@ -89,24 +90,37 @@ class CorePods:
         ]
         for actor in lost:
             actor.look()
-        return len(lost)
+        return [actor.pod_id for actor in lost]
 
-    async def repair_rows(self) -> int:
-        """Delete rows of pods that do not exist; return their number."""
+    async def repair_strays(self) -> list[str]:
+        """End pods of this source, in the pod manager, that have no row; return their identifiers."""
+        strays = self._services.source.strays(self._by_uid)
+        for desired in strays:
+            self._services.source.remove(desired.uid)
+        return [desired.pod.ref for desired in strays]
+
+    async def repair_rows(self) -> list[str]:
+        """Delete rows of pods that do not exist, and store pods again whose rows are missing."""
         before = frozenset(self._by_uid)
-        count = 0
+        missing = {actor.row.uid: actor for actor in self if actor.is_stored}
+        repaired = []
         for pod_id, uid in await self._services.records.list_keys():
+            missing.pop(uid, None)
             if uid not in before and uid not in self._by_uid:
                 await self._services.records.delete(pod_id, uid)
-                count += 1
-        return count
+                repaired.append(pod_id)
+        for actor in missing.values():
+            if actor.state not in ENDING:  # the row of one that ends is about to be deleted
+                await self._services.records.insert(actor.present_row())
+                repaired.append(actor.pod_id)
+        return repaired
 
-    async def repair_ports(self) -> int:
-        """Take back the host ports of pods that do not exist; return the number of the pods."""
+    async def repair_ports(self) -> list[str]:
+        """Take back the host ports of pods that do not exist; return the identifiers of the pods."""
         lost = self._creation.ports.owners() - self._actors.keys()
         for pod_id in lost:
             self._creation.ports.release(pod_id)
-        return len(lost)
+        return sorted(lost)
 
     def _foreign_ports(self) -> frozenset[int]:
         """Return the host ports of the pods of other sources."""

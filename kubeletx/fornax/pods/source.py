@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from kubeletx.api import Conflict, PodUid
 from kubeletx.kube.types.core import Pod
-from kubeletx.pods import PodManager
+from kubeletx.pods import DesiredPod, PodManager
 from kubeletx.pods.model.sources import FORNAX, Refused, WaitsFor
 
 
@@ -37,6 +39,14 @@ class CoreSource:
         if worker is not None:
             return worker.desired.source == FORNAX
         return any(queued.uid == uid for queued in self._manager.queued())
+
+    def strays(self, known: Container[PodUid]) -> list[DesiredPod]:
+        """Return the pods of this source that are not in `known` and that nothing ends yet."""
+        return [
+            desired
+            for desired in self._manager.desired()
+            if desired.source == FORNAX and desired.deletion is None and desired.uid not in known
+        ]
 
     def synced(self) -> None:
         """Report that all stored pods were passed: others of this source, found on a runtime, are ended."""

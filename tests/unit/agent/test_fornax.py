@@ -88,6 +88,21 @@ async def test_a_lost_database_makes_a_new_node_that_removes_the_pods_of_cores(
         assert core.last(pb.NODE_REGISTER).nodeRegistry.nodeRevision <= core.revision < 10
 
 
+async def test_the_health_check_names_a_core_that_does_not_answer_and_does_not_fail(
+    agent: AgentModel,
+) -> None:
+    agent.configure("fornax", cores=("127.0.0.1:1",), identifier=NODE)
+    async with agent.running() as backend:
+        await agent.until(lambda: status_of(agent).cores)
+        health = await backend.about.health()
+        (message,) = [part.message for part in health.parts if part.name == "fornaxcore"]
+        assert health.ok
+        assert message.startswith("127.0.0.1:1 does not answer: ")
+        repaired = dict.fromkeys(("pods", "strays", "rows", "ports", "instances"), 0)
+        assert await agent.metric("kubeletx_fornaxcore_repaired_total") == repaired
+        assert status_of(agent).repaired == repaired
+
+
 async def test_an_agent_without_cores_says_so(agent: AgentModel) -> None:
     async with agent.running() as backend:
         with pytest.raises(NotFound, match="--fornaxcore-url"):

@@ -11,12 +11,12 @@ from kubeletx.testing import FakeClock
 
 async def test_repairs_run_now_and_after_each_period_and_a_failure_delays_no_other() -> None:
     clock = FakeClock()
-    found = [2, 0, 1]
+    found = [["apps/a", "apps/b"], [], ["apps/c"]]
 
-    async def broken() -> int:
+    async def broken() -> list[str]:
         raise Unavailable("the runtime does not answer")
 
-    async def repair() -> int:
+    async def repair() -> list[str]:
         return found.pop(0)
 
     reconciler = Reconciler({"ports": broken, "pods": repair}, clock=clock, period_seconds=60.0)

@@ -32,14 +32,15 @@ async def test_health_names_the_part_that_failed() -> None:
         assert await get(server.port, "/healthz/syncloop") == (200, "ok")
         backend.health_view = HealthView(
             parts=(
-                PartHealth(name="store", ok=True),
+                PartHealth(name="store", ok=True, message="slow"),
                 PartHealth(name="syncloop", ok=False, message="stuck for 6m"),
             )
         )
         code, text = await get(server.port, "/healthz")
         assert code == 500
-        assert "[+]store ok\n[-]syncloop failed: stuck for 6m" in text
+        assert "[+]store ok: slow\n[-]syncloop failed: stuck for 6m" in text
         assert await get(server.port, "/healthz/syncloop") == (500, "stuck for 6m")
+        assert await get(server.port, "/healthz/store") == (200, "ok: slow")
         assert await get(server.port, "/healthz/ping") == (200, "ok")
         assert (await get(server.port, "/healthz/other"))[0] == 404
     finally:

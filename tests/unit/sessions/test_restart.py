@@ -118,6 +118,7 @@ async def test_open_sessions_of_pods_that_are_gone_end(running: Running, pods: P
         await room.clock.run_for(61)
         assert room.sessions.instances() == ()
         assert room.session("default/s2").is_over
+        assert room.sessions.repaired == {"instances": 1}
 
 
 async def test_requests_without_sessions_are_repeated(running: Running, pods: Pods) -> None:
