@@ -29,19 +29,19 @@ class Mailbox(Generic[T]):
         self._wake = asyncio.Event()
 
     def pod(self, pod_id: str) -> None:
-        """NodeChange this pod."""
+        """Report this pod."""
         self.changed(NodeChange("pod", pod_id))
 
     def session(self, session_id: str) -> None:
-        """NodeChange this session."""
+        """Report this session."""
         self.changed(NodeChange("session", session_id))
 
     def node(self) -> None:
-        """NodeChange the node if it has changed."""
+        """Report the node if it has changed."""
         self.changed(NodeChange("node"))
 
     def changed(self, what: NodeChange) -> None:
-        """NodeChange this object."""
+        """Report this object."""
         self._changed.setdefault(what)
         self._wake.set()
 

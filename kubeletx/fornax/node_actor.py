@@ -303,7 +303,7 @@ class NodeActor:
         if owners == self._cores.owners:
             return
         self._cores.owners = owners
-        log.info("NodeChange the owners of the node", cores=",".join(core.address for core in owners))
+        log.info("Changed the owners of the node", cores=",".join(core.address for core in owners))
         self._owner_seen_at = self._clock.monotonic()
         self._with_seeds = False
         self._connect()

@@ -37,7 +37,7 @@ class PodState(enum.Enum):
 
 
 class PodCause(enum.Enum):
-    """PodCause of a change. The value is the text in the drawing."""
+    """Cause of a change. The value is the text in the drawing."""
 
     GONE = "nothing is left of it"
     ENDING = "it is deleted, or has ended"
