@@ -43,4 +43,4 @@ def more_metrics() -> Iterator[Metric]:
     yield from CallbackCounts().metrics()
     yield from CredentialProviders(ProviderPlan(digest="sha256:1"), cluster={}, clock=FakeClock()).metrics()
     actor = SimpleNamespace(counts=LinkCounts(), links={}, revisions=SimpleNamespace(current=0))
-    yield from link_metrics(cast(NodeActor, actor))
+    yield from link_metrics(cast(NodeActor, actor), {}, {})
