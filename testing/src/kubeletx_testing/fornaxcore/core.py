@@ -114,7 +114,11 @@ class FornaxCore:
                     self._waiters.append(waiter)
                     await waiter
         except TimeoutError as error:
-            last = [f"{one.direction.value} {one.kind} {one.about} {one.value}" for one in self.history.seen]
+            last = [
+                f"{one.direction.value} {one.kind} {one.about} {one.value}"
+                for one in self.history.seen
+                if one.kind != "UNSPECIFIED"
+            ]
             raise TimedOut(
                 f"{what or 'it'} did not happen within {seconds:g} s; last messages: {last[-10:]}"
             ) from error
