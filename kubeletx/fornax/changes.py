@@ -45,7 +45,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Outbox:
     """Messages that one core has not got yet.
 
-    Each step that `next` returns is ended by `done`, `failed` or `refused` before the next one.
+    A step that `next` returns is ended by `done` or `request_full` before the next one.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Outbox:
         self._register_at = -math.inf
 
     def request_full(self) -> None:
-        """Send a full state next. It replaces the queued changes, since it contains them."""
+        """Send a full state next: it contains the queued changes, and one that the core may not have got."""
         self.needs_full = True
         self._changes.clear()
         self._bytes = 0
@@ -130,7 +130,3 @@ class Outbox:
         self.acknowledged = revision
         if step.kind is Kind.READY:
             self.is_ready_reported = True
-
-    def failed(self) -> None:
-        """Note that it is unknown whether the core got the last message: a full state replaces it."""
-        self.request_full()

@@ -12,7 +12,6 @@ so that late questions are answered, too.
 from __future__ import annotations
 
 import asyncio
-import enum
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -35,14 +34,14 @@ from . import names
 from .convert import node_message
 from .pods.actor import ActorServices, PodActor
 from .pods.creation import ContentSettings, PodCreation
-from .pods.ended import RefusedSessions
+from .pods.ended import Recent
 from .pods.machine import PodState
 from .pods.objects import CoreObjects
 from .pods.ports import is_unused
 from .pods.prepare import pod_id_of
 from .pods.records import CorePodRecords
 from .pods.registry import RETRY_SECONDS, CorePods
-from .pods.reports import session_message
+from .pods.reports import ended_session, session_message
 from .pods.source import CoreSource
 from .reconcile import Repair
 from .stubs import fornax_session_pb2 as fs
@@ -56,20 +55,11 @@ _CLOSE_SECONDS: Final = 60.0
 """Time-outs of a session that has none."""
 
 
-class CommandAnswer(enum.Enum):
-    """Next step of the node actor after a command."""
-
-    NONE = "none"
-    """Nothing: changes are reported through `on_pod` and `on_session`, now or later."""
-    FULL_SYNC = "full sync"
-    """Send a full list, since the core has pods or sessions that this node does not have."""
-
-
 class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of the agent that `NodeContent` uses.
 
-    `watch_node`: yields the Node at once and after each change. `apply_pod_cidrs`: passes the pod network's ranges to
-    the runtimes. `is_port_free`: returns True if no program of the node uses the port.
+    `watch_node`: yields the Node at once and after each change. `is_port_free`: returns True if no program of the node
+    uses the port.
     """
 
     store: Store
@@ -78,7 +68,6 @@ class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     board: StatusBoard
     sessions: Sessions
     watch_node: Callable[[], AsyncIterator[Node]]
-    apply_pod_cidrs: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
     is_port_free: Callable[[int], bool] = is_unused
 
 
@@ -121,7 +110,8 @@ class NodeContent:
             board=services.board,
             changed=on_pod,
         )
-        self._refused = RefusedSessions(services.clock)
+        self._refused: Recent[Callable[[int], pb.SessionState]] = Recent(services.clock)
+        """By session: returns its state at a revision."""
         self._node: core.Node | None = None
         self._is_node_ready = False
         self._pod_cidrs: tuple[str, ...] = ()
@@ -223,7 +213,8 @@ class NodeContent:
         """
         session = self._services.sessions.find(session_id)
         if session is None or session.origin != FORNAX:
-            return self._refused.message(session_id, revision)
+            refused = self._refused.find(session_id)
+            return refused(revision) if refused is not None else None
         actor = self._pods.of_uid(session.pod_uid)
         if actor is not None:
             actor.revision = revision
@@ -258,17 +249,15 @@ class NodeContent:
     # --- commands -----------------------------------------------------------------------------------
 
     async def configure(self, configuration: pb.NodeConfiguration) -> None:
-        """Apply the pod network and the cluster domain, and start the daemon pods.
+        """Take the cluster domain for later pods and the pod network for the Node, and start the daemon pods.
 
         Returns once the daemon pods are ready or have failed. Pods of earlier configurations that are not in this one
-        are ended. Raises InvalidConfig for an invalid range of addresses, and errors of the runtimes.
+        are ended. Raises InvalidConfig for an invalid range of addresses.
         """
         spec = configuration.node.spec
         cidrs = tuple(spec.podCIDRs) or ((spec.podCIDR,) if spec.podCIDR else ())
         for cidr in cidrs:
             _check_cidr(cidr)
-        if self._services.apply_pod_cidrs is not None and cidrs and cidrs != self._pod_cidrs:
-            await self._services.apply_pod_cidrs(cidrs)
         self._pod_cidrs, self._cluster_domain = cidrs, configuration.clusterDomain
         wanted = {pod_id_of(pod): pod for pod in configuration.daemonPods}
         for actor in self._pods:
@@ -287,14 +276,15 @@ class NodeContent:
         self._is_configured = True
         log.info("Applied the configuration of a core", pod_cidrs=cidrs, daemons=len(wanted))
 
-    async def command(self, message: pb.FornaxCoreMessage, core: str) -> CommandAnswer:
+    async def command(self, message: pb.FornaxCoreMessage, core: str) -> bool:
         """Carry out a checked command about a pod or a session. `core`: name of the core, for the log.
 
-        Returns once the command is handed over to the actor of its pod.
+        Returns once the command is handed over to the actor of its pod; changes are reported through `on_pod` and
+        `on_session`, now or later. True: the core needs a full list, since it has a pod that this node does not have.
         """
         match message.messageType:
             case pb.POD_CREATE:
-                return self._create_asked(message.podCreate, core)
+                self._create_asked(message.podCreate, core)
             case pb.POD_TERMINATE:
                 return self._of_pod(message.podTerminate.podIdentifier, PodActor.terminate)
             case pb.POD_HIBERNATE:
@@ -304,10 +294,8 @@ class NodeContent:
             case pb.SESSION_OPEN:
                 return self._open(message.sessionOpen)
             case pb.SESSION_CLOSE:
-                return self._close(message.sessionClose)
-        raise InvalidConfig(
-            field="messageType", problem=f"{message.messageType} is not about a pod or session"
-        )
+                self._close(message.sessionClose)
+        return False
 
     async def forget_all(self) -> None:
         """Begin to remove all pods that cores created on this node, and forget what has ended."""
@@ -316,7 +304,7 @@ class NodeContent:
         self._pods.ended.clear()
         self._refused.clear()
 
-    def _create_asked(self, create: pb.PodCreate, core: str) -> CommandAnswer:
+    def _create_asked(self, create: pb.PodCreate, core: str) -> None:
         pod_id = create.podIdentifier
         if self._pods.find(pod_id) is not None or self._pods.ended.is_repeated(create):
             self._on_pod(pod_id)
@@ -325,7 +313,6 @@ class NodeContent:
         else:
             log.info("Creating a pod of a core", pod=pod_id, core=core)
             self._create(create, is_daemon=False)
-        return CommandAnswer.NONE
 
     def _create(self, create: pb.PodCreate, *, is_daemon: bool) -> None:
         """Make the actor of a new pod; a pod that cannot be run is reported as failed."""
@@ -339,17 +326,17 @@ class NodeContent:
         self._pods.ended.refuse(create, error)
         self._on_pod(create.podIdentifier)
 
-    def _of_pod(self, pod_id: str, command: Callable[[PodActor], None]) -> CommandAnswer:
+    def _of_pod(self, pod_id: str, command: Callable[[PodActor], None]) -> bool:
         actor = self._pods.find(pod_id)
         if actor is not None:
             command(actor)
         elif pod_id in self._pods.ended:
             self._on_pod(pod_id)
         else:
-            return CommandAnswer.FULL_SYNC
-        return CommandAnswer.NONE
+            return True
+        return False
 
-    def _open(self, message: pb.SessionOpen) -> CommandAnswer:
+    def _open(self, message: pb.SessionOpen) -> bool:
         session_id, actor = message.sessionIdentifier, self._pods.find(message.podIdentifier)
         answer = partial(self._answer_session, session_id, message.podIdentifier, message.session)
         metadata = message.session.metadata
@@ -357,15 +344,15 @@ class NodeContent:
             answer(InvalidConfig(field="session.metadata", problem=f"is not of session {session_id}"))
         elif actor is None:
             answer(Unavailable(f"pod {message.podIdentifier} is not on this node"))
-            return CommandAnswer.FULL_SYNC
+            return True
         else:
             try:
                 actor.open_session(_request(message), answer)
             except InvalidConfig as error:
                 answer(error)
-        return CommandAnswer.NONE
+        return False
 
-    def _close(self, message: pb.SessionClose) -> CommandAnswer:
+    def _close(self, message: pb.SessionClose) -> None:
         session = self._services.sessions.find(message.sessionIdentifier)
         if session is None:
             namespace, _, name = message.sessionIdentifier.partition("/")
@@ -373,13 +360,12 @@ class NodeContent:
             unknown.metadata.namespace, unknown.metadata.name = namespace, name
             error = Unavailable(f"session {message.sessionIdentifier} is not on this node")
             self._answer_session(message.sessionIdentifier, message.podIdentifier, unknown, error)
-            return CommandAnswer.NONE
+            return
         actor = self._pods.of_uid(session.pod_uid)
         if session.is_over or actor is None:
             self._on_session(session.id)
         else:
             actor.close_session(session.id)
-        return CommandAnswer.NONE
 
     def _answer_session(
         self, session_id: str, pod_id: str, session: fs.ApplicationSession, error: KubeletxError | None
@@ -388,7 +374,7 @@ class NodeContent:
         self._refused.forget(session_id)
         if error is not None:
             self._log_once("Refused a session of a core", session_id, error)
-            self._refused.put(session_id, pod_id, session, str(error))
+            self._refused.put(session_id, partial(ended_session, session, pod_id, str(error)))
         self._on_session(session_id)
 
     def _log_once(self, event: str, subject: str, error: KubeletxError) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -43,8 +43,6 @@ _INT_OR_STRING: Final = f"{_META}util.intstr.IntOrString"
 _TEXT: Final = 1
 """Value of `IntOrString.type` for a text; 0: a number."""
 
-S = TypeVar("S", bound=msgspec.Struct)
-
 
 def to_plain(message: Message) -> dict[str, Any]:
     """Return the JSON form of a Kubernetes object; bytes and times stay values of Python.
@@ -68,7 +66,13 @@ def pod_of(message: core.Pod, origin: str) -> Pod:
 
     `origin`: sender of the pod, named in the error.
     """
-    return _convert(message, Pod, origin)
+    plain = to_plain(message)
+    plain.pop("status", None)
+    try:
+        return msgspec.convert(plain, Pod, builtin_types=(bytes, datetime))
+    except msgspec.ValidationError as error:
+        field, problem, fix = explain(str(error), plain)
+        raise InvalidPod(obj=origin, field=field, problem=problem, fix=fix) from error
 
 
 def config_map_data(message: core.ConfigMap) -> ObjectData:
@@ -114,16 +118,6 @@ def time_of(message: Any) -> datetime | None:
         return datetime.fromtimestamp(message.seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def _convert(message: Message, kind: type[S], origin: str) -> S:
-    plain = to_plain(message)
-    plain.pop("status", None)
-    try:
-        return msgspec.convert(plain, kind, builtin_types=(bytes, datetime))
-    except msgspec.ValidationError as error:
-        field, problem, fix = explain(str(error), plain)
-        raise InvalidPod(obj=origin, field=field, problem=problem, fix=fix) from error
 
 
 def _data(plain: dict[str, Any], message: core.ConfigMap | core.Secret) -> ObjectData:

@@ -268,13 +268,13 @@ class Link:
         except grpc.aio.AioRpcError as error:
             if error.code() in BROKEN:
                 self._counts.failures[address] += 1
-                self.outbox.failed()
+                self.outbox.request_full()
                 raise
             if step.kind is not Kind.PROBE:
                 self._failed(step, _text(error))
                 return False
         except BaseException:
-            self.outbox.failed()
+            self.outbox.request_full()
             raise
         self._counts.sent[address, step.kind.value] += 1
         self._answered_at = self._clock.monotonic()
@@ -296,7 +296,7 @@ class Link:
 
     def _failed(self, step: Step, problem: str) -> None:
         self._counts.failures[self.core.address] += 1
-        self.outbox.failed()
+        self.outbox.request_full()
         self._answered_at = self._clock.monotonic()
         self.problem = f"{step.kind.value}: {problem}"
         self._log_once("Failed to send to a FornaxCore", f"{step.kind.value}: {problem}")

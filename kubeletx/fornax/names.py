@@ -19,19 +19,6 @@ HIBERNATE_POD: Final = f"hibernatepod.core.{SUFFIX}"
 """Annotation of a pod: ``hibernate`` or ``standby``, the state of the pod once it is ready."""
 SESSION_SERVICE_POD: Final = f"sessionservicepod.core.{SUFFIX}"
 """Annotation of a pod whose application uses the session service."""
-DAEMON: Final = f"daemon.{SUFFIX}"
-"""Label of a daemon pod."""
 
 REST_STATES: Final = {"hibernate": "hibernated", "standby": "standby"}
 """Value of annotation ``kubeletx.io/standby`` by value of `HIBERNATE_POD`."""
-
-
-class SessionStatus:
-    """Values of `sessionStatus` of an ApplicationSession; the last two are final."""
-
-    STARTING: Final = "Starting"
-    AVAILABLE: Final = "Available"
-    IN_USE: Final = "InUse"
-    CLOSING: Final = "Closing"
-    CLOSED: Final = "Closed"
-    TIMEOUT: Final = "Timeout"

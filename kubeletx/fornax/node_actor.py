@@ -12,7 +12,7 @@ cannot take it gets a full state instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -21,13 +21,13 @@ import structlog
 from kubeletx.api import Clock, KubeletxError, Unavailable
 
 from .changes import Kind
-from .content import CommandAnswer, NodeContent
+from .content import NodeContent
 from .cores import Core, Cores, Role, parse_owners
 from .link import Link, LinkCounts, LinkSettings
 from .mailbox import Mailbox, NodeChange
 from .node_machine import NodeEvent, NodeMachine, NodeState
 from .node_object import fingerprint, finish_node, full_state, registration
-from .node_records import NodeRecords, StoredCore
+from .node_records import NodeRecords
 from .revisions import Revisions
 from .stubs import fornaxcore_pb2 as pb
 from .stubs import k8s_core_v1_pb2 as k8s
@@ -104,7 +104,7 @@ class NodeActor:
             await self._content.forget_all()
             await self.revisions.settle()
         self._cores.owners = await self._stored_owners()
-        await self._records.save_cores(self._stored_rows())
+        await self._save_cores()
         self.machine.step(NodeEvent.LOADED)
         self._shown = fingerprint(self._node(0))
         self._may_settle = True
@@ -243,7 +243,7 @@ class NodeActor:
             case pb.NODE_CONFIGURATION:
                 self._configure(link, message.nodeConfiguration)
             case _ if self._cores.may_command(address):
-                if await self._content.command(message, address) is CommandAnswer.FULL_SYNC:
+                if await self._content.command(message, address):
                     link.request_full()
             case _:
                 link.refuse("a core that is not the primary sent a command")
@@ -308,7 +308,7 @@ class NodeActor:
         self._with_seeds = False
         self._connect()
         try:
-            await self._records.save_cores(self._stored_rows())
+            await self._save_cores()
         except Unavailable as error:
             log.warning("Failed to store the owners of the node", err=str(error))
 
@@ -360,17 +360,12 @@ class NodeActor:
 
     async def _stored_owners(self) -> tuple[Core, ...]:
         """Return the owners of the last run; none if the operator has changed the seeds since then."""
-        rows = await self._records.list_cores()
-        known = {row.address for row in rows if row.role == Role.SEED.value}
-        if known != {seed.address for seed in self._cores.seeds}:
+        stored = await self._records.list_cores()
+        seeds = {core.address for core in stored if core.role is Role.SEED}
+        if seeds != {seed.address for seed in self._cores.seeds}:
             return ()
-        found = [
-            Core(address=row.address, role=Role(row.role), identifier=row.identifier)
-            for row in rows
-            if row.role != Role.SEED.value
-        ]
-        return tuple(sorted(found, key=lambda core: core.role is not Role.PRIMARY))
+        owners = (core for core in stored if core.role is not Role.SEED)
+        return tuple(sorted(owners, key=lambda core: core.role is not Role.PRIMARY))
 
-    def _stored_rows(self) -> Iterable[StoredCore]:
-        cores = (*self._cores.seeds, *self._cores.owners)
-        return [StoredCore(address=c.address, role=c.role.value, identifier=c.identifier) for c in cores]
+    async def _save_cores(self) -> None:
+        await self._records.save_cores((*self._cores.seeds, *self._cores.owners))

@@ -13,6 +13,8 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from kubeletx.store import Store, checked, read_rows, upsert
 
+from .cores import Core, Role
+
 METADATA = MetaData()
 NODE = Table(
     "fornax_node",
@@ -45,14 +47,6 @@ class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
     configuration: bytes = b""
 
 
-class StoredCore(msgspec.Struct, frozen=True, kw_only=True):
-    """One core. `address`: HOST:PORT. `role`: seed, primary or standby."""
-
-    address: str
-    role: str
-    identifier: str = ""
-
-
 class NodeRecords:
     """Reads and writes the two tables. Writes are on disk when they return; all methods raise Unavailable."""
 
@@ -69,13 +63,13 @@ class NodeRecords:
         row = {"id": 1, **msgspec.structs.asdict(node)}
         await self._store.write(lambda connection: connection.execute(_SAVE, row))
 
-    async def list_cores(self) -> list[StoredCore]:
+    async def list_cores(self) -> list[Core]:
         """Return the stored cores in order of address. A core may be both a seed and an owner."""
         return await self._store.read(lambda connection: read_rows(connection, _CORES, _core))
 
-    async def save_cores(self, cores: Iterable[StoredCore]) -> None:
+    async def save_cores(self, cores: Iterable[Core]) -> None:
         """Replace the stored cores."""
-        rows = [msgspec.structs.asdict(core) for core in cores]
+        rows = [{**msgspec.structs.asdict(core), "role": core.role.value} for core in cores]
 
         def write(connection: Connection) -> None:
             connection.execute(delete(CORES))
@@ -91,5 +85,5 @@ def _node(row: RowMapping) -> StoredNode:
     )
 
 
-def _core(row: RowMapping) -> StoredCore:
-    return checked(StoredCore(address=row["address"], identifier=row["identifier"], role=row["role"]))
+def _core(row: RowMapping) -> Core:
+    return checked(Core(address=row["address"], identifier=row["identifier"], role=Role(row["role"])))

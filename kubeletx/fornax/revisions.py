@@ -11,13 +11,11 @@ from msgspec.structs import replace
 
 from .node_records import NodeRecords, StoredNode
 
-BLOCK = 1_000
-
 
 class Revisions:
     """The revision and its ceiling. Only one task calls `prepare` and `take`."""
 
-    def __init__(self, records: NodeRecords, *, identifier: str, block: int = BLOCK) -> None:
+    def __init__(self, records: NodeRecords, *, identifier: str, block: int) -> None:
         self._records = records
         self._block = block
         self._stored = StoredNode(identifier=identifier, ceiling=0)

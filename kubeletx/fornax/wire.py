@@ -61,12 +61,6 @@ def parse(data: bytes, node: str) -> pb.FornaxCoreMessage:
         message = pb.FornaxCoreMessage.FromString(data)
     except DecodeError as error:
         raise InvalidMessage(f"{len(data)} bytes are not a FornaxCoreMessage: {error}") from error
-    check(message, node)
-    return message
-
-
-def check(message: pb.FornaxCoreMessage, node: str) -> None:
-    """Raise InvalidMessage as `parse` does."""
     if message.nodeIdentifier.identifier != node:
         raise InvalidMessage(f"message is for node {message.nodeIdentifier.identifier!r}, this is {node!r}")
     kind = message.messageType
@@ -79,14 +73,15 @@ def check(message: pb.FornaxCoreMessage, node: str) -> None:
         raise InvalidMessage(f"message of type {kind} has {found or 'no body'}, not {wanted}")
     body = getattr(message, wanted)
     for name in _IDENTIFIERS.get(kind, ()):
-        if not is_identifier(getattr(body, name)):
+        if not _is_identifier(getattr(body, name)):
             raise InvalidMessage(f"{wanted}.{name}: {getattr(body, name)!r} is not namespace/name")
     part = _OBJECTS.get(kind)
     if part is not None and not body.HasField(part):
         raise InvalidMessage(f"{wanted}.{part} is missing")
+    return message
 
 
-def is_identifier(text: str) -> bool:
+def _is_identifier(text: str) -> bool:
     """Return True if the text has the form namespace/name."""
     namespace, slash, name = text.partition("/")
     return bool(namespace and slash and name) and "/" not in name

@@ -21,7 +21,7 @@ from ..stubs import k8s_core_v1_pb2 as core
 from .machine import PodState
 from .objects import CoreObjects, check_objects, objects_of
 from .ports import HostPorts
-from .prepare import PodIdentity, assign_ports, pod_id_of, prepared, unassigned_ports
+from .prepare import assign_ports, pod_id_of, prepared, unassigned_ports
 from .records import PodRow
 
 
@@ -82,7 +82,7 @@ class PodCreation:
                 cluster_domain=cluster_domain,
                 created_at=self._clock.now(),
             )
-            pod = prepared(spec, self._identity(row))
+            pod = prepared(spec, row, self._settings.node_name)
             check_objects(pod, objects)
         except InvalidPod:
             self.ports.release(pod_id)
@@ -92,7 +92,7 @@ class PodCreation:
 
     def restore(self, row: PodRow) -> Pod:
         """Return the pod of a stored row, and occupy its ports. Raises InvalidPod for an invalid one."""
-        pod = prepared(core.Pod.FromString(row.spec), self._identity(row))
+        pod = prepared(core.Pod.FromString(row.spec), row, self._settings.node_name)
         self.objects.put(pod, objects_of(pb.PodCreate.FromString(row.config + row.secret)))
         self.ports.restore(row.pod_id, row.ports)
         return pod
@@ -110,15 +110,6 @@ class PodCreation:
             return False
         assign_ports(again, row.ports, self._settings.host_ip)
         return again == core.Pod.FromString(row.spec)
-
-    def _identity(self, row: PodRow) -> PodIdentity:
-        return PodIdentity(
-            uid=row.uid,
-            node_name=self._settings.node_name,
-            cluster_domain=row.cluster_domain,
-            created_at=row.created_at,
-            is_daemon=row.is_daemon,
-        )
 
 
 def _uid_of(pod_id: str, spec: core.Pod) -> PodUid:

@@ -1,4 +1,4 @@
-"""Pods that have ended or were refused, and refused sessions: kept for ten minutes, since cores may ask about them."""
+"""Ended and refused pods and sessions are kept for ten minutes, since cores may ask about them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import msgspec
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.api.errors import row_of
 
-from ..stubs import fornax_session_pb2 as fs
 from ..stubs import fornaxcore_pb2 as pb
-from .reports import FAILED, CorePodView, PodReport, ended_session
+from .reports import FAILED, CorePodView, PodReport
 
 KEEP_SECONDS: Final = 600.0
 KEEP_MOST: Final = 2000
 T = TypeVar("T")
 
 
-class _Recent(Generic[T]):
+class Recent(Generic[T]):
     """Values by identifier, the oldest first; old ones and those above `KEEP_MOST` are forgotten."""
 
     def __init__(self, clock: Clock) -> None:
@@ -59,7 +58,7 @@ class EndedPods:
     def __init__(self, clock: Clock, node: str) -> None:
         """`node`: identifier of this node."""
         self._node = node
-        self._pods: _Recent[_EndedPod] = _Recent(clock)
+        self._pods: Recent[_EndedPod] = Recent(clock)
 
     def __contains__(self, pod_id: str) -> bool:
         return self._pods.find(pod_id) is not None
@@ -89,37 +88,4 @@ class EndedPods:
         self._pods.forget(pod_id)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._pods.clear()
-
-
-class _RefusedSession(msgspec.Struct, frozen=True):
-    session: fs.ApplicationSession
-    pod_id: str
-    message: str
-
-
-class RefusedSessions:
-    """Sessions that were not opened, or that a core closes and this node does not have."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._sessions: _Recent[_RefusedSession] = _Recent(clock)
-
-    def put(self, session_id: str, pod_id: str, session: fs.ApplicationSession, message: str) -> None:
-        """Keep a session. `message`: why it is closed."""
-        self._sessions.put(session_id, _RefusedSession(session, pod_id, message))
-
-    def message(self, session_id: str, revision: int) -> pb.SessionState | None:
-        """Return the session's state, which is closed; None if it is unknown."""
-        found = self._sessions.find(session_id)
-        if found is None:
-            return None
-        return ended_session(found.session, found.pod_id, found.message, revision)
-
-    def forget(self, session_id: str) -> None:
-        """Forget a session, since it is to be opened again."""
-        self._sessions.forget(session_id)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sessions.clear()

@@ -7,9 +7,7 @@ the last pod that brought it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
+from collections.abc import Container, Mapping
 
 from kubeletx.api import (
     ClusterService,
@@ -26,37 +24,31 @@ from kubeletx.kube.types.core import Pod
 
 from ..convert import config_map_data, secret_data
 from ..stubs import fornaxcore_pb2 as pb
-from ..stubs import k8s_core_v1_pb2 as core
 from .prepare import required_objects
 
 _Key = tuple[str, str, str]
 """Kind, namespace and name of an object."""
 
 
-class PodObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """Config maps and secrets of one pod, by name. The repr shows no values."""
-
-    config_maps: dict[str, ObjectData] = {}
-    secrets: dict[str, ObjectData] = {}
-
-
-def objects_of(create: pb.PodCreate) -> PodObjects:
-    """Return the objects of a PodCreate; a core sends an empty config map if the pod has none.
+def objects_of(create: pb.PodCreate) -> dict[tuple[str, str], ObjectData]:
+    """Return the objects of a PodCreate by kind and name; a core sends an empty config map if the pod has none.
 
     Raises InvalidPod for an object that cannot be decoded.
     """
-    maps: Iterable[core.ConfigMap] = (create.configMap, *create.configMaps)
-    return PodObjects(
-        config_maps={each.metadata.name: config_map_data(each) for each in maps if each.metadata.name},
-        secrets={each.metadata.name: secret_data(each) for each in create.secrets if each.metadata.name},
-    )
+    found = {}
+    for config_map in (create.configMap, *create.configMaps):
+        if name := config_map.metadata.name:
+            found["ConfigMap", name] = config_map_data(config_map)
+    for secret in create.secrets:
+        if name := secret.metadata.name:
+            found["Secret", name] = secret_data(secret)
+    return found
 
 
-def check_objects(pod: Pod, objects: PodObjects) -> None:
+def check_objects(pod: Pod, objects: Container[tuple[str, str]]) -> None:
     """Raise InvalidPod if a config map or secret that the pod's volumes need did not come with the pod."""
-    found = {"ConfigMap": objects.config_maps, "Secret": objects.secrets}
     for kind, name in required_objects(pod):
-        if name not in found[kind]:
+        if (kind, name) not in objects:
             raise InvalidPod(
                 obj=pod.ref,
                 field="spec.volumes",
@@ -73,15 +65,14 @@ class CoreObjects:
         self._brought: dict[_Key, set[PodUid]] = {}
         self._of_pod: dict[PodUid, set[_Key]] = {}
 
-    def put(self, pod: Pod, objects: PodObjects) -> None:
+    def put(self, pod: Pod, objects: Mapping[tuple[str, str], ObjectData]) -> None:
         """Make the objects of a pod readable until `drop`."""
         keys = self._of_pod.setdefault(pod.uid, set())
-        for kind, found in (("ConfigMap", objects.config_maps), ("Secret", objects.secrets)):
-            for name, data in found.items():
-                key = (kind, pod.namespace, name)
-                self._objects[key] = data
-                self._brought.setdefault(key, set()).add(pod.uid)
-                keys.add(key)
+        for (kind, name), data in objects.items():
+            key = (kind, pod.namespace, name)
+            self._objects[key] = data
+            self._brought.setdefault(key, set()).add(pod.uid)
+            keys.add(key)
 
     def drop(self, uid: PodUid) -> None:
         """Forget the objects that no other pod has brought."""

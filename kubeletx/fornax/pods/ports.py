@@ -23,17 +23,9 @@ SLOTS: Final = 2000
 class HostPorts:
     """The host ports of all pods by the identifiers of the pods."""
 
-    def __init__(
-        self,
-        is_free: Callable[[int], bool],
-        *,
-        first_port: int = FIRST_PORT,
-        slots: int = SLOTS,
-    ) -> None:
+    def __init__(self, is_free: Callable[[int], bool]) -> None:
         """`is_free`: returns True if no program of the node uses the port."""
         self._is_free = is_free
-        self._first = first_port
-        self._slots = slots
         self._next = 0
         self._taken: dict[int, str] = {}
         """Pod by slot."""
@@ -45,11 +37,11 @@ class HostPorts:
         """
         found: list[int] = []
         slots: list[int] = []
-        for step in range(self._slots if count else 0):
-            slot = (self._next + step) % self._slots
+        for step in range(SLOTS if count else 0):
+            slot = (self._next + step) % SLOTS
             if slot in self._taken:
                 continue
-            begin = self._first + slot * SLOT_PORTS
+            begin = FIRST_PORT + slot * SLOT_PORTS
             own = (port for port in range(begin, begin + SLOT_PORTS) if port not in foreign)
             free = filter(self._is_free, own)
             ports = list(itertools.islice(free, count - len(found)))
@@ -62,14 +54,14 @@ class HostPorts:
             raise Unavailable(f"pod {pod_id} needs {count} host ports, {len(found)} are free")
         self._taken.update(dict.fromkeys(slots, pod_id))
         if slots:
-            self._next = (slots[-1] + 1) % self._slots
+            self._next = (slots[-1] + 1) % SLOTS
         return tuple(found)
 
     def restore(self, pod_id: str, ports: Iterable[int]) -> None:
         """Give the pod the slots of ports that it got earlier."""
         for port in ports:
-            slot = (port - self._first) // SLOT_PORTS
-            if 0 <= slot < self._slots:
+            slot = (port - FIRST_PORT) // SLOT_PORTS
+            if 0 <= slot < SLOTS:
                 self._taken[slot] = pod_id
 
     def release(self, pod_id: str) -> None:

@@ -10,13 +10,11 @@ core again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, PodUid, names
+from kubeletx.api import InvalidPod, names
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import Pod, PodDNSConfig, PodStatus
 from kubeletx.kube.validation import validate_pod
@@ -26,21 +24,9 @@ from kubeletx.volumes.references import claims_of, tokens_of
 from .. import names as wire_names
 from ..convert import pod_of
 from ..stubs import k8s_core_v1_pb2 as core
+from .records import PodRow
 
 _TRUE: Final = "true"
-
-
-class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that the node gives a pod. `cluster_domain`: DNS domain of the cluster; empty: none.
-
-    `created_at`: used if the pod has no creation time.
-    """
-
-    uid: PodUid
-    node_name: str
-    cluster_domain: str
-    created_at: datetime
-    is_daemon: bool = False
 
 
 def pod_id_of(message: core.Pod) -> str:
@@ -74,8 +60,8 @@ def _ports(message: core.Pod) -> Iterator[core.ContainerPort]:
         yield from container.ports
 
 
-def prepared(message: core.Pod, identity: PodIdentity) -> Pod:
-    """Return the pod as this node runs it. Raises InvalidPod for the first problem.
+def prepared(message: core.Pod, row: PodRow, node_name: str) -> Pod:
+    """Return the pod of a row as this node runs it. Raises InvalidPod for the first problem.
 
     Annotations of the core choose standby and sessions, unless the pod has the annotations of kubeletx. Daemon pods
     never stand by.
@@ -84,21 +70,21 @@ def prepared(message: core.Pod, identity: PodIdentity) -> Pod:
     pod = set_defaults(pod_of(message, origin))
     metadata = replace(
         pod.metadata,
-        uid=identity.uid,
+        uid=row.uid,
         resource_version="",
         generation=None,
-        creation_timestamp=pod.metadata.creation_timestamp or identity.created_at,
+        creation_timestamp=pod.metadata.creation_timestamp or row.created_at,
         deletion_timestamp=None,
         deletion_grace_period_seconds=None,
-        annotations=_annotations(pod.metadata.annotations, is_daemon=identity.is_daemon),
+        annotations=_annotations(pod.metadata.annotations, is_daemon=row.is_daemon),
     )
-    spec = replace(pod.spec, node_name=identity.node_name)
+    spec = replace(pod.spec, node_name=node_name)
     pod = replace(pod, metadata=metadata, spec=spec, status=PodStatus())
     problems = validate_pod(_without_core_labels(pod), origin)
     if problems:
         raise problems[0]
     _check_references(pod)
-    return _with_domain(pod, identity.cluster_domain)
+    return _with_domain(pod, row.cluster_domain)
 
 
 def _annotations(notes: dict[str, str], *, is_daemon: bool) -> dict[str, str]:

@@ -68,7 +68,8 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `spec`: serialised Pod of the core, with the host ports. `config`, `secret`: serialised PodCreate with the config
     maps or the secrets of the pod only. `ports`: host ports that the pod occupies. `rests`: the pod is to stand by
-    while it has no sessions. `revision`: of its last report; 0: none. `status`: as last reported.
+    while it has no sessions. `cluster_domain`: DNS domain of the cluster; empty: none. `revision`: of its last report;
+    0: none. `status`: as last reported.
     """
 
     pod_id: str

@@ -25,7 +25,6 @@ from kubeletx.sessions.model import Reason, Session, SessionState
 
 from .. import names
 from ..convert import fill
-from ..names import SessionStatus
 from ..stubs import fornax_session_pb2 as fs
 from ..stubs import fornaxcore_pb2 as pb
 from ..stubs import k8s_core_v1_pb2 as core
@@ -49,13 +48,13 @@ _WIRE: Final = {
     PodState.TERMINATED: pb.PodState.Terminated,
 }
 _WORDS: Final = {
-    SessionState.STARTING: SessionStatus.STARTING,
-    SessionState.READINESS_CHECKING: SessionStatus.STARTING,
-    SessionState.READY: SessionStatus.AVAILABLE,
-    SessionState.LIVE: SessionStatus.IN_USE,
-    SessionState.EVACUATING: SessionStatus.CLOSING,
-    SessionState.TERMINATING: SessionStatus.CLOSING,
-    SessionState.TERMINATED: SessionStatus.CLOSED,
+    SessionState.STARTING: "Starting",
+    SessionState.READINESS_CHECKING: "Starting",
+    SessionState.READY: "Available",
+    SessionState.LIVE: "InUse",
+    SessionState.EVACUATING: "Closing",
+    SessionState.TERMINATING: "Closing",
+    SessionState.TERMINATED: "Closed",
 }
 
 
@@ -200,7 +199,7 @@ def _mark(session: fs.ApplicationSession, pod_id: str, revision: int) -> None:
 
 def _word(session: Session) -> str:
     if session.state is SessionState.TERMINATED and session.reason == Reason.OPEN_TIMEOUT:
-        return SessionStatus.TIMEOUT
+        return "Timeout"
     return _WORDS[session.state]
 
 
@@ -210,7 +209,7 @@ def ended_session(
     """Return the state of a session that this node does not have: refused, or closed long ago."""
     found = fs.ApplicationSession()
     found.CopyFrom(session)
-    found.status.sessionStatus = SessionStatus.CLOSED
+    found.status.sessionStatus = "Closed"
     _mark(found, pod_id, revision)
     return pb.SessionState(nodeRevision=revision, session=found, message=message)
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from kubeletx.api import Unavailable
 from kubeletx.api.waiting import SystemClock
 from kubeletx.fornax import wire
-from kubeletx.fornax.content import CommandAnswer
 from kubeletx.fornax.cores import parse_seeds
 from kubeletx.fornax.link import LinkSettings
 from kubeletx.fornax.mailbox import Mailbox
@@ -210,7 +209,7 @@ class ContentModel:
         """Status by identifier; all belong to pod ns/p."""
         self.padding = 0
         self.commands: list[tuple[str, str]] = []
-        self.answers: dict[int, CommandAnswer | Exception] = {}
+        self.answers: dict[int, bool | Exception] = {}
         self.configured: list[str] = []
         self.configure_fails = 0
         self.may_configure = asyncio.Event()
@@ -258,9 +257,9 @@ class ContentModel:
             raise Unavailable("the CNI directory is read-only")
         self.configured.append(configuration.clusterDomain)
 
-    async def command(self, message: pb.FornaxCoreMessage, core: str) -> CommandAnswer:
+    async def command(self, message: pb.FornaxCoreMessage, core: str) -> bool:
         self.commands.append((pb.MessageType.Name(message.messageType), core))
-        answer = self.answers.get(message.messageType, CommandAnswer.NONE)
+        answer = self.answers.get(message.messageType, False)
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -14,7 +14,7 @@ from typing import Any
 
 from kubeletx.api import PodUid
 from kubeletx.fornax import names
-from kubeletx.fornax.content import CommandAnswer, ContentServices, NodeContent
+from kubeletx.fornax.content import ContentServices, NodeContent
 from kubeletx.fornax.pods.creation import ContentSettings
 from kubeletx.fornax.pods.records import POD_METADATA
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
@@ -130,7 +130,7 @@ class World:
 
     # --- commands ---
 
-    async def send(self, kind: pb.MessageType, **body: Any) -> CommandAnswer:
+    async def send(self, kind: pb.MessageType, **body: Any) -> bool:
         return await self.content.command(pb.FornaxCoreMessage(messageType=kind, **body), "core-1")
 
     async def create(self, pod: core.Pod, **fields: Any) -> str:
@@ -145,10 +145,10 @@ class World:
         await self.until_pod(pod_id, state)
         return pod_id
 
-    async def terminate(self, pod_id: str) -> CommandAnswer:
+    async def terminate(self, pod_id: str) -> bool:
         return await self.send(pb.POD_TERMINATE, podTerminate=pb.PodTerminate(podIdentifier=pod_id))
 
-    async def hibernate(self, pod_id: str) -> CommandAnswer:
+    async def hibernate(self, pod_id: str) -> bool:
         return await self.send(pb.POD_HIBERNATE, podHibernate=pb.PodHibernate(podIdentifier=pod_id))
 
     async def open(self, name: str, pod_id: str = "apps/web", **spec: Any) -> str:
@@ -162,7 +162,7 @@ class World:
         await self.send(pb.SESSION_OPEN, sessionOpen=message)
         return message.sessionIdentifier
 
-    async def close(self, session_id: str, pod_id: str = "apps/web") -> CommandAnswer:
+    async def close(self, session_id: str, pod_id: str = "apps/web") -> bool:
         body = pb.SessionClose(sessionIdentifier=session_id, podIdentifier=pod_id)
         return await self.send(pb.SESSION_CLOSE, sessionClose=body)
 

@@ -65,7 +65,7 @@ class Delivery(RuleBasedStateMachine):
         if answered:
             self.outbox.done(step, revision)
         else:
-            self.outbox.failed()
+            self.outbox.request_full()
         return True
 
     def revision_of(self, step: Step) -> int:

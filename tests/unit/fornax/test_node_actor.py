@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kubeletx.fornax.content import CommandAnswer
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx_testing.waiting import until
 from tests.unit.fornax.core_model import NODE, QUICK, rig
@@ -123,7 +122,7 @@ async def test_a_command_about_an_unknown_pod_is_answered_with_a_full_state(tmp_
         await made.start_node(core)
         await made.until_ready(core)
         before = core.kinds().count("NODE_STATE")
-        made.content.answers[pb.POD_TERMINATE] = CommandAnswer.FULL_SYNC
+        made.content.answers[pb.POD_TERMINATE] = True
         core.send(pb.POD_TERMINATE, podTerminate=pb.PodTerminate(podIdentifier="ns/gone"))
         await until(lambda: core.kinds().count("NODE_STATE") > before)
 

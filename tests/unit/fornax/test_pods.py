@@ -8,7 +8,6 @@ import pytest
 
 from kubeletx.api import PodUid, SupportsStandby
 from kubeletx.fornax import names
-from kubeletx.fornax.content import CommandAnswer
 from kubeletx.fornax.stubs import fornax_session_pb2 as fs
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.pods.workloads.power import Power
@@ -31,7 +30,7 @@ async def test_a_pod_runs_and_ends(world: World) -> None:
         ports = shown.spec.containers[0].ports
         assert [port.hostIP for port in ports] == [HOST_IP] * 2
         assert [port.hostPort for port in ports] == [1024, 1025]
-        assert await world.terminate(pod_id) is CommandAnswer.NONE
+        assert not await world.terminate(pod_id)
         await world.until_pod(pod_id, "Terminated")
         assert world.pod().status.phase in ("Failed", "Succeeded")
         assert world.states() == ["Creating", "Running", "Terminating", "Terminated"]

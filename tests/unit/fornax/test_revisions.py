@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubeletx.api import Unavailable
-from kubeletx.fornax.node_records import METADATA, NodeRecords, StoredCore, StoredNode
+from kubeletx.fornax.cores import Core, Role
+from kubeletx.fornax.node_records import METADATA, NodeRecords, StoredNode
 from kubeletx.fornax.revisions import Revisions
 from kubeletx.store import Store
 
@@ -93,10 +94,10 @@ async def test_node_and_cores_are_stored(tmp_path: Path) -> None:
     records = NodeRecords(store)
     assert await records.find_node() is None
     node = StoredNode(identifier="ns/node", ceiling=7, configuration=b"\x00")
-    cores = [StoredCore(address="a:1", role=role, identifier="x") for role in ("primary", "seed")]
+    cores = [Core(address="a:1", role=role, identifier="x") for role in (Role.PRIMARY, Role.SEED)]
     await records.save_node(replace(node, ceiling=3))
     await records.save_node(node)
-    await records.save_cores([StoredCore(address="b:1", role="seed")])
+    await records.save_cores([Core(address="b:1", role=Role.SEED)])
     await records.save_cores(cores)
     await store.close()
     store = await Store.open(path, [METADATA])
