@@ -7,27 +7,18 @@ the node.
 
 from .cluster import Cluster
 from .core import FornaxCore
-from .faults import Action, Direction, Fault, Faults
-from .history import History, Seen
+from .faults import Action, Direction, Fault
 from .objects import PodRequest, SessionRequest
 from .settings import CoreSettings, Tls
-from .state import CoreState, NodeView, PodView, SessionView
 
 __all__ = [
     "Action",
     "Cluster",
     "CoreSettings",
-    "CoreState",
     "Direction",
     "Fault",
-    "Faults",
     "FornaxCore",
-    "History",
-    "NodeView",
     "PodRequest",
-    "PodView",
-    "Seen",
     "SessionRequest",
-    "SessionView",
     "Tls",
 ]

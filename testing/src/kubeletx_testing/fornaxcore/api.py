@@ -62,13 +62,10 @@ def _json(view: PodView | SessionView) -> dict[str, Any]:
 
 
 class Api:
-    """Handlers of the API."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def application(self) -> web.Application:
-        """Make the application."""
         app = web.Application(middlewares=[_errors], client_max_size=128 << 20)
         app.add_routes(
             [
@@ -192,16 +189,13 @@ async def _body(request: web.Request, type: Any) -> Any:
 async def _answer(request: web.Request, core: FornaxCore, id: str, status: int) -> web.Response:
     """Answer with a session; with ``?wait=STATUS`` once it has this status, or has ended."""
     wanted = request.query.get("wait")
-    session = core.session(id)
     if wanted is not None:
-        seconds = float(request.query.get("seconds", "60"))
         await core.wait_for(
             lambda: core.session(id).status == wanted or not core.session(id).is_live,
-            seconds,
+            float(request.query.get("seconds", "60")),
             f"{wanted} of {id}",
         )
-        session = core.session(id)
-    return web.json_response(_json(session), status=status)
+    return web.json_response(_json(core.session(id)), status=status)
 
 
 @web.middleware

@@ -61,21 +61,13 @@ class FornaxCore:
 
     # Life
 
-    async def start(self) -> None:
-        """Serve nodes."""
-        await self._server.start()
-
-    async def stop(self) -> None:
-        """Break all connections and stop."""
-        self._forget_timers()
-        await self._server.stop()
-
     async def __aenter__(self) -> Self:
-        await self.start()
+        await self._server.start()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.stop()
+        self._forget_timers()
+        await self._server.stop()
 
     @property
     def address(self) -> str:
@@ -430,9 +422,7 @@ def _kind(message: pb.FornaxCoreMessage) -> str:
 def _about(message: pb.FornaxCoreMessage) -> tuple[str, str, int]:
     """Return pod or session of a message, its state or status word, and its revision."""
     name = message.WhichOneof("MessageBody")
-    if name is None:
-        return "", "", 0
-    body: Any = getattr(message, name)
+    body: Any = None if name is None else getattr(message, name)
     match name:
         case "podState":
             return objects.pod_id(body.pod), pb.PodState.State.Name(body.state), body.nodeRevision
@@ -444,5 +434,4 @@ def _about(message: pb.FornaxCoreMessage) -> tuple[str, str, int]:
             return body.sessionIdentifier, "", 0
         case "podCreate" | "podTerminate" | "podHibernate" | "podActive":
             return body.podIdentifier, "", 0
-        case _:
-            return "", "", 0
+    return "", "", 0

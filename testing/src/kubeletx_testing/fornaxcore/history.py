@@ -34,10 +34,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class History:
-    """Messages in the order in which the core took or sent them. The oldest go when there are `limit`."""
+    """Messages in the order in which the core took or sent them; the newest 100,000 are kept."""
 
-    def __init__(self, limit: int = 100_000) -> None:
-        self.seen: deque[Seen] = deque(maxlen=limit)
+    def __init__(self) -> None:
+        self.seen: deque[Seen] = deque(maxlen=100_000)
         self.counts: Counter[str] = Counter()
         """Number of messages by direction and type, such as ``in POD_STATE``, and of notes."""
         self.nodes: Counter[str] = Counter()
@@ -48,7 +48,6 @@ class History:
         self.violations: list[str] = []
 
     def add(self, seen: Seen) -> None:
-        """Add a message."""
         self.seen.append(seen)
         self.counts[f"{seen.direction.value} {seen.kind}"] += 1
         if seen.direction is Direction.IN:

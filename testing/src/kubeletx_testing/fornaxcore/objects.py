@@ -44,7 +44,6 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def id(self) -> str:
-        """Identifier of the pod: namespace/name."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -138,19 +137,14 @@ def make_create(request: PodRequest, node: str, now: datetime) -> pb.PodCreate:
     meta.annotations.update({names.NODE: node, **request.annotations})
     pod.status.phase = "Pending"
     for container in pod.spec.containers:
-        _add_variables(container, request.id, meta.labels[names.APPLICATION])
+        container.env.add(name=names.POD, value=request.id)
+        container.env.add(name=names.APPLICATION, value=meta.labels[names.APPLICATION])
+        container.env.add(name=names.SESSION_SERVICE).valueFrom.fieldRef.fieldPath = "status.hostIP"
     # A real core sends an empty ConfigMap.
     fill(create.configMap, request.configMap or {}, "configMap")
     for index, secret in enumerate(request.secrets):
         fill(create.secrets.add(), secret, f"secrets[{index}]")
     return create
-
-
-def _add_variables(container: core_pb.Container, pod: str, application: str) -> None:
-    container.env.add(name=names.POD, value=pod)
-    container.env.add(name=names.APPLICATION, value=application)
-    address = container.env.add(name=names.SESSION_SERVICE)
-    address.valueFrom.fieldRef.fieldPath = "status.hostIP"
 
 
 def make_session(request: SessionRequest, pod: core_pb.Pod, now: datetime) -> session_pb.ApplicationSession:
@@ -177,12 +171,10 @@ def make_session(request: SessionRequest, pod: core_pb.Pod, now: datetime) -> se
 
 
 def pod_id(pod: core_pb.Pod) -> str:
-    """Identifier of a pod: namespace/name."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def session_id(session: session_pb.ApplicationSession) -> str:
-    """Identifier of a session: namespace/name."""
     return f"{session.metadata.namespace}/{session.metadata.name}"
 
 

@@ -14,7 +14,6 @@ from ..apiserver.line import Line
 from .settings import CoreSettings
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["FornaxCoreService"]
-_PATHS = {method.name: f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods}
 
 GetMessage = Callable[[pb.NodeIdentifier, Any], AsyncIterator[bytes]]
 PutMessage = Callable[[pb.FornaxCoreMessage, Any], Awaitable[bytes]]
@@ -25,7 +24,12 @@ class CoreServer:
 
     def __init__(self, settings: CoreSettings, get: GetMessage, put: PutMessage) -> None:
         self._settings = settings
-        self._handlers = _Handlers(get, put)
+        stream: Callable[..., Any] = grpc.unary_stream_rpc_method_handler
+        unary: Callable[..., Any] = grpc.unary_unary_rpc_method_handler
+        self._methods = {
+            "getMessage": stream(get, request_deserializer=pb.NodeIdentifier.FromString),
+            "putMessage": unary(put, request_deserializer=pb.FornaxCoreMessage.FromString),
+        }
         self.host, _, port = settings.listen.rpartition(":")
         self.port = int(port)
         """Port for nodes; 0 before `start`: a free one."""
@@ -56,7 +60,9 @@ class CoreServer:
             ("grpc.max_send_message_length", -1),
         )
         self._server = grpc.aio.server(options=options)
-        self._server.add_generic_rpc_handlers((self._handlers,))
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_SERVICE.full_name, self._methods),)
+        )
         tls = self._settings.tls
         if tls is None:
             port = self._server.add_insecure_port(self._inner)
@@ -80,16 +86,3 @@ class CoreServer:
         await self.stop_serving()
         if self._line is not None:
             self._line.__exit__(None, None, None)
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its type stubs only
-    def __init__(self, get: GetMessage, put: PutMessage) -> None:
-        make_stream: Callable[..., Any] = grpc.unary_stream_rpc_method_handler
-        make_unary: Callable[..., Any] = grpc.unary_unary_rpc_method_handler
-        self._handlers = {
-            _PATHS["getMessage"]: make_stream(get, request_deserializer=pb.NodeIdentifier.FromString),
-            _PATHS["putMessage"]: make_unary(put, request_deserializer=pb.FornaxCoreMessage.FromString),
-        }
-
-    def service(self, handler_call_details: Any) -> Any:
-        return self._handlers.get(handler_call_details.method)

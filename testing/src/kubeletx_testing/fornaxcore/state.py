@@ -56,7 +56,6 @@ class PodView:
 
     @property
     def phase(self) -> str:
-        """Phase of the pod, from which a core decides."""
         return self.pod.status.phase
 
     @property
@@ -66,7 +65,6 @@ class PodView:
 
     @property
     def message(self) -> str:
-        """Message of the pod's status."""
         return self.pod.status.message
 
     @property
@@ -95,12 +93,10 @@ class SessionView:
 
     @property
     def status(self) -> str:
-        """Status word."""
         return self.session.status.sessionStatus
 
     @property
     def clients(self) -> list[str]:
-        """Names of the clients."""
         return [one.name for one in self.session.status.clientSessions]
 
     @property
@@ -110,7 +106,6 @@ class SessionView:
 
     @property
     def is_live(self) -> bool:
-        """The session has not ended."""
         return self.status not in names.ENDED_STATUSES
 
 
@@ -132,7 +127,6 @@ class CoreState:
         self.node(identifier).excuse = reason
 
     def take_registration(self, node: NodeView, registry: pb.NodeRegistry) -> None:
-        """Take a NODE_REGISTER."""
         self._take_node(node, registry.node)
         node.revision, node.is_known = registry.nodeRevision, True
 
