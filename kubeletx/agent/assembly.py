@@ -34,7 +34,7 @@ from .parts.pods import make_pods
 from .parts.root import make_event_loop, make_root
 from .parts.runtimes import make_runtimes, read_runtimes
 from .parts.servers import make_servers
-from .parts.sessions import make_sessions
+from .parts.sessions import make_session_usage, make_sessions
 from .parts.shutdown import make_shutdown
 from .parts.sources import make_sources
 from .parts.views import make_views
@@ -64,6 +64,7 @@ async def assemble(
         sessions = make_sessions(ctx, node, volumes, pods)
         sources = make_sources(ctx, node, pods)
         views = make_views(ctx, node, runtimes, images, volumes, pods, services)
+        usage = make_session_usage(ctx, node, volumes, pods, views, sessions)
         fornaxcore = make_fornax(ctx, node, pods, views, sessions)
         make_plugin_feeds(ctx, services, node, pods, sources, views)
         make_clean_up(ctx, runtimes, volumes, pods)
@@ -81,6 +82,7 @@ async def assemble(
             sources,
             views,
             sessions=sessions,
+            session_usage=usage,
             fornaxcore=fornaxcore,
         )
         make_servers(ctx, node, link, volumes, pods, views, admin)

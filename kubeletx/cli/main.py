@@ -37,7 +37,7 @@ COMMANDS = {
     "runtime": Lazy("kubeletx.cli.commands.runtime:runtime", "Add, remove, cordon and describe runtimes."),
     "pod": Lazy("kubeletx.cli.commands.pod:pod", "Freeze, hibernate and wake pods."),
     "session": Lazy(
-        "kubeletx.cli.commands.session:session", "Open, list, describe and close application sessions."
+        "kubeletx.cli.commands.session.verbs:session", "Open, list, describe, close and measure sessions."
     ),
     "vm": Lazy(
         "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."

@@ -25,7 +25,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
-from .session_views import SessionRequest, SessionView
+from .session_views import SessionRequest, SessionUsageList, SessionView
 from .views import (
     ActionView,
     ApplyResult,
@@ -427,6 +427,10 @@ class SessionVerbs(Protocol):
 
     async def find_session(self, id: str) -> SessionView:
         """Return one session. Raises NotFound."""
+        ...
+
+    async def session_usage(self) -> SessionUsageList:
+        """Measure the usage of open sessions now, and return it by application and by session."""
         ...
 
     async def open_session(self, request: SessionRequest, *, wait: bool) -> SessionView:

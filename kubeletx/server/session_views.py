@@ -14,6 +14,61 @@ class SessionClientView(View, frozen=True, kw_only=True):
     joined_at: datetime | None = None
 
 
+class SessionCostsView(View, frozen=True, kw_only=True):
+    """Usage of sessions. `opened`: number of sessions. Several sessions of one pod share its CPU and memory equally.
+
+    `client_seconds`: seconds of all clients together. `memory_byte_seconds`: bytes multiplied by seconds.
+    """
+
+    opened: int = 0
+    open_seconds: float = 0.0
+    client_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_byte_seconds: float = 0.0
+
+
+class LogPositionView(View, frozen=True, kw_only=True):
+    """End of a container's log. `file`: relative to the pod's log directory. `inode`: its number, kept by rotation."""
+
+    container: str
+    file: str
+    inode: int
+    offset: int
+
+
+class SessionUsageView(View, frozen=True, kw_only=True):
+    """Usage of one session. `counted_at`: time up to which it is counted. `closed_at`: None while it is open.
+
+    `logs_at_open`, `logs_at_close`: ends of the pod's logs when it opened and ended; empty: not known.
+    """
+
+    namespace: str
+    name: str
+    pod: str
+    application: str
+    opened_at: datetime
+    counted_at: datetime
+    closed_at: datetime | None = None
+    costs: SessionCostsView
+    logs_at_open: tuple[LogPositionView, ...] = ()
+    logs_at_close: tuple[LogPositionView, ...] = ()
+
+
+class ApplicationUsageView(View, frozen=True, kw_only=True):
+    """Usage of all sessions of an application since it was first used; both names empty: all other applications."""
+
+    namespace: str
+    application: str
+    costs: SessionCostsView
+
+
+class SessionUsageList(View, frozen=True, kw_only=True):
+    """Usage by application, and of each session that is open or ended within the last ten minutes."""
+
+    applications: tuple[ApplicationUsageView, ...] = ()
+    sessions: tuple[SessionUsageView, ...] = ()
+
+
 class SessionView(View, frozen=True, kw_only=True):
     """One session of an application on a pod of this node; ended ones are known for ten minutes.
 
@@ -42,6 +97,8 @@ class SessionView(View, frozen=True, kw_only=True):
     silent: bool = False
     reason: str = ""
     message: str = ""
+    usage: SessionUsageView | None = None
+    """None in lists, and before it was open."""
 
 
 class SessionList(View, frozen=True, kw_only=True):

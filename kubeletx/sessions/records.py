@@ -1,4 +1,4 @@
-"""Rows of sessions and instances in the state database.
+"""Rows of sessions and instances in the state database; `BatchedRows` also writes the rows of their usage.
 
 Changes are collected and written in one transaction as soon as the one before is on disk, so that a wake never waits
 for the disk. A crash loses the last milliseconds; the instance then reports a session without a row, and is asked to
@@ -8,6 +8,7 @@ close it (`Instance.received`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -46,13 +47,6 @@ _instances = Table(
     Column("end_reason", String, nullable=False),
     Column("end_message", String, nullable=False),
 )
-_TABLES = {_sessions.name: _sessions, _instances.name: _instances}
-_UPSERTS = {name: upsert(table) for name, table in _TABLES.items()}
-_DELETES = {
-    name: delete(table).where(next(iter(table.primary_key)) == bindparam("key"))
-    for name, table in _TABLES.items()
-}
-
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Session)
 
@@ -73,40 +67,25 @@ class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
     end_message: str = ""
 
 
-class SessionRecords:
-    """Stored sessions and instances; see the module's docstring for when they are written."""
+class BatchedRows:
+    """Rows of some tables, written in batches; see the module's docstring. Each table has one column as primary key."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, tables: Iterable[Table]) -> None:
         self._store = store
         self._clock = clock
+        self._statements = {
+            table.name: (
+                upsert(table),
+                delete(table).where(next(iter(table.primary_key)) == bindparam("key")),
+            )
+            for table in tables
+        }
         self._changes: dict[tuple[str, str], dict[str, Any] | None] = {}
         """Row by (table, primary key); None: delete it."""
         self._dirty = asyncio.Event()
 
-    def note(self, session: Session) -> None:
-        """Store the session soon."""
-        row = {
-            "id": session.id,
-            "pod_id": session.pod_id,
-            "pod_uid": session.pod_uid,
-            "state": session.state.value,
-            "session": _encoder.encode(session),
-        }
-        self._change(_sessions.name, session.id, row)
-
-    def forget(self, session_id: str) -> None:
-        """Delete the session's row soon."""
-        self._change(_sessions.name, session_id, None)
-
-    def note_instance(self, row: InstanceRow) -> None:
-        """Store the instance soon."""
-        self._change(_instances.name, row.uid, msgspec.structs.asdict(row))
-
-    def forget_instance(self, uid: PodUid) -> None:
-        """Delete the instance's row soon."""
-        self._change(_instances.name, uid, None)
-
-    def _change(self, table: str, key: str, row: dict[str, Any] | None) -> None:
+    def change(self, table: str, key: str, row: dict[str, Any] | None) -> None:
+        """Write the row soon; None: delete it."""
         self._changes[table, key] = row
         self._dirty.set()
 
@@ -126,11 +105,50 @@ class SessionRecords:
         if not changes:
             return
         try:
-            await self._store.write(lambda connection: _write(connection, changes))
+            await self._store.write(lambda connection: self._write(connection, changes))
         except Unavailable:
             self._changes = changes | self._changes
             self._dirty.set()
             raise
+
+    def _write(self, connection: Connection, changes: dict[tuple[str, str], dict[str, Any] | None]) -> None:
+        for name, (insert, remove) in self._statements.items():
+            rows = [row for (table, _), row in changes.items() if table == name and row is not None]
+            gone = [{"key": key} for (table, key), row in changes.items() if table == name and row is None]
+            if rows:
+                connection.execute(insert, rows)
+            if gone:
+                connection.execute(remove, gone)
+
+
+class SessionRecords(BatchedRows):
+    """Stored sessions and instances."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock, (_sessions, _instances))
+
+    def note(self, session: Session) -> None:
+        """Store the session soon."""
+        row = {
+            "id": session.id,
+            "pod_id": session.pod_id,
+            "pod_uid": session.pod_uid,
+            "state": session.state.value,
+            "session": _encoder.encode(session),
+        }
+        self.change(_sessions.name, session.id, row)
+
+    def forget(self, session_id: str) -> None:
+        """Delete the session's row soon."""
+        self.change(_sessions.name, session_id, None)
+
+    def note_instance(self, row: InstanceRow) -> None:
+        """Store the instance soon."""
+        self.change(_instances.name, row.uid, msgspec.structs.asdict(row))
+
+    def forget_instance(self, uid: PodUid) -> None:
+        """Delete the instance's row soon."""
+        self.change(_instances.name, uid, None)
 
     async def load(self) -> tuple[list[InstanceRow], list[Session]]:
         """Read all rows; invalid ones are left out. Returns nothing if the database cannot be read."""
@@ -139,16 +157,6 @@ class SessionRecords:
         except Unavailable as error:
             log.warning("Failed to read the records of sessions", err=str(error))
             return [], []
-
-
-def _write(connection: Connection, changes: dict[tuple[str, str], dict[str, Any] | None]) -> None:
-    for name in _TABLES:
-        rows = [row for (table, _), row in changes.items() if table == name and row is not None]
-        gone = [{"key": key} for (table, key), row in changes.items() if table == name and row is None]
-        if rows:
-            connection.execute(_UPSERTS[name], rows)
-        if gone:
-            connection.execute(_DELETES[name], gone)
 
 
 def _load(connection: Connection) -> tuple[list[InstanceRow], list[Session]]:

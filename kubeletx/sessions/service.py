@@ -109,6 +109,8 @@ class Sessions:
         self._liveness: dict[PodUid, Callable[[], None]] = {}
         """Functions that cancel the liveness time-outs of new instances."""
         self._group: asyncio.TaskGroup | None = None
+        self.removed = 0
+        """Ended sessions that housekeeping removed since the start."""
 
     # --- views --------------------------------------------------------------------------------------
 
@@ -437,6 +439,7 @@ class Sessions:
             if (now - ended_at).total_seconds() >= self._limits.keep_seconds:
                 del self._over[session.id]
                 self._records.forget(session.id)
+                self.removed += 1
         for instance in tuple(self._instances.values()):
             if self._pods.get(instance.uid) is None:
                 log.warning("Reconciled", what="instances", object=instance.pod_id)

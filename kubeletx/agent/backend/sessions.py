@@ -7,20 +7,35 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict, replace
+
 from kubeletx.api import NotFound, Unsupported
-from kubeletx.server.session_views import SessionClientView, SessionRequest, SessionView
+from kubeletx.server.session_views import (
+    ApplicationUsageView,
+    LogPositionView,
+    SessionClientView,
+    SessionCostsView,
+    SessionRequest,
+    SessionUsageList,
+    SessionUsageView,
+    SessionView,
+)
 
 if TYPE_CHECKING:
+    from kubeletx.sessions.meter import LogPosition, SessionCosts
     from kubeletx.sessions.model import Session
     from kubeletx.sessions.service import Sessions
+    from kubeletx.sessions.usage import SessionUsage
+    from kubeletx.sessions.usage_records import UsageRow
 
 
 class SessionBackend:
     """Answers the requests about sessions of the admin socket. Implements `SessionVerbs`."""
 
-    def __init__(self, sessions: Sessions | None) -> None:
-        """`sessions` None: the agent has no sessions; every request raises Unsupported."""
+    def __init__(self, sessions: Sessions | None, usage: SessionUsage | None = None) -> None:
+        """`sessions` None: the agent has no sessions; every request raises Unsupported. `usage`: what they use."""
         self._sessions = sessions
+        self._usage = usage
         self._waiters: dict[str, set[asyncio.Event]] = {}
         if sessions is not None:
             sessions.subscribe(self._changed)
@@ -29,7 +44,26 @@ class SessionBackend:
         return [_view(session) for session in sorted(self._room.all(), key=lambda one: one.id)]
 
     async def find_session(self, id: str) -> SessionView:
-        return _view(self._find(id))
+        session = self._find(id)
+        if self._usage is None:
+            return _view(session)
+        await self._usage.refresh()
+        row = self._usage.find(session)
+        return replace(_view(session), usage=_usage_view(row) if row is not None else None)
+
+    async def session_usage(self) -> SessionUsageList:
+        if self._usage is None:
+            raise Unsupported("this agent serves no sessions")
+        await self._usage.refresh()
+        totals = sorted(self._usage.totals.values(), key=lambda total: total.key)
+        return SessionUsageList(
+            applications=tuple(
+                ApplicationUsageView(namespace=namespace, application=application, costs=_costs(total.costs))
+                for total in totals
+                for namespace, application in (total.labels,)
+            ),
+            sessions=tuple(_usage_view(row) for row in sorted(self._usage.rows(), key=lambda row: row.key)),
+        )
 
     async def open_session(self, request: SessionRequest, *, wait: bool) -> SessionView:
         from kubeletx.sessions.model import OPENING, OpenRequest
@@ -90,6 +124,30 @@ class SessionBackend:
     def _changed(self, session: Session) -> None:
         for news in self._waiters.get(session.id, ()):
             news.set()
+
+
+def _usage_view(row: UsageRow) -> SessionUsageView:
+    namespace, _, name = row.id.partition("/")
+    return SessionUsageView(
+        namespace=namespace,
+        name=name,
+        pod=row.pod_id,
+        application=row.application,
+        opened_at=row.opened_at,
+        counted_at=row.counted_at,
+        closed_at=row.closed_at,
+        costs=_costs(row.costs),
+        logs_at_open=_positions(row.logs_at_open),
+        logs_at_close=_positions(row.logs_at_close),
+    )
+
+
+def _costs(costs: SessionCosts) -> SessionCostsView:
+    return SessionCostsView(**asdict(costs))
+
+
+def _positions(logs: tuple[LogPosition, ...] | None) -> tuple[LogPositionView, ...]:
+    return tuple(LogPositionView(**asdict(one)) for one in logs or ())
 
 
 def _view(session: Session) -> SessionView:

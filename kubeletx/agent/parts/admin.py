@@ -28,6 +28,7 @@ from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
     from kubeletx.sessions.service import Sessions
+    from kubeletx.sessions.usage import SessionUsage
 
 
 class AdminAssembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
     views: ViewsAssembly,
     *,
     sessions: Sessions,
+    session_usage: SessionUsage,
     fornaxcore: Callable[[], msgspec.Struct],
 ) -> AdminAssembly:
     """Build the objects that answer the requests of the servers. `fornaxcore`: from `make_fornax`."""
@@ -85,7 +87,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
         runtimes=views.runtimes,
         images=views.images,
         volumes=views.volumes,
-        sessions=SessionBackend(sessions),
+        sessions=SessionBackend(sessions, session_usage),
         fornaxcore=fornaxcore,
     )
     ctx.made.add(Part(name="admin", metrics=http.metrics()))

@@ -5,14 +5,19 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from kubeletx.api.counting import counter
+
+from ..backend.session_readings import SessionReadings
 from ..config.ports import split_address
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
+from .views import ViewsAssembly
 from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
     from kubeletx.sessions.service import Sessions
+    from kubeletx.sessions.usage import SessionUsage
 
 
 def make_sessions(
@@ -57,9 +62,61 @@ def make_sessions(
             status_listeners=(sessions.pod_changed, access.pod_changed),
             tasks=(Task(name="sessions", run=sessions.run), Task(name="session-service", run=access.run)),
             close=(sessions.stop, access.close),
+            metrics=(
+                counter(
+                    "kubeletx_sessions_removed_total",
+                    "Ended sessions, and instances without a pod, that were removed from the state database.",
+                    lambda: [
+                        (("session",), sessions.removed),
+                        (("instance",), sessions.repaired["instances"]),
+                    ],
+                    "kind",
+                ),
+            ),
         )
     )
     return sessions
+
+
+def make_session_usage(
+    ctx: PartContext,
+    node: NodeAssembly,
+    volumes: VolumesAssembly,
+    pods: PodsAssembly,
+    views: ViewsAssembly,
+    sessions: Sessions,
+) -> SessionUsage:
+    """Count what sessions use. Nothing runs before the first session is open."""
+    from kubeletx.sessions.usage import SessionUsage
+    from kubeletx.sessions.usage_records import USAGE_TABLES, UsageFile, UsageRecords
+
+    readings = SessionReadings(
+        manager=pods.manager,
+        context=node.context,
+        cgroups=pods.cgroups,
+        trees=ctx.host.trees,
+        usage=views.usage,
+        blocking=volumes.files,
+    )
+    usage = SessionUsage(
+        sessions,
+        read=readings.read,
+        records=UsageRecords(ctx.store, ctx.clock),
+        file=UsageFile(ctx.config.root_dir / "sessions" / "usage.jsonl"),
+        blocking=volumes.files,
+        clock=ctx.clock,
+    )
+    ctx.made.add(
+        Part(
+            name="session-usage",
+            tables=(USAGE_TABLES,),
+            load=usage.load,
+            tasks=(Task(name="session-usage", run=usage.run),),
+            close=(usage.stop,),
+            metrics=usage.metrics(),
+        )
+    )
+    return usage
 
 
 def _reached_at(address: str | None, node_ips: tuple[str, ...]) -> str:

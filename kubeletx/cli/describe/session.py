@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeletx.server.session_views import SessionView
+from kubeletx.server.session_views import SessionUsageView, SessionView
 
 from ..output.words import age
 from .sheet import Sheet
@@ -29,9 +29,25 @@ def describe_session(session: SessionView, now: datetime, *, wide: bool = False)
     sheet.add("Open Timeout", f"{session.open_timeout_seconds:g}s")
     sheet.add("Close Grace", f"{session.close_grace_seconds:g}s")
     sheet.add("Kill Instance", "yes" if session.kill_instance else "no")
+    if session.usage is not None:
+        _add_usage(sheet.nest("Usage"), session.usage)
     rows = [[one.name, age(one.joined_at, now)] for one in session.clients]
     sheet.table(f"Clients ({len(rows)})", ("Name", "Joined"), rows)
     sheet.add("Data", f"{len(session.data)} bytes")
     if wide and session.data:
         sheet.add("Content", session.data.decode(errors="replace").split("\n"))
     return sheet.lines()
+
+
+def _add_usage(sheet: Sheet, usage: SessionUsageView) -> None:
+    costs = usage.costs
+    sheet.add("Open", f"{costs.open_seconds:.1f} s").add("Clients", f"{costs.client_seconds:.1f} s")
+    sheet.add("CPU", f"{costs.cpu_seconds:.3f} s")
+    sheet.add("Memory", f"{costs.memory_byte_seconds / (1 << 30):.3f} GiB s")
+    ends = {one.container: one for one in usage.logs_at_close}
+    rows = []
+    for one in usage.logs_at_open:
+        end = ends.get(one.container)
+        rows.append([one.container, one.file, str(one.offset), str(end.offset) if end is not None else ""])
+    if rows:
+        sheet.table("Logs", ("Container", "File", "From Byte", "To Byte"), rows)

@@ -1,4 +1,4 @@
-"""Routes of sessions: list, describe, open, close."""
+"""Routes of sessions: list, describe, usage, open, close."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tasks import Tasks
 
 
 def routes(backend: SessionVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """Return the admin socket's routes below ``/v1/sessions``. `tasks` runs changes to their end if the client disconnects.
+    """Return the admin socket's routes below ``/v1/sessions``, and ``/v1/session-usage``. `tasks` runs changes to their end if the client disconnects.
 
     With ``?wait=1`` a session is opened, or closed, when the request is answered.
     """
@@ -36,8 +36,12 @@ def routes(backend: SessionVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         work = backend.close_session(id_of(request), grace, wait=flag(request, "wait"))
         return json_response(await tasks.complete(work, f"session close {id_of(request)}"))
 
+    async def usage(_request: web.Request) -> web.StreamResponse:
+        return json_response(await backend.session_usage())
+
     return (
         web.get("/v1/sessions", sessions),
+        web.get("/v1/session-usage", usage),
         web.post("/v1/sessions", open_),
         web.get("/v1/sessions/{namespace}/{name}", one),
         web.delete("/v1/sessions/{namespace}/{name}", close),

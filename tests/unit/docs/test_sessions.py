@@ -40,7 +40,7 @@ def test_every_command_can_be_typed_like_this(line: str) -> None:
 
 def test_the_page_shows_the_whole_life_of_a_session() -> None:
     verbs = {line.split()[1] for line in COMMANDS if line.startswith("session")}
-    assert verbs == {"open", "list", "describe", "close"}
+    assert verbs == {"open", "list", "describe", "usage", "close"}
 
 
 def test_the_tables_of_states_and_reasons_have_all_of_them() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubeletx.api import NotFound
-from kubeletx.server.session_views import SessionRequest, SessionView
+from kubeletx.server.session_views import SessionRequest, SessionUsageList, SessionView
 
 
 class FakeSessions:
@@ -19,6 +19,7 @@ class FakeSessions:
         """`calls`: list to which each call that changes something is added."""
         self.calls = calls
         self.items: dict[str, SessionView] = {}
+        self.usage = SessionUsageList()
         self.opens_as: dict[str, Any] = {"state": "Ready"}
 
     async def list_sessions(self) -> Sequence[SessionView]:
@@ -28,6 +29,9 @@ class FakeSessions:
         if id not in self.items:
             raise NotFound(f"session {id} not found")
         return self.items[id]
+
+    async def session_usage(self) -> SessionUsageList:
+        return self.usage
 
     async def open_session(self, request: SessionRequest, *, wait: bool) -> SessionView:
         self.calls.append(("open_session", request, wait))

@@ -15,7 +15,14 @@ from click.testing import Result
 
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.completing import complete_sessions
-from kubeletx.server.session_views import SessionClientView
+from kubeletx.server.session_views import (
+    ApplicationUsageView,
+    LogPositionView,
+    SessionClientView,
+    SessionCostsView,
+    SessionUsageList,
+    SessionUsageView,
+)
 from tests.unit.cli.conftest import NOW
 
 Run = Callable[..., Result]
@@ -24,7 +31,7 @@ HEARTBEAT = NOW - timedelta(seconds=3)
 
 @pytest.fixture
 def sessions(agent: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("kubeletx.cli.commands.session.now", lambda: NOW)
+    monkeypatch.setattr("kubeletx.cli.commands.session.verbs.now", lambda: NOW)
     return agent.backend.fake_sessions
 
 
@@ -125,3 +132,43 @@ def test_names_of_sessions_are_completed(sessions: Any, tmp_path: Path) -> None:
     assert complete_sessions(context, click.Argument(["names"]), "al") == ["alpha"]
     context.params = {"own_root_dir": tmp_path / "nowhere"}
     assert complete_sessions(context, click.Argument(["names"]), "al") == []
+
+
+COSTS = SessionCostsView(
+    opened=1, open_seconds=60, client_seconds=120, cpu_seconds=1.5, memory_byte_seconds=3 << 30
+)
+USAGE = SessionUsageView(
+    namespace="default",
+    name="a",
+    pod="default/web",
+    application="shop",
+    opened_at=NOW - timedelta(minutes=1),
+    counted_at=NOW,
+    closed_at=NOW,
+    costs=COSTS,
+    logs_at_open=(LogPositionView(container="main", file="main/0.log", inode=7, offset=10),),
+    logs_at_close=(LogPositionView(container="main", file="main/0.log", inode=7, offset=250),),
+)
+
+
+def test_usage_shows_applications_and_with_wide_their_sessions(sessions: Any, kubeletx: Run) -> None:
+    assert kubeletx("session", "usage").stderr == "No sessions found.\n"
+    applications = (
+        ApplicationUsageView(namespace="default", application="shop", costs=COSTS),
+        ApplicationUsageView(namespace="", application="", costs=COSTS),
+    )
+    sessions.usage = SessionUsageList(applications=applications, sessions=(USAGE,))
+    (_, row) = kubeletx("session", "usage").stdout.splitlines()
+    assert row.split() == ["default", "shop", "1", "60.0", "120.0", "1.500", "3.000"]
+    assert "(others)" in kubeletx("session", "usage", "-A").stdout
+    assert "default/a" in kubeletx("session", "usage", "-o", "wide").stdout
+    found = json.loads(kubeletx("session", "usage", "-o", "json").stdout)
+    assert found["sessions"][0]["logsAtClose"][0]["offset"] == 250
+
+
+def test_describe_shows_the_usage_of_a_session_and_its_part_of_the_log(sessions: Any, kubeletx: Run) -> None:
+    sessions.put("a", usage=USAGE)
+    text = kubeletx("session", "describe", "a").stdout
+    assert "1.500 s" in text
+    assert "3.000 GiB s" in text
+    assert ["main", "main/0.log", "10", "250"] in [line.split() for line in text.splitlines()]

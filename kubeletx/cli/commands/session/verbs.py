@@ -11,14 +11,15 @@ import msgspec
 
 from kubeletx.server.session_views import SessionList, SessionRequest, SessionView
 
-from ..connection.client import AgentClient
-from ..options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
-from ..options.completing import complete_pods, complete_sessions
-from ..options.exit_codes import ExitCode
-from ..options.go_flags import Group, boolean
-from ..output.columns import SESSION
-from ..output.printers import FORMATS, print_object, print_table, shown
-from ..output.words import now
+from ...connection.client import AgentClient
+from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
+from ...options.completing import complete_pods, complete_sessions
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Group, boolean
+from ...output.columns import SESSION
+from ...output.printers import FORMATS, print_object, print_table, shown
+from ...output.words import now
+from .usage import usage
 
 _PATH = "/v1/sessions"
 _MARGIN_SECONDS = 60.0
@@ -26,12 +27,15 @@ _MARGIN_SECONDS = 60.0
 _ENDED = "Terminated"
 
 
-@click.group(cls=Group, short_help="Open, list, describe and close application sessions.")
+@click.group(cls=Group, short_help="Open, list, describe, close and measure sessions.")
 def session() -> None:
     """Application sessions on pods whose application serves them (docs/sessions.md).
 
     An open session keeps its pod awake. Ended sessions are shown for ten minutes.
     """
+
+
+session.add_command(usage)
 
 
 def _path(namespace: str, name: str) -> str:
@@ -133,7 +137,7 @@ def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces
 @with_agent
 def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, namespace: str) -> int:
     """Show everything about sessions. With -o wide also their data, as far as it is text."""
-    from ..describe.session import describe_session
+    from ...describe.session import describe_session
 
     found = [agent.get(_path(namespace, name), SessionView) for name in names]
     if output in ("json", "yaml"):

@@ -1,0 +1,121 @@
+"""`SessionReadings`: reads CPU, memory and log positions of pods with open sessions, for `SessionUsage`.
+
+A pod with a cgroup of the agent is read from the kernel; another one, such as a virtual machine, from its runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kubeletx.api import Blocking, KubeletxError, PodUid, UnitStats
+from kubeletx.node.cgroups.pods import PodCgroupManager
+from kubeletx.node.cgroups.trees import CgroupTrees
+from kubeletx.node.cgroups.usage import read_cgroup
+from kubeletx.node.totals import UsageReport
+from kubeletx.pods import NodeContext, PodManager, PodWorker
+from kubeletx.runtimes.usage import UsageBoard
+
+if TYPE_CHECKING:
+    from kubeletx.sessions.meter import LogPosition, PodReading
+
+_LOG: Final = re.compile(r"(\d+)\.log")
+
+
+class SessionReadings:
+    """Reads pods of this node, as `sessions.usage.ReadPods`."""
+
+    def __init__(
+        self,
+        *,
+        manager: PodManager,
+        context: NodeContext,
+        cgroups: PodCgroupManager | None,
+        trees: CgroupTrees,
+        usage: UsageBoard,
+        blocking: Blocking,
+    ) -> None:
+        """`cgroups` None: the agent makes no cgroups for pods."""
+        self._manager = manager
+        self._context = context
+        self._cgroups = cgroups
+        self._trees = trees
+        self._usage = usage
+        self._blocking = blocking
+
+    async def read(self, uids: Set[PodUid]) -> Mapping[PodUid, PodReading]:
+        """Read the pods; those that are not on this node are left out."""
+        workers = [worker for uid in uids if (worker := self._manager.workers.get(uid)) is not None]
+        places = {
+            worker.uid: (self._cgroup(worker), self._context.log_directory(worker.desired.pod))
+            for worker in workers
+        }
+        readings: dict[PodUid, PodReading] = await self._blocking(_read_pods, self._trees, places)
+        measured = [uid for uid, reading in readings.items() if reading.cpu_seconds is None]
+        if measured:
+            units = UsageReport(runtimes=await self._usage.read()).units_by_pod()
+            readings |= {uid: _measured(readings[uid], units.get(uid, ())) for uid in measured}
+        return readings
+
+    def _cgroup(self, worker: PodWorker) -> str:
+        """Return the path of the pod's cgroup; empty if the runtime measures the pod."""
+        if self._cgroups is None or worker.facts.own.has_own_kernel:
+            return ""
+        try:
+            return self._cgroups.location(worker.desired.pod)
+        except KubeletxError:
+            return ""
+
+
+def _read_pods(trees: CgroupTrees, places: Mapping[PodUid, tuple[str, Path]]) -> dict[PodUid, PodReading]:
+    from kubeletx.sessions.meter import PodReading
+
+    readings = {}
+    for uid, (cgroup, logs) in places.items():
+        positions = tuple(_log_positions(logs))
+        if cgroup:
+            usage = read_cgroup(trees, cgroup)
+            readings[uid] = PodReading(
+                cpu_seconds=usage.cpu_seconds, memory_bytes=usage.working_set_bytes, logs=positions
+            )
+        else:
+            readings[uid] = PodReading(logs=positions)
+    return readings
+
+
+def _log_positions(directory: Path) -> Iterator[LogPosition]:
+    """Yield the end of the newest log of each container in a pod's log directory."""
+    from kubeletx.sessions.meter import LogPosition
+
+    try:
+        containers = sorted(path for path in directory.iterdir() if path.is_dir())
+    except OSError:  # the pod has no logs, or they are being removed
+        return
+    for container in containers:
+        try:
+            runs = [int(found[1]) for path in container.iterdir() if (found := _LOG.fullmatch(path.name))]
+            if runs:
+                name = f"{max(runs)}.log"
+                stat = (container / name).stat()
+                yield LogPosition(
+                    container=container.name,
+                    file=f"{container.name}/{name}",
+                    inode=stat.st_ino,
+                    offset=stat.st_size,
+                )
+        except OSError:  # rotated or removed while it is read
+            continue
+
+
+def _measured(reading: PodReading, units: tuple[UnitStats, ...]) -> PodReading:
+    from kubeletx.sessions.meter import PodReading
+
+    cpu = [unit.cpu_usage_core_ns for unit in units if unit.cpu_usage_core_ns is not None]
+    memory = [unit.memory_working_set_bytes or unit.memory_usage_bytes or 0 for unit in units]
+    return PodReading(
+        cpu_seconds=sum(cpu) / 1e9 if cpu else None,
+        memory_bytes=sum(memory) if memory else None,
+        logs=reading.logs,
+    )

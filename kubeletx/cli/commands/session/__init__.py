@@ -1,0 +1,1 @@
+"""``kubeletx session`` and its verbs."""

@@ -1,0 +1,64 @@
+"""``kubeletx session usage``: shows what applications and their sessions have used, for billing."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.server.session_views import SessionUsageList
+
+from ...connection.client import AgentClient
+from ...options.common import namespace_option, output_option, with_agent
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Command, boolean
+from ...output.printers import Column, print_object, print_table, shown
+from ...output.words import age
+
+_COSTS = (
+    Column("OPEN SECONDS", lambda row, _: f"{row.costs.open_seconds:.1f}"),
+    Column("CLIENT SECONDS", lambda row, _: f"{row.costs.client_seconds:.1f}"),
+    Column("CPU SECONDS", lambda row, _: f"{row.costs.cpu_seconds:.3f}"),
+    Column("MEMORY GIB SECONDS", lambda row, _: f"{row.costs.memory_byte_seconds / (1 << 30):.3f}"),
+)
+_APPLICATIONS = (
+    Column("NAMESPACE", lambda row, _: row.namespace or "(others)"),
+    Column("APPLICATION", lambda row, _: row.application),
+    Column("SESSIONS", lambda row, _: str(row.costs.opened)),
+    *_COSTS,
+)
+_SESSIONS = (
+    Column("SESSION", lambda row, _: f"{row.namespace}/{row.name}"),
+    Column("APPLICATION", lambda row, _: row.application),
+    Column("INSTANCE", lambda row, _: row.pod),
+    Column("OPENED", lambda row, now: age(row.opened_at, now)),
+    Column("ENDED", lambda row, now: age(row.closed_at, now)),
+    *_COSTS,
+)
+
+
+@click.command(cls=Command)
+@output_option("wide", "json", "yaml")
+@namespace_option
+@boolean("-A", "--all-namespaces", help="All namespaces.")
+@with_agent
+def usage(agent: AgentClient, output: str | None, namespace: str, all_namespaces: bool) -> int:
+    """Show what applications have used. With -o wide also each session of the last ten minutes.
+
+    Sessions of one pod share its CPU and memory equally. JSON also has the ends of the pod's logs when a session opened and
+    ended.
+    """
+    found = agent.get("/v1/session-usage", SessionUsageList)
+    if not all_namespaces:
+        found = SessionUsageList(
+            applications=tuple(one for one in found.applications if one.namespace == namespace),
+            sessions=tuple(one for one in found.sessions if one.namespace == namespace),
+        )
+    if output in ("json", "yaml"):
+        print_object(found, output)
+    elif not found.applications:
+        click.echo("No sessions found.", err=True)
+    else:
+        print_table(shown(_APPLICATIONS), found.applications)
+        if output == "wide" and found.sessions:
+            click.echo()
+            print_table(shown(_SESSIONS), found.sessions)
+    return ExitCode.OK
