@@ -7,6 +7,8 @@ to each core is a full state with that number. After a clean stop the revision c
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from .node_records import NodeRecords, StoredNode
@@ -21,6 +23,8 @@ class Revisions:
         self._stored = StoredNode(identifier=identifier, ceiling=0)
         self.current = 0
         """Number of the last change."""
+        self._saving = asyncio.Lock()
+        """The row is written as a whole: a second write may begin only with the result of the first."""
 
     async def load(self) -> bool:
         """Read the ceiling. Returns False on a new node, whose first number is 1. Raises Unavailable."""
@@ -38,7 +42,8 @@ class Revisions:
     async def prepare(self) -> int:
         """Return the next number once it may be sent; the number is the same until `take`. Raises Unavailable."""
         if self.current >= self._stored.ceiling:
-            await self._save(replace(self._stored, ceiling=self.current + self._block))
+            async with self._saving:
+                await self._save(replace(self._stored, ceiling=self.current + self._block))
         return self.current + 1
 
     def take(self) -> None:
@@ -47,11 +52,13 @@ class Revisions:
 
     async def configure(self, configuration: bytes) -> None:
         """Store the serialised NodeConfiguration. On a new node this makes the node known. Raises Unavailable."""
-        await self._save(replace(self._stored, configuration=configuration))
+        async with self._saving:
+            await self._save(replace(self._stored, configuration=configuration))
 
     async def settle(self) -> None:
         """Lower the ceiling to the current number; nothing may be sent after that. Raises Unavailable."""
-        await self._save(replace(self._stored, ceiling=self.current))
+        async with self._saving:
+            await self._save(replace(self._stored, ceiling=self.current))
 
     async def _save(self, node: StoredNode) -> None:
         await self._records.save_node(node)

@@ -88,6 +88,23 @@ async def test_no_number_is_used_while_the_ceiling_cannot_be_stored() -> None:
     assert await mine.prepare() == await mine.prepare() == 1
 
 
+class SlowDisk(Disk):
+    """Writes in the order of the calls; each takes until the next turn of the loop."""
+
+    async def save_node(self, node: StoredNode) -> None:
+        await asyncio.sleep(0)
+        await super().save_node(node)
+
+
+@pytest.mark.parametrize("first", ["number", "configuration"])
+async def test_a_configuration_and_a_ceiling_that_are_stored_at_once_are_both_kept(first: str) -> None:
+    disk = SlowDisk()
+    mine = revisions(disk)
+    writes = [mine.prepare(), mine.configure(b"c")]
+    await asyncio.gather(*(writes if first == "number" else reversed(writes)))
+    assert disk.row == StoredNode(identifier="ns/node", ceiling=10, configuration=b"c")
+
+
 async def test_node_and_cores_are_stored(tmp_path: Path) -> None:
     path = tmp_path / "kubeletx.db"
     store = await Store.open(path, [METADATA])
