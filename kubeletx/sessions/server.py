@@ -38,8 +38,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 M = TypeVar("M", bound=Message)
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
-MAX_BYTES: Final = 256 * 1024
-"""Size limit of one message of an instance: enough for the names of a thousand clients."""
+MAX_BYTES: Final = 512 * 1024
+"""Size limit of one message of an instance: enough for a thousand clients with the longest names."""
 
 NO_KEEPALIVE: Final = 2**31 - 1
 OPTIONS: Final = (

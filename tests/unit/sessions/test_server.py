@@ -158,6 +158,21 @@ async def test_a_message_above_the_size_limit_is_refused(connect: Connect) -> No
         assert await code(client.put(bytes(MAX_BYTES + 1))) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_a_report_of_the_most_and_longest_clients_is_taken(room: Room, connect: Connect) -> None:
+    names = [f"{number:04}".ljust(253, "x") for number in range(1000)]
+    clients = [pb.ClientSession(clientIdentifier=name) for name in names]
+    for one in clients:
+        one.timeJoin.FromDatetime(datetime(2026, 1, 1, 0, 0, 0, 999_999))
+    status = pb.SessionStatus(sessionState=pb.STATE_OPEN, clientSession=clients)
+    report = pb.SessionMessage(messageType=pb.SESSION_STATE, sessionStatus=status)
+    report.sessionIdentifier.identifier = "default/s1"
+    async with connect() as client:
+        await client.attach()
+        await room.open()
+        await client.put(report.SerializeToString())
+        await until(lambda: len(room.session().clients) == 1000)
+
+
 async def test_a_second_stream_ends_the_first(connect: Connect) -> None:
     async with connect() as first, connect() as second:
         await first.attach()
