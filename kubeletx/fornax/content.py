@@ -354,7 +354,7 @@ class NodeContent:
 
     def _close(self, message: pb.SessionClose) -> None:
         session = self._services.sessions.find(message.sessionIdentifier)
-        if session is None:
+        if session is None or session.origin != FORNAX:  # one of an operator is none of the core's
             namespace, _, name = message.sessionIdentifier.partition("/")
             unknown = fs.ApplicationSession()
             unknown.metadata.namespace, unknown.metadata.name = namespace, name

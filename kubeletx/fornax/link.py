@@ -182,6 +182,9 @@ class Link:
                 self._lost(str(error))
             except grpc.aio.AioRpcError as error:
                 self._lost(_text(error))
+            except Exception as error:
+                log.exception("Link to a FornaxCore failed with a bug", core=self.core.address)
+                self._lost(f"internal error: {error!r}")
             finally:
                 self._set_connected(False)
             if self._clock.monotonic() - began > settings.settled_seconds:
@@ -280,6 +283,7 @@ class Link:
         self._answered_at = self._clock.monotonic()
         if step.kind is not Kind.PROBE:
             self.outbox.done(step, revision)
+            self.problem = ""
         if step.kind in (Kind.STATE, Kind.READY):
             self.full_at = self._clock.now()
         self._set_connected(True)

@@ -169,6 +169,8 @@ class NodeActor:
                 )
                 retry = partial(self._mailbox.changed, changed)
                 self._clock.call_at(self._clock.monotonic() + 1.0, retry)
+            except Exception:
+                log.exception("Failed to report a change with a bug", what=changed.id)
             await asyncio.sleep(0)  # the links send between two reports
 
     async def _wait_for_room(self) -> None:
@@ -254,7 +256,8 @@ class NodeActor:
         if not self._cores.may_command(link.core.address):
             return
         data = configuration.SerializeToString(deterministic=True)
-        if self.machine.state is NodeState.READY and data == (self._pending or self._applied):
+        is_applying = self._applying is not None
+        if self.machine.state is NodeState.READY and data == self._applied and not is_applying:
             return
         self.machine.step(NodeEvent.CONFIGURATION)
         self._begin_to_apply(data)
@@ -290,6 +293,7 @@ class NodeActor:
 
     async def _apply_one(self, data: bytes) -> None:
         if data != self._applied:
+            self._applied = b""  # until all of it is applied, neither of the two is in force
             await self._content.configure(pb.NodeConfiguration.FromString(data))
             if data != self.revisions.configuration:
                 await self.revisions.configure(data)

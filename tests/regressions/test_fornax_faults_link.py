@@ -239,6 +239,7 @@ async def test_b4_a_state_of_more_than_64_mib_is_not_sent_and_named(tmp_path: Pa
         assert core.is_connected
         made.content.padding = 0
         await made.until_equal(core)
+        await until(lambda: node_status(made.actor).cores[0].problem == "")
 
 
 # --- B5: refused streams ---

@@ -20,6 +20,7 @@ from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as core
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.pods.model.sources import FORNAX
+from kubeletx.sessions.model import OpenRequest, SessionState
 from kubeletx.testing import Behaviour, FakeRuntime
 from tests.unit.fornax.pod_world import World, a_pod
 from tests.unit.pods.manager_model import a_pod as a_static_pod
@@ -161,6 +162,20 @@ async def test_b10_every_port_gets_a_host_port_and_busy_ones_are_skipped(world: 
         assert [(one.container_port, one.host_port) for one in sandbox.spec.ports] == list(
             zip(range(8000, 8012), ports, strict=True)
         )
+
+
+async def test_a_host_port_that_a_core_has_chosen_is_given_to_no_other_port(world: World) -> None:
+    async with world.running():
+        chosen = a_pod("chosen", ports=(80, 81))
+        chosen.spec.containers[0].ports[1].hostPort = 1024
+        await world.start(chosen)
+        await world.start(a_pod(ports=(80,)))
+        mine = [port.hostPort for port in world.pod("apps/chosen").spec.containers[0].ports]
+        given = world.pod("apps/web").spec.containers[0].ports[0].hostPort
+        assert mine == [1025, 1024]
+        assert given not in mine
+        await world.terminate("apps/chosen")
+        await world.until_pod("apps/chosen", "Terminated")
 
 
 async def test_unknown_fields_of_a_pod_reach_the_core_again(world: World) -> None:
@@ -324,6 +339,20 @@ async def test_b23_every_command_is_answered(world: World) -> None:
         assert world.node.alive() == []
 
 
+async def test_b23_a_session_of_an_operator_is_none_of_a_core(world: World) -> None:
+    async with world.running():
+        await world.start(a_pod())
+        await world.room.open(OpenRequest(id="apps/local", pod_id="apps/web"))
+        await world.close("apps/local")
+        assert world.statuses("apps/local") == ["Closed"]
+        await world.open("local", sessionData="another")
+        await world.until(lambda: len(world.sessions["apps/local"]) == 2)
+        assert world.statuses("apps/local") == ["Closed"]
+        session = world.room.find("apps/local")
+        assert session is not None
+        assert session.state is SessionState.READY
+
+
 def without_containers(pod: core.Pod) -> None:
     del pod.spec.containers[:]
 
@@ -336,6 +365,11 @@ def bad_uid(pod: core.Pod) -> None:
     pod.metadata.uid = "../etc"
 
 
+def uid_of_bytes(pod: core.Pod) -> None:
+    data = pod.SerializeToString()
+    pod.ParseFromString(data.replace(b"uid-web", b"\xff" * 7))
+
+
 def claim(pod: core.Pod) -> None:
     pod.spec.volumes.add(name="v").volumeSource.persistentVolumeClaim.claimName = "c"
 
@@ -344,7 +378,9 @@ def missing_secret(pod: core.Pod) -> None:
     pod.spec.volumes.add(name="v").volumeSource.secret.secretName = "s"
 
 
-@pytest.mark.parametrize("spoil", [without_containers, other_name, bad_uid, claim, missing_secret])
+@pytest.mark.parametrize(
+    "spoil", [without_containers, other_name, bad_uid, uid_of_bytes, claim, missing_secret]
+)
 async def test_a_malformed_pod_fails_at_once_with_a_reason(
     world: World, spoil: Callable[[core.Pod], None]
 ) -> None:

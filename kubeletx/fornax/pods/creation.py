@@ -7,7 +7,7 @@ the pod exists.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from ..stubs import k8s_core_v1_pb2 as core
 from .machine import PodState
 from .objects import CoreObjects, check_objects, objects_of
 from .ports import HostPorts
-from .prepare import assign_ports, pod_id_of, prepared, unassigned_ports
+from .prepare import assign_ports, host_ports, pod_id_of, prepared, unassigned_ports
 from .records import PodRow
 
 
@@ -55,18 +55,18 @@ class PodCreation:
         *,
         is_daemon: bool,
         cluster_domain: str,
-        foreign_ports: Container[int],
+        foreign_ports: Iterable[int],
     ) -> tuple[PodRow, Pod]:
         """Make the row and the pod of a PodCreate, and occupy its host ports; `release` undoes it.
 
-        `foreign_ports`: host ports of pods of other sources. Raises InvalidPod for an invalid pod, and Unavailable if
+        `foreign_ports`: host ports of other pods. Raises InvalidPod for an invalid pod, and Unavailable if
         there are not enough host ports. Then nothing is occupied.
         """
         pod_id, spec = create.podIdentifier, core.Pod()
         spec.CopyFrom(create.pod)
         uid = _uid_of(pod_id, spec)
         objects = objects_of(create)
-        ports = self.ports.take(pod_id, unassigned_ports(spec), foreign_ports)
+        ports = self.ports.take(pod_id, unassigned_ports(spec), {*foreign_ports, *host_ports(spec)})
         try:
             assign_ports(spec, ports, self._settings.host_ip)
             row = PodRow(
@@ -117,7 +117,8 @@ def _uid_of(pod_id: str, spec: core.Pod) -> PodUid:
     if pod_id_of(spec) != pod_id:
         raise InvalidPod(obj=f"pod {pod_id}", field="metadata.name", problem=f"is {pod_id_of(spec)!r}")
     uid = PodUid(spec.metadata.uid or str(uuid.uuid4()))
-    if problem := words.uid(uid):
+    # An invalid text of proto2 stays bytes.
+    if problem := words.uid(uid) if isinstance(uid, str) else f"{uid!r} is not UTF-8":
         raise InvalidPod(obj=f"pod {pod_id}", field="metadata.uid", problem=problem)
     return uid
 

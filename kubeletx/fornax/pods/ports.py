@@ -33,7 +33,7 @@ class HostPorts:
     def take(self, pod_id: str, count: int, foreign: Container[int] = ()) -> tuple[int, ...]:
         """Return `count` ports for the pod. Raises Unavailable if there are not enough free ones.
 
-        `foreign`: host ports of pods of other sources.
+        `foreign`: host ports of other pods that are not in slots.
         """
         found: list[int] = []
         slots: list[int] = []

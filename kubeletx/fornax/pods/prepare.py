@@ -41,6 +41,11 @@ def unassigned_ports(message: core.Pod) -> int:
     return sum(1 for port in _ports(message) if not port.hostPort)
 
 
+def host_ports(message: core.Pod) -> Iterator[int]:
+    """Yield the host ports that the pod came with, or was given."""
+    return (port.hostPort for port in _ports(message) if port.hostPort)
+
+
 def assign_ports(message: core.Pod, ports: Sequence[int], host_ip: str) -> None:
     """Write host port and host address into every container port.
 

@@ -77,7 +77,7 @@ class CorePods:
         if other is not None:
             raise Conflict(f"UID {other.row.uid} is pod {other.pod_id}'s", reason="UidTaken")
         row, pod = self._creation.create(
-            create, is_daemon=is_daemon, cluster_domain=cluster_domain, foreign_ports=self._foreign_ports()
+            create, is_daemon=is_daemon, cluster_domain=cluster_domain, foreign_ports=self._used_ports()
         )
         self._add(row, pod, is_stored=False)
 
@@ -122,13 +122,13 @@ class CorePods:
             self._creation.ports.release(pod_id)
         return sorted(lost)
 
-    def _foreign_ports(self) -> frozenset[int]:
-        """Return the host ports of the pods of other sources."""
+    def _used_ports(self) -> frozenset[int]:
+        """Return the host ports of all pods. A port that came with a pod of a core has no slot."""
+        pods = (*(desired.pod for desired in self._manager.desired()), *(actor.pod for actor in self))
         return frozenset(
             port.host_port
-            for desired in self._manager.desired()
-            if desired.source != FORNAX
-            for container in desired.pod.spec.containers
+            for pod in pods
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
             for port in container.ports
             if port.host_port
         )
