@@ -55,7 +55,10 @@ class StandbyBackend:
 
         def is_bound() -> bool:
             self._check_alive(worker)
-            return worker.facts.runtime is not None
+            facts = worker.facts
+            # The request is stored in the pod's directory, which is made with the first preparation of volumes.
+            has_directory = facts.recovered or facts.volumes.ready or facts.volumes.failure is not None
+            return facts.runtime is not None and has_directory
 
         if not await wait_for_worker(self._services, worker, is_bound, seconds, what="pod"):
             status = self._services.board.statuses.get(worker.uid)

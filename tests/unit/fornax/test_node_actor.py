@@ -78,8 +78,13 @@ async def test_states_are_repeated_at_an_interval_with_the_same_revision(tmp_pat
         core = await made.core()
         await made.start_node(core)
         await made.until_ready(core)
-        await until(lambda: core.kinds().count("NODE_STATE") > 3)
-        assert core.last(pb.NODE_STATE).nodeState.nodeRevision == made.actor.revisions.current == 1
+        ready = core.last(pb.NODE_READY).nodeReady.nodeRevision
+
+        def repeated() -> int:
+            return sum(message.nodeState.nodeRevision == ready for message in core.log)
+
+        await until(lambda: repeated() > 3)
+        assert made.actor.revisions.current == ready
 
 
 async def test_a_registration_is_repeated_until_the_core_configures_the_node(tmp_path: Path) -> None:
