@@ -65,12 +65,12 @@ async def assemble(
         sources = make_sources(ctx, node, pods)
         views = make_views(ctx, node, runtimes, images, volumes, pods, services)
         usage = make_session_usage(ctx, node, volumes, pods, views, sessions)
-        fornaxcore = make_fornax(ctx, node, pods, views, sessions)
+        fornaxcore = make_fornax(ctx, node, runtimes, pods, views, sessions)
         make_plugin_feeds(ctx, services, node, pods, sources, views)
         make_clean_up(ctx, runtimes, volumes, pods)
         make_expansion(ctx, node, volumes, pods)
         make_eviction(ctx, node, runtimes, images, volumes, pods, views)
-        cluster = make_cluster(ctx, node, link, pods, sources, views)
+        cluster = make_cluster(ctx, node, link, runtimes, pods, sources, views)
         make_shutdown(ctx, node, volumes, pods, views, cluster)
         admin = make_admin(
             ctx,

@@ -415,6 +415,19 @@ class SupportsCheckpoint(Protocol):
 
 
 @runtime_checkable
+class SupportsNetworkConfig(Protocol):
+    """Capability: the runtime takes the ranges of addresses that a cluster has given the node's pods."""
+
+    async def set_pod_cidrs(self, cidrs: Sequence[str]) -> None:
+        """Use these ranges for sandboxes that are created later, if the runtime's own configuration leaves that open.
+
+        `cidrs`: one for each address family, such as ``10.1.2.0/24``, the primary one first. Called again with the same
+        ones after the runtime was unreachable.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsCriPassthrough(Protocol):
     """Capability: the backend is a CRI v1 server, and calls of CRI clients can be forwarded to it (DECISIONS 23)."""
 
@@ -451,6 +464,7 @@ CAPABILITIES: tuple[type, ...] = (
     SupportsScreenshot,
     SupportsDefinition,
     SupportsCheckpoint,
+    SupportsNetworkConfig,
     SupportsCriPassthrough,
 )
 """All capabilities, in the order in which `kubeletx runtime describe` lists them."""

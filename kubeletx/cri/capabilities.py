@@ -110,6 +110,11 @@ class CriCapabilities:
             timeout_seconds=timeout_seconds + DEADLINE_SECONDS,
         )
 
+    async def set_pod_cidrs(self, cidrs: Sequence[str]) -> None:
+        """Call UpdateRuntimeConfig: containerd makes its CNI configuration of them if it has a template and no other."""
+        config = pb.RuntimeConfig(network_config=pb.NetworkConfig(pod_cidr=",".join(cidrs)))
+        await self._call(methods.UPDATE_RUNTIME_CONFIG, pb.UpdateRuntimeConfigRequest(runtime_config=config))
+
     async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
         """Forward a unary call, and return the encoded answer.
 

@@ -74,6 +74,7 @@ LIST_CONTAINER_STATS = method(RUNTIME, pb.ListContainerStatsRequest, pb.ListCont
 STATUS = method(RUNTIME, pb.StatusRequest, pb.StatusResponse)
 CHECKPOINT_CONTAINER = method(RUNTIME, pb.CheckpointContainerRequest, pb.CheckpointContainerResponse)
 GET_CONTAINER_EVENTS = method(RUNTIME, pb.GetEventsRequest, pb.ContainerEventResponse)
+UPDATE_RUNTIME_CONFIG = method(RUNTIME, pb.UpdateRuntimeConfigRequest, pb.UpdateRuntimeConfigResponse)
 RUNTIME_CONFIG = method(RUNTIME, pb.RuntimeConfigRequest, pb.RuntimeConfigResponse)
 LIST_IMAGES = method(IMAGES, pb.ListImagesRequest, pb.ListImagesResponse)
 IMAGE_STATUS = method(IMAGES, pb.ImageStatusRequest, pb.ImageStatusResponse)

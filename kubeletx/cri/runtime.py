@@ -37,6 +37,7 @@ from kubeletx.api import (
     SupportsExec,
     SupportsImages,
     SupportsLogReopen,
+    SupportsNetworkConfig,
     SupportsPortForward,
     SupportsResize,
     SupportsStats,
@@ -322,6 +323,7 @@ class CriRuntime:
             SupportsStats: calls,
             SupportsLogReopen: calls,
             SupportsResize: calls,
+            SupportsNetworkConfig: calls,
             SupportsCriPassthrough: calls,
             SupportsImages: CriImages(
                 self.image_client,

@@ -58,8 +58,8 @@ _CLOSE_SECONDS: Final = 60.0
 class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of the agent that `NodeContent` uses.
 
-    `watch_node`: yields the Node at once and after each change. `is_port_free`: returns True if no program of the node
-    uses the port.
+    `watch_node`: yields the Node at once and after each change. `apply_pod_cidrs`: passes the pod network's ranges to
+    the runtimes, see `PodCidrs.apply`. `is_port_free`: returns True if no program of the node uses the port.
     """
 
     store: Store
@@ -68,6 +68,7 @@ class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
     board: StatusBoard
     sessions: Sessions
     watch_node: Callable[[], AsyncIterator[Node]]
+    apply_pod_cidrs: Callable[[Sequence[str]], Awaitable[None]]
     is_port_free: Callable[[int], bool] = is_unused
 
 
@@ -249,7 +250,7 @@ class NodeContent:
     # --- commands -----------------------------------------------------------------------------------
 
     async def configure(self, configuration: pb.NodeConfiguration) -> None:
-        """Take the cluster domain for later pods and the pod network for the Node, and start the daemon pods.
+        """Take the cluster domain for later pods, pass the pod network to the runtimes, and start the daemon pods.
 
         Returns once the daemon pods are ready or have failed. Pods of earlier configurations that are not in this one
         are ended. Raises InvalidConfig for an invalid range of addresses.
@@ -258,6 +259,8 @@ class NodeContent:
         cidrs = tuple(spec.podCIDRs) or ((spec.podCIDR,) if spec.podCIDR else ())
         for cidr in cidrs:
             _check_cidr(cidr)
+        if cidrs and cidrs != self._pod_cidrs:
+            await self._services.apply_pod_cidrs(cidrs)
         self._pod_cidrs, self._cluster_domain = cidrs, configuration.clusterDomain
         wanted = {pod_id_of(pod): pod for pod in configuration.daemonPods}
         for actor in self._pods:

@@ -106,6 +106,7 @@ class FakeRuntime(FakeMachineCalls):
         self.runtime_ready = True
         self.network_ready = True
         self.handlers: tuple[str, ...] = ()
+        self.pod_cidrs: tuple[str, ...] = ()
         self.is_open = False
         self._exec_handler = exec_handler or run_fake_command
         self._shuffle = shuffle
@@ -155,6 +156,10 @@ class FakeRuntime(FakeMachineCalls):
                 RuntimeCondition(type="NetworkReady", ok=self.network_ready, reason="Scripted"),
             ),
         )
+
+    async def set_pod_cidrs(self, cidrs: Sequence[str]) -> None:
+        """Keep the ranges in attribute `pod_cidrs`."""
+        await self._call("set_pod_cidrs", "", lambda: setattr(self, "pod_cidrs", tuple(cidrs)))
 
     # --- sandboxes ---
 

@@ -12,6 +12,7 @@ from .link import LinkAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
+from .runtimes import RuntimesAssembly
 from .sources import SourcesAssembly
 from .views import ViewsAssembly
 
@@ -23,6 +24,7 @@ def make_cluster(
     ctx: PartContext,
     node: NodeAssembly,
     link: LinkAssembly,
+    runtimes: RuntimesAssembly,
     pods: PodsAssembly,
     sources: SourcesAssembly,
     views: ViewsAssembly,
@@ -34,6 +36,7 @@ def make_cluster(
 
     cluster = make_membership(ctx, node, link.link, pods, sources, views)
     cluster.node.subscribe(views.node.node_changed)
+    cluster.node.subscribe(runtimes.pod_cidrs.node_changed)
     ctx.made.add(
         Part(
             name="cluster",

@@ -17,6 +17,7 @@ from ..config.tree import FornaxSettings
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
+from .runtimes import RuntimesAssembly
 from .views import ViewsAssembly
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ NAMESPACE = "fornax.centaurusinfra.io"
 def make_fornax(
     ctx: PartContext,
     node: NodeAssembly,
+    runtimes: RuntimesAssembly,
     pods: PodsAssembly,
     views: ViewsAssembly,
     sessions: Sessions,
@@ -67,6 +69,7 @@ def make_fornax(
             board=pods.services.board,
             sessions=sessions,
             watch_node=views.node.watch_node,
+            apply_pod_cidrs=runtimes.pod_cidrs.apply,
         ),
         ContentSettings(
             identifier=identity.identifier,

@@ -18,6 +18,7 @@ from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.metrics import runtime_metrics
+from kubeletx.runtimes.pod_cidrs import PodCidrs
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..config.endpoints import check_classes, check_plugin_isolation, read_endpoints
@@ -36,11 +37,12 @@ class RuntimesAssembly(msgspec.Struct, frozen=True, kw_only=True):
     """The runtimes of the node, from `make_runtimes`.
 
     `registry`: all runtimes; `Assembly.run` runs it. `plugins`: the loaded plugins, including plugins that a reload
-    loads.
+    loads. `pod_cidrs`: passes the address ranges of pods to the runtimes.
     """
 
     registry: RuntimeRegistry
     plugins: RunningPlugins
+    pod_cidrs: PodCidrs
 
 
 def read_runtimes(ctx: PartContext) -> tuple[Endpoint, ...]:
@@ -106,7 +108,9 @@ def make_runtimes(
             log.error("Ignored runtime drop-in", err=str(error))
 
     drop_ins = DropInWatch(registry, (root / "runtimes.d", root / "cordons"))
-    tasks, closes = [Task(name="drop-ins", run=drop_ins.run)], [running.close]
+    pod_cidrs = PodCidrs(registry, clock=ctx.clock)
+    tasks = [Task(name="drop-ins", run=drop_ins.run), Task(name="pod-cidrs", run=pod_cidrs.run)]
+    closes = [running.close]
     if pod_network is not None:
         tasks.append(Task(name="pod-network", run=pod_network.run))
         closes.append(pod_network.close)
@@ -120,4 +124,4 @@ def make_runtimes(
             close=tuple(closes),
         )
     )
-    return RuntimesAssembly(registry=registry, plugins=running)
+    return RuntimesAssembly(registry=registry, plugins=running, pod_cidrs=pod_cidrs)

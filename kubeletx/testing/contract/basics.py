@@ -17,12 +17,13 @@ from kubeletx.api import (
     SupportsImages,
     SupportsLogReopen,
     SupportsLogStream,
+    SupportsNetworkConfig,
     SupportsStandby,
     UnitSpec,
     UnitState,
 )
 
-from .base import ContractBase, NewRuntime, Pod, eventually
+from .base import ContractBase, NewRuntime, Pod, eventually, supported
 from .calls import methods_of, plugin_of
 from .failures import about
 
@@ -64,6 +65,12 @@ class BasicContract(ContractBase):
             assert found is not None, (
                 f"{protocol.__name__} is in `capabilities`, but capability() returns None"
             )
+
+    async def test_it_takes_the_address_ranges_of_pods_again_and_again(self, runtime: Runtime) -> None:
+        network = supported(runtime, SupportsNetworkConfig)
+        for _ in range(2):
+            await network.set_pod_cidrs(["192.0.2.0/24", "2001:db8:1::/64"])
+        assert (await runtime.health()).runtime_ready
 
     async def test_its_traits_use_known_words(self, runtime: Runtime) -> None:
         traits = runtime.traits()

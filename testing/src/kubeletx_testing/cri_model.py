@@ -95,6 +95,7 @@ class CriModel:
             "ContainerStatus": self._container_status,
             "ListContainers": self._list_containers,
             "UpdateContainerResources": self._update,
+            "UpdateRuntimeConfig": lambda _q: pb.UpdateRuntimeConfigResponse(),
             "ReopenContainerLog": self._reopen,
             "ExecSync": self._exec_sync,
             "Exec": lambda q: pb.ExecResponse(url=f"http://127.0.0.1:1/exec/{self._known(q).id}"),

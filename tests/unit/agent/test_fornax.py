@@ -48,8 +48,11 @@ def create() -> pb.PodCreate:
 async def test_a_core_creates_and_ends_a_pod_and_a_restart_keeps_it(
     agent: AgentModel, core: TinyCore
 ) -> None:
+    assert core.configuration is not None
+    core.configuration.node.spec.podCIDR = "10.1.2.0/24"
     async with agent.running() as backend:
         await agent.until(lambda: "NODE_READY" in core.kinds())
+        assert agent.runtimes["one"].pod_cidrs == ("10.1.2.0/24",)
         assert core.node.status.allocatable["cpu"].string
         assert core.node.status.addresses
         core.send(pb.POD_CREATE, podCreate=create())

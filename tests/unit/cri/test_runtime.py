@@ -20,6 +20,7 @@ from kubeletx.api import (
     SupportsCheckpoint,
     SupportsEvents,
     SupportsImages,
+    SupportsNetworkConfig,
     Unavailable,
     UnitId,
     UnitState,
@@ -70,6 +71,7 @@ async def test_an_old_server_gets_the_capabilities_it_has(runtime: CriRuntime) -
         "SupportsStats",
         "SupportsLogReopen",
         "SupportsResize",
+        "SupportsNetworkConfig",
         "SupportsCriPassthrough",
     }
     assert runtime.cgroup_driver() == "cgroupfs"
@@ -86,6 +88,14 @@ async def test_a_new_server_has_events_and_checkpoints_too_once_it_is_opened_aga
     with pytest.raises(NotFound):
         await checkpoint.checkpoint(UnitId("none"), "/tmp/x.tar", 1.5)
     assert server.last("CheckpointContainer").timeout == 2
+
+
+async def test_the_ranges_of_pods_are_one_text_in_cri(server: FakeCriServer, runtime: CriRuntime) -> None:
+    network = runtime.capability(SupportsNetworkConfig)
+    assert network is not None
+    await network.set_pod_cidrs(["10.1.2.0/24", "fd00::/64"])
+    sent = server.last("UpdateRuntimeConfig").runtime_config.network_config.pod_cidr
+    assert sent == "10.1.2.0/24,fd00::/64"
 
 
 async def test_every_declared_capability_answers_its_protocol(

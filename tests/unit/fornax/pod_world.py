@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class World:
         self.limits = SessionLimits(liveness_seconds=3600.0)
         self.busy_ports: set[int] = set()
         self.is_ready = True
+        self.pod_cidrs: list[tuple[str, ...]] = []
         self.revision = 0
         self.pods: defaultdict[str, list[pb.PodState]] = defaultdict(list)
         self.sessions: defaultdict[str, list[pb.SessionState]] = defaultdict(list)
@@ -90,6 +91,7 @@ class World:
                     board=board,
                     sessions=self.room,
                     watch_node=self._watch_node,
+                    apply_pod_cidrs=self._apply_pod_cidrs,
                     is_port_free=lambda port: port not in self.busy_ports,
                 ),
                 self.settings,
@@ -115,6 +117,9 @@ class World:
     async def _watch_node(self) -> AsyncIterator[KubeNode]:
         status = "True" if self.is_ready else "False"
         yield KubeNode(status=NodeStatus(conditions=(NodeCondition(type="Ready", status=status),)))
+
+    async def _apply_pod_cidrs(self, cidrs: Sequence[str]) -> None:
+        self.pod_cidrs.append(tuple(cidrs))
 
     def _on_pod(self, pod_id: str) -> None:
         self.revision += 1

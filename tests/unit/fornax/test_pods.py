@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.api import PodUid, SupportsStandby
+from kubeletx.api import InvalidConfig, PodUid, SupportsStandby
 from kubeletx.fornax import names
 from kubeletx.fornax.stubs import fornax_session_pb2 as fs
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
@@ -212,3 +212,16 @@ async def test_a_session_with_a_text_that_is_not_utf_8_is_refused(world: World) 
         await world.send(pb.SESSION_OPEN, sessionOpen=message)
         assert world.statuses("apps/s1") == ["Closed"]
         assert "sessionData" in world.sessions["apps/s1"][0].message
+
+
+async def test_the_pod_network_of_a_core_is_passed_on_once_and_shown_at_the_node(world: World) -> None:
+    async with world.running() as content:
+        wanted = pb.NodeConfiguration()
+        wanted.node.spec.podCIDR = "10.1.2.0/24"
+        for _ in range(2):
+            await content.configure(wanted)
+        assert (world.pod_cidrs, content.node(1).spec.podCIDR) == ([("10.1.2.0/24",)], "10.1.2.0/24")
+        wanted.node.spec.podCIDR = "10.1.2.0/99"
+        with pytest.raises(InvalidConfig, match=r"10\.1\.2\.0/99"):
+            await content.configure(wanted)
+        assert len(world.pod_cidrs) == 1
