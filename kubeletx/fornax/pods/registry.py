@@ -110,7 +110,8 @@ class CorePods:
                 await self._services.records.delete(pod_id, uid)
                 repaired.append(pod_id)
         for actor in missing.values():
-            if actor.state not in ENDING:  # the row of one that ends is about to be deleted
+            # The row of one that ends, or of which nothing is left, is about to be deleted.
+            if actor.state not in ENDING and self._services.source.is_here(actor.row.uid):
                 await self._services.records.insert(actor.present_row())
                 repaired.append(actor.pod_id)
         return repaired
