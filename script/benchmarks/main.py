@@ -28,6 +28,7 @@ from . import (
     pods,
     rooms,
     scale,
+    sessions,
     standby,
     standby_memory,
     standby_rest,
@@ -83,6 +84,12 @@ STANDBY: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "standby-500": standby_rest.standby_500,
     "standby-memory": standby_memory.standby_memory,
 }
+SESSIONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "session-open": sessions.session_open,
+    "cold-open": sessions.cold_open,
+    "session-idle": sessions.session_idle,
+    "session-restart": sessions.session_restart,
+}
 STORAGE: dict[str, Callable[[Sizes], Result]] = {
     "storage-mount": storage.storage_mount,
     "storage-many": storage.storage_many,
@@ -103,7 +110,11 @@ def main() -> int:
     """
     options = _options()
     if options.list:
-        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS)))
+        print(
+            "\n".join(
+                (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *SESSIONS, *STORAGE, *IN_PROCESS)
+            )
+        )
         return 0
     try:
         published = None if options.compare is None else read_report(PUBLISHED / "results.json")
@@ -112,7 +123,16 @@ def main() -> int:
     except InvalidConfig as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
-    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS]
+    wanted = options.only or [
+        *WITH_DAEMONS,
+        *MACHINES,
+        *CLUSTER,
+        *STREAMS,
+        *STANDBY,
+        *SESSIONS,
+        *STORAGE,
+        *IN_PROCESS,
+    ]
     sizes = msgspec.structs.replace(QUICK if options.quick else Sizes(), kubelet=options.kubelet)
     results = run(wanted, sizes)
     report = Report(machine=machine(), results=results)
@@ -130,7 +150,7 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     for name in wanted:
         if name in alone:
             results[name] = _timed(name, partial(alone[name], sizes))
-    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS, **STANDBY}
+    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS, **STANDBY, **SESSIONS}
     with_daemons = [name for name in wanted if name in known]
     if with_daemons:
         with bench_lab() as bench:
@@ -171,7 +191,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
     if merge and path.exists():
         old = msgspec.json.decode(path.read_bytes(), type=Report)
         report = Report(machine=report.machine, results={**old.results, **report.results})
-    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS]
+    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *SESSIONS, *STORAGE, *IN_PROCESS]
     report = Report(
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
@@ -224,7 +244,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
 
 
 def _options() -> argparse.Namespace:
-    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS)
+    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *SESSIONS, *STORAGE, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

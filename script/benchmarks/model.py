@@ -91,6 +91,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     fleet_nodes: int = 500
     fleet_pods: int = 20
     """Changes of each simulated node."""
+    sessions: int = 500
+    """Sessions of `session-open` at its fixed rate, and again at the highest one."""
+    session_pods: int = 25
     kubelet: Path | None = None
     """Program of a stock kubelet that is measured beside the agent; None: there is none."""
 
@@ -116,6 +119,7 @@ QUICK = Sizes(
     link_changes=1_000,
     fleet_nodes=100,
     fleet_pods=5,
+    sessions=200,
 )
 TINY = Sizes(
     runs=1,
@@ -146,6 +150,8 @@ TINY = Sizes(
     link_changes=20,
     fleet_nodes=2,
     fleet_pods=2,
+    sessions=4,
+    session_pods=2,
 )
 
 
