@@ -102,7 +102,7 @@ def make_views(
         Part(
             name="views",
             tasks=tuple(Task(name=name, run=run) for name, run in runs.items()),
-            metrics=volume_metrics(manager, volumes.preparer, volume_uses),
+            metrics=(*volume_metrics(manager, volumes.preparer, volume_uses), *collector.metrics()),
             close=(collector.close,),
         )
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -29,6 +29,7 @@ from kubeletx.api import (
     UnitSummary,
     names,
 )
+from kubeletx.api.counting import Metric, counter
 
 from . import choice
 from .choice import FilesystemUsage
@@ -91,6 +92,15 @@ class ImageCollector:
         self._disk_usage = disk_usage or _disk_usage
         self._threads = BoundedThreadPool("image-gc", threads=2)
         self._busy: dict[StoreId, asyncio.Lock] = {}
+        self._removed = 0
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the number of unused images that were removed."""
+        yield counter(
+            "kubelet_image_garbage_collected_total",
+            "Unused images that were removed: by collection, by prune, or when the disk was full.",
+            lambda: self._removed,
+        )
 
     def close(self) -> None:
         """Let the idle threads end; call it once no method runs any more."""
@@ -244,6 +254,7 @@ class ImageCollector:
                 "Removed image", image=(image.tags or (image.id,))[0], store=store.id, bytes=image.size_bytes
             )
             done.append(image)
+        self._removed += len(done)
         return Removed(store=store.id, runtimes=tuple(store.members), images=tuple(done))
 
     def _warn(self, reason: str, message: str) -> None:
