@@ -36,7 +36,6 @@ from .pods.actor import ActorServices, PodActor
 from .pods.creation import ContentSettings, PodCreation
 from .pods.ended import Recent
 from .pods.machine import PodState
-from .pods.objects import CoreObjects
 from .pods.ports import is_unused
 from .pods.prepare import pod_id_of
 from .pods.records import CorePodRecords
@@ -97,6 +96,8 @@ class NodeContent:
         self._on_node = on_node
         self._records = CorePodRecords(services.store)
         self._creation = PodCreation(settings, services.clock, services.is_port_free)
+        self.objects = self._creation.objects
+        """Config maps and secrets for the pods of source ``fornax``."""
         self._pods = CorePods(
             ActorServices(
                 node=settings.identifier,
@@ -121,22 +122,14 @@ class NodeContent:
         self._logged: set[str] = set()
         services.sessions.subscribe(self._session_changed)
 
-    @property
-    def objects(self) -> CoreObjects:
-        """Config maps and secrets for the pods of source ``fornax``."""
-        return self._creation.objects
-
     # --- life ---------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read the stored pods; if the database does not answer, `run` tries again."""
+        """See `CorePods.load`."""
         await self._pods.load()
 
     def recovered(self) -> None:
-        """Hand the stored pods over to the pod manager, which has recovered its own; before its first plan.
-
-        Pods of this source that are on a runtime and not stored are then ended.
-        """
+        """See `CorePods.recovered`."""
         self._pods.recovered()
 
     async def run(self) -> None:
@@ -325,7 +318,7 @@ class NodeContent:
             self._refuse_pod(create, error)
 
     def _refuse_pod(self, create: pb.PodCreate, error: KubeletxError) -> None:
-        self._log_once("Refused a pod of a core", create.podIdentifier, error)
+        self._log_once("Refused a pod of a core", error, pod=create.podIdentifier)
         self._pods.ended.refuse(create, error)
         self._on_pod(create.podIdentifier)
 
@@ -344,7 +337,8 @@ class NodeContent:
         answer = partial(self._answer_session, session_id, message.podIdentifier, message.session)
         metadata = message.session.metadata
         if f"{metadata.namespace}/{metadata.name}" != session_id:
-            answer(InvalidConfig(field="session.metadata", problem=f"is not of session {session_id}"))
+            problem = f"is of session {metadata.namespace}/{metadata.name}"
+            answer(InvalidConfig(obj=f"session {session_id}", field="metadata.name", problem=problem))
         elif actor is None:
             answer(Unavailable(f"pod {message.podIdentifier} is not on this node"))
             return True
@@ -376,18 +370,18 @@ class NodeContent:
         """Report a session; with an error, one that this node does not have is reported as closed."""
         self._refused.forget(session_id)
         if error is not None:
-            self._log_once("Refused a session of a core", session_id, error)
+            self._log_once("Refused a session of a core", error, session=session_id)
             self._refused.put(session_id, partial(ended_session, session, pod_id, str(error)))
         self._on_session(session_id)
 
-    def _log_once(self, event: str, subject: str, error: KubeletxError) -> None:
-        text = f"{event} {subject} {error}"
+    def _log_once(self, event: str, error: KubeletxError, **about: str) -> None:
+        text = f"{event} {about} {error}"
         if text in self._logged:
             return
         if len(self._logged) >= 1000:
             self._logged.clear()
         self._logged.add(text)
-        log.warning(event, subject=subject, err=str(error))
+        log.warning(event, **about, err=str(error))
 
 
 def _request(message: pb.SessionOpen) -> OpenRequest:
@@ -395,7 +389,12 @@ def _request(message: pb.SessionOpen) -> OpenRequest:
     spec = session.spec
     for field in ("applicationName", "sessionData"):
         if not isinstance(getattr(spec, field), str):  # an invalid text of proto2 stays bytes
-            raise InvalidConfig(field=f"session.spec.{field}", problem="is not UTF-8")
+            raise InvalidConfig(
+                obj=f"session {message.sessionIdentifier}",
+                field=f"spec.{field}",
+                problem="is not UTF-8",
+                fix="send it as UTF-8",
+            )
     return OpenRequest(
         id=message.sessionIdentifier,
         pod_id=message.podIdentifier,
@@ -414,7 +413,12 @@ def _check_cidr(cidr: str) -> None:
     try:
         ipaddress.ip_network(cidr, strict=False)
     except ValueError as error:
-        raise InvalidConfig(field="node.spec.podCIDR", problem=f"{cidr!r}: {error}") from error
+        raise InvalidConfig(
+            obj="NODE_CONFIGURATION",
+            field="node.spec.podCIDR",
+            problem=f"{cidr!r}: {error}",
+            fix="such as 10.0.0.0/24",
+        ) from error
 
 
 async def _all(waits: Sequence[Awaitable[object]]) -> None:

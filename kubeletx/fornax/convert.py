@@ -85,7 +85,12 @@ def secret_data(message: core.Secret) -> ObjectData:
     """Return the content of a secret. Raises InvalidPod for a text that is not UTF-8."""
     plain = to_plain(message)
     if any(isinstance(text, bytes) for text in plain.get("stringData", {}).values()):
-        raise InvalidPod(obj=message.metadata.name, field="stringData", problem="is not UTF-8")
+        raise InvalidPod(
+            obj=f"Secret {message.metadata.name}",
+            field="stringData",
+            problem="is not UTF-8",
+            fix="use data for bytes",
+        )
     texts = {key: text.encode() for key, text in plain.get("stringData", {}).items()}
     return _data({"binary": {**plain.get("data", {}), **texts}, "type": plain.get("type", "")}, message)
 
@@ -127,8 +132,12 @@ def _data(plain: dict[str, Any], message: core.ConfigMap | core.Secret) -> Objec
         )
     except msgspec.ValidationError as error:
         # The text of the error has no value, but msgspec's path may have a key.
-        name = message.metadata.name
-        raise InvalidPod(obj=name, field="data", problem="has a key or text that is not UTF-8") from error
+        raise InvalidPod(
+            obj=f"{message.DESCRIPTOR.name} {message.metadata.name}",
+            field="data",
+            problem="has a key or text that is not UTF-8",
+            fix="send it as UTF-8",
+        ) from error
 
 
 # --- reading ---------------------------------------------------------------------------------------------

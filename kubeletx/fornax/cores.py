@@ -51,7 +51,7 @@ def parse_address(text: str, field: str) -> str:
     if not bare or any(sign in bare for sign in "/ []") or not port.isascii() or not port.isdigit():
         raise InvalidConfig(field=field, problem=f"{text!r} is not HOST:PORT", fix="such as 192.0.2.1:18001")
     if not 0 < int(port) < 65536:
-        raise InvalidConfig(field=field, problem=f"port {port} of {text!r} is not from 1 to 65535")
+        raise InvalidConfig(field=field, problem=f"{text!r} has port {port}", fix="use 1 to 65535")
     return f"[{bare}]:{int(port)}" if ":" in bare else f"{bare}:{int(port)}"
 
 

@@ -1,13 +1,9 @@
-"""`Mailbox`: waiting work of the node actor: messages of cores, and pods, sessions and the node to report."""
+"""`Mailbox`: pods, sessions and the node that the node actor has to report."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, NamedTuple, TypeVar
-
-T = TypeVar("T")
-
-MAX_COMMANDS = 1_000
+from typing import NamedTuple
 
 
 class NodeChange(NamedTuple):
@@ -17,23 +13,20 @@ class NodeChange(NamedTuple):
     id: str = ""
 
 
-class Mailbox(Generic[T]):
-    """Commands in order of arrival, and changed objects in the order of their first change since the last report.
+class Mailbox:
+    """Changed objects in the order of their first change since the last report.
 
     An object that changes again before it is reported is reported once, with its newest state.
     """
 
     def __init__(self) -> None:
-        self.commands: asyncio.Queue[T] = asyncio.Queue(MAX_COMMANDS)
         self._changed: dict[NodeChange, None] = {}
         self._wake = asyncio.Event()
 
     def pod(self, pod_id: str) -> None:
-        """Report this pod."""
         self.changed(NodeChange("pod", pod_id))
 
     def session(self, session_id: str) -> None:
-        """Report this session."""
         self.changed(NodeChange("session", session_id))
 
     def node(self) -> None:
@@ -41,7 +34,6 @@ class Mailbox(Generic[T]):
         self.changed(NodeChange("node"))
 
     def changed(self, what: NodeChange) -> None:
-        """Report this object."""
         self._changed.setdefault(what)
         self._wake.set()
 

@@ -1,6 +1,6 @@
 """`NodeActor`: the node under its cores: registration, configuration, commands, and reports with revisions.
 
-    Link (one per core) ── messages ──► Mailbox.commands ──► _commands ──► NodeContent.command    (quick; actors do the work)
+    Link (one per core) ── messages ──► queue ──► _commands ──► NodeContent.command               (quick; actors do the work)
     NodeContent ── on_pod, on_session, on_node ──► Mailbox ──► _reports: number, serialise once ──► outbox of every link
     NODE_CONFIGURATION ──► _apply, a task of its own ──► NODE_READY
 
@@ -37,7 +37,8 @@ log = structlog.get_logger(__name__)
 AHEAD = 64
 """Changes that may wait for the fastest core; later ones get no number yet, so that an object that changes again is
 reported once."""
-Commands = Mailbox[tuple[Link, pb.FornaxCoreMessage]]
+MAX_MESSAGES = 1_000
+"""Messages of cores that may wait; a link reads no more until there is room."""
 
 
 class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,7 @@ class NodeActor:
     def __init__(
         self,
         content: NodeContent,
-        mailbox: Commands,
+        mailbox: Mailbox,
         *,
         identity: pb.NodeIdentifier,
         seeds: Sequence[Core],
@@ -75,9 +76,10 @@ class NodeActor:
         self.counts = LinkCounts()
         self.revisions = Revisions(records, identifier=identity.identifier, block=settings.block)
         self.identity = identity
-        self._cores = Cores(seeds)
+        self.cores = Cores(seeds)
         self._content = content
         self._mailbox = mailbox
+        self._messages: asyncio.Queue[tuple[Link, pb.FornaxCoreMessage]] = asyncio.Queue(MAX_MESSAGES)
         self._records = records
         self._settings = settings
         self._clock = clock
@@ -100,10 +102,10 @@ class NodeActor:
         await self._content.ready.wait()
         is_known = await self.revisions.load()
         if not is_known:
-            log.warning("This node is new to its cores: pods of an earlier database are removed")
+            log.info("Registering as a new node: pods that cores created on it earlier are removed")
             await self._content.forget_all()
             await self.revisions.settle()
-        self._cores.owners = await self._stored_owners()
+        self.cores.owners = await self._stored_owners()
         await self._save_cores()
         self.machine.step(NodeEvent.LOADED)
         self._shown = fingerprint(self._node(0))
@@ -138,11 +140,6 @@ class NodeActor:
     def is_ready(self) -> bool:
         """True if the node is configured and its condition Ready is True."""
         return self.machine.state is NodeState.READY and self._content.is_ready()
-
-    @property
-    def owners(self) -> tuple[Core, ...]:
-        """The primary and the standbys; empty: no core has sent an ownership."""
-        return self._cores.owners
 
     # --- messages to the cores ---
 
@@ -219,11 +216,11 @@ class NodeActor:
     # --- messages of the cores ---
 
     async def _received(self, link: Link, message: pb.FornaxCoreMessage) -> None:
-        await self._mailbox.commands.put((link, message))
+        await self._messages.put((link, message))
 
     async def _commands(self) -> None:
         while True:
-            link, message = await self._mailbox.commands.get()
+            link, message = await self._messages.get()
             try:
                 await self._command(link, message)
             except KubeletxError as error:
@@ -244,16 +241,18 @@ class NodeActor:
                 link.request_full()
             case pb.NODE_CONFIGURATION:
                 self._configure(link, message.nodeConfiguration)
-            case _ if self._cores.may_command(address):
+            case _ if self.cores.may_command(address):
                 if await self._content.command(message, address):
                     link.request_full()
             case _:
-                link.refuse("a core that is not the primary sent a command")
+                name = pb.MessageType.Name(message.messageType)
+                owners = ", ".join(core.address for core in self.cores.owners)
+                link.refuse(f"{name}: this core is not the primary of the node; its owners are {owners}")
                 link.request_full()
 
     def _configure(self, link: Link, configuration: pb.NodeConfiguration) -> None:
         link.registered()
-        if not self._cores.may_command(link.core.address):
+        if not self.cores.may_command(link.core.address):
             return
         data = configuration.SerializeToString(deterministic=True)
         is_applying = self._applying is not None
@@ -284,9 +283,7 @@ class NodeActor:
         if self.machine.state is NodeState.REGISTERING:
             return  # it was the stored one; the node is ready when a core sends it
         self.machine.step(event)
-        if self.machine.state is NodeState.READY:
-            log.info("Configured by a FornaxCore", node=self.identity.identifier)
-        else:
+        if self.machine.state is not NodeState.READY:
             for link in self.links.values():
                 link.register_again()
         self._mailbox.node()
@@ -304,9 +301,9 @@ class NodeActor:
     async def _change_owners(self, configuration: pb.FornaxCoreConfiguration) -> None:
         """Change the owners; cores that stay are not disconnected. Raises InvalidConfig for an unusable message."""
         owners = parse_owners(configuration)
-        if owners == self._cores.owners:
+        if owners == self.cores.owners:
             return
-        self._cores.owners = owners
+        self.cores.owners = owners
         log.info("Changed the owners of the node", cores=",".join(core.address for core in owners))
         self._owner_seen_at = self._clock.monotonic()
         self._with_seeds = False
@@ -318,7 +315,7 @@ class NodeActor:
 
     def _connect(self) -> None:
         """Connect to the wanted cores, disconnect from the others, and update the roles of those that stay."""
-        wanted = self._cores.wanted(with_seeds=self._with_seeds)
+        wanted = self.cores.wanted(with_seeds=self._with_seeds)
         for address in self.links.keys() - wanted.keys():
             del self.links[address]
             self._tasks.pop(address).cancel()
@@ -348,7 +345,7 @@ class NodeActor:
         while True:
             self._mailbox.node()
             now = self._clock.monotonic()
-            if any(self.links[core.address].is_connected for core in self._cores.owners):
+            if any(self.links[core.address].is_connected for core in self.cores.owners):
                 self._owner_seen_at = now
             with_seeds = now - self._owner_seen_at >= self._settings.fallback_seconds
             if with_seeds is not self._with_seeds:
@@ -366,10 +363,10 @@ class NodeActor:
         """Return the owners of the last run; none if the operator has changed the seeds since then."""
         stored = await self._records.list_cores()
         seeds = {core.address for core in stored if core.role is Role.SEED}
-        if seeds != {seed.address for seed in self._cores.seeds}:
+        if seeds != {seed.address for seed in self.cores.seeds}:
             return ()
         owners = (core for core in stored if core.role is not Role.SEED)
         return tuple(sorted(owners, key=lambda core: core.role is not Role.PRIMARY))
 
     async def _save_cores(self) -> None:
-        await self._records.save_cores((*self._cores.seeds, *self._cores.owners))
+        await self._records.save_cores((*self.cores.seeds, *self.cores.owners))

@@ -61,8 +61,8 @@ class NodeMachine:
         self.state = NodeState.INITIALIZING
         self._history: deque[str] = deque(maxlen=10)
 
-    def step(self, event: NodeEvent) -> bool:
-        """Apply an event; returns True if the state has changed. Raises Internal for one that the state does not have."""
+    def step(self, event: NodeEvent) -> None:
+        """Apply an event. Raises Internal for one that the state does not have."""
         after = TRANSITIONS.get((self.state, event))
         if after is None:
             past = ", ".join(self._history) or "none"
@@ -70,5 +70,4 @@ class NodeMachine:
                 f"node in state {self.state.value}: unexpected {event.name}; earlier events: {past}"
             )
         self._history.append(event.name)
-        changed, self.state = after is not self.state, after
-        return changed
+        self.state = after

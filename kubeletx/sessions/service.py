@@ -163,7 +163,10 @@ class Sessions:
             raise Conflict(f"session {request.id}: pod {request.pod_id} is ending")
         instance = known or self.ensure_instance(pod.pod)
         if len(instance.actors) >= self._limits.sessions_per_pod:
-            raise Conflict(f"session {request.id}: pod {request.pod_id} has {len(instance.actors)} sessions")
+            raise Conflict(
+                f"session {request.id}: pod {request.pod_id} has {len(instance.actors)} sessions, which is the "
+                "limit; close one or use another pod"
+            )
         session = new_session(request, instance.uid, self._clock.now())
         self._add(session, instance)
         self._ask(instance)
@@ -181,7 +184,9 @@ class Sessions:
         if session is None:
             raise NotFound(f"session {id} is not on this node")
         if grace_seconds is not None and not grace_seconds >= 0:
-            raise InvalidConfig(obj=f"session {id}", field="grace_seconds", problem=f"{grace_seconds:g}")
+            raise InvalidConfig(
+                obj=f"session {id}", field="grace_seconds", problem=f"{grace_seconds:g}", fix="use 0 or more"
+            )
         if id in self._actors:
             self._actors[id].put(Close(grace_seconds=grace_seconds))
         return session
@@ -193,7 +198,8 @@ class Sessions:
     def rest(self, uid: PodUid, power: Power = Power.HIBERNATED) -> None:
         """Request that the pod is on standby or hibernated while it has no sessions; stored. Raises NotFound."""
         if power not in STANDING_BY:
-            raise InvalidConfig(obj=f"pod {uid}", field="power", problem=power.value)
+            fix = f"use {' or '.join(one.value for one in STANDING_BY)}"
+            raise InvalidConfig(obj=f"pod {uid}", field="power", problem=power.value, fix=fix)
         self._request(uid, power)
 
     def _request(self, uid: PodUid, power: Power) -> None:
@@ -462,7 +468,9 @@ def _is_repeated(request: OpenRequest, existing: Session) -> bool:
         return False
     if existing.has_spec_of(request) and not existing.is_over:
         return True
-    raise Conflict(f"session {request.id} exists with another spec, on pod {existing.pod_id}")
+    raise Conflict(
+        f"session {request.id} exists with another spec, on pod {existing.pod_id}; use another name"
+    )
 
 
 async def _live(actor: SessionActor) -> None:

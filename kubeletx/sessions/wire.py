@@ -90,7 +90,8 @@ def read_report(message: pb.SessionMessage, *, clients_limit: int) -> StateRepor
     status = message.sessionStatus
     if status.sessionState not in pb.SessionState.values():
         problem = f"unknown value {int(status.sessionState)}"
-        raise InvalidConfig(obj=obj, field="sessionStatus.sessionState", problem=problem)
+        fix = f"use one of {', '.join(pb.SessionState.keys())}"
+        raise InvalidConfig(obj=obj, field="sessionStatus.sessionState", problem=problem, fix=fix)
     joined = [client for client in status.clientSession if not client.HasField("timeExit")]
     if len(joined) > clients_limit:
         fix = f"report at most {clients_limit}"

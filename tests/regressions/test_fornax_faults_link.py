@@ -68,7 +68,7 @@ async def test_b1_ownership_inside_another_command_comes_before_the_command(tmp_
         old, new = await made.core("old"), await made.core("new")
         await ready(made, old, new)
         old.send(pb.FORNAX_CORE_CONFIGURATION, fornaxCoreConfiguration=owners(old, new))
-        await until(lambda: made.actor.owners)
+        await until(lambda: made.actor.cores.owners)
         terminate = pb.PodTerminate(podIdentifier="ns/p")
         new.send(pb.POD_TERMINATE, podTerminate=terminate, ownership=owners(new, old))
         await until(lambda: made.content.commands == [("POD_TERMINATE", new.address)])
@@ -92,7 +92,7 @@ async def test_b1_owners_are_kept_over_a_restart_until_the_seeds_change(tmp_path
         await made.stop_node()
         other = await made.core("other")
         await ready(made, other)
-        assert made.actor.owners == ()
+        assert made.actor.cores.owners == ()
 
 
 async def test_b1_seeds_are_connected_again_while_no_owner_answers(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_b1_seeds_are_connected_again_while_no_owner_answers(tmp_path: Pat
         await until(lambda: made.actor.counts.refused[seed.address] == 1)
         seed.send(pb.FORNAX_CORE_CONFIGURATION, fornaxCoreConfiguration=owners(third))
         await made.until_ready(third)
-        assert made.actor.owners[0].role is Role.PRIMARY
+        assert made.actor.cores.owners[0].role is Role.PRIMARY
 
 
 async def test_b1_an_unusable_ownership_changes_nothing(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_b1_an_unusable_ownership_changes_nothing(tmp_path: Path) -> None:
         bad = pb.FornaxCoreConfiguration(primary=pb.FornaxCore(ip="nowhere:port"))
         core.send(pb.FORNAX_CORE_CONFIGURATION, fornaxCoreConfiguration=bad)
         await until(lambda: made.actor.counts.refused[core.address] == 1)
-        assert made.actor.owners == ()
+        assert made.actor.cores.owners == ()
         assert core.is_connected
 
 

@@ -48,7 +48,7 @@ def make_fornax(
     from kubeletx.fornax.cores import parse_seeds
     from kubeletx.fornax.link import LinkSettings
     from kubeletx.fornax.mailbox import Mailbox
-    from kubeletx.fornax.node_actor import Commands, CoreSettings, NodeActor
+    from kubeletx.fornax.node_actor import CoreSettings, NodeActor
     from kubeletx.fornax.node_records import METADATA as NODE_METADATA
     from kubeletx.fornax.node_records import NodeRecords
     from kubeletx.fornax.pods.creation import ContentSettings
@@ -60,7 +60,7 @@ def make_fornax(
     name = node.reporter.name
     address = next(iter(node.reporter.ips), "127.0.0.1")
     identity = NodeIdentifier(ip=address, identifier=settings.identifier or f"{NAMESPACE}/{name}")
-    mailbox: Commands = Mailbox()
+    mailbox = Mailbox()
     content = NodeContent(
         ContentServices(
             store=ctx.store,

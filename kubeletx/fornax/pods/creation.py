@@ -115,7 +115,12 @@ class PodCreation:
 def _uid_of(pod_id: str, spec: core.Pod) -> PodUid:
     """Return the pod's UID, a new one if it has none. Raises InvalidPod if it or the pod's name is invalid."""
     if pod_id_of(spec) != pod_id:
-        raise InvalidPod(obj=f"pod {pod_id}", field="metadata.name", problem=f"is {pod_id_of(spec)!r}")
+        raise InvalidPod(
+            obj=f"pod {pod_id}",
+            field="metadata.name",
+            problem=f"is of pod {pod_id_of(spec)}",
+            fix="podIdentifier is namespace/name",
+        )
     uid = PodUid(spec.metadata.uid or str(uuid.uuid4()))
     # An invalid text of proto2 stays bytes.
     if problem := words.uid(uid) if isinstance(uid, str) else f"{uid!r} is not UTF-8":

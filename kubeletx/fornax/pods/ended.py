@@ -44,48 +44,37 @@ class Recent(Generic[T]):
     def clear(self) -> None:
         self._kept.clear()
 
+    def __contains__(self, identifier: str) -> bool:
+        return identifier in self._kept
 
-class _EndedPod(msgspec.Struct, frozen=True):
+
+class EndedPod(msgspec.Struct, frozen=True):
     report: PodReport
     view: CorePodView
     uid: str
     """UID that the core gave the pod; empty if it gave none, or if the pod was refused."""
 
 
-class EndedPods:
-    """Pods that are not on this node any more, or never were."""
+class EndedPods(Recent[EndedPod]):
+    """Pods that are not on this node any more, or never were, by identifier."""
 
     def __init__(self, clock: Clock, node: str) -> None:
         """`node`: identifier of this node."""
+        super().__init__(clock)
         self._node = node
-        self._pods: Recent[_EndedPod] = Recent(clock)
-
-    def __contains__(self, pod_id: str) -> bool:
-        return self._pods.find(pod_id) is not None
-
-    def put(self, pod_id: str, report: PodReport, view: CorePodView, uid: str) -> None:
-        """Keep a pod that has ended. `uid`: as its core gave it."""
-        self._pods.put(pod_id, _EndedPod(report, view, uid))
 
     def refuse(self, create: pb.PodCreate, error: KubeletxError) -> None:
         """Keep a pod that is not run. It is over, and Failed: its core does not wait for it."""
         reason = error.reason or row_of(error).event_reason
         view = CorePodView(state=pb.PodState.Terminated, phase=FAILED, reason=reason, message=str(error))
-        self._pods.put(create.podIdentifier, _EndedPod(PodReport(create.pod, self._node), view, ""))
+        self.put(create.podIdentifier, EndedPod(PodReport(create.pod, self._node), view, ""))
 
     def is_repeated(self, create: pb.PodCreate) -> bool:
         """Return True if the pod to create has run here and has ended."""
-        found = self._pods.find(create.podIdentifier)
+        found = self.find(create.podIdentifier)
         return found is not None and bool(found.uid) and found.uid == create.pod.metadata.uid
 
     def message(self, pod_id: str, revision: int) -> pb.PodState | None:
         """Return the last state of the pod; None if it is unknown."""
-        found = self._pods.find(pod_id)
+        found = self.find(pod_id)
         return found.report.message(found.view, revision, ()) if found is not None else None
-
-    def forget(self, pod_id: str) -> None:
-        """Forget a pod, since there is a new one of its identifier."""
-        self._pods.forget(pod_id)
-
-    def clear(self) -> None:
-        self._pods.clear()

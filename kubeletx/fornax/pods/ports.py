@@ -51,7 +51,10 @@ class HostPorts:
             if len(found) == count:
                 break
         if len(found) < count:
-            raise Unavailable(f"pod {pod_id} needs {count} host ports, {len(found)} are free")
+            last = FIRST_PORT + SLOTS * SLOT_PORTS - 1
+            raise Unavailable(
+                f"pod {pod_id} needs {count} host ports; {len(found)} of {FIRST_PORT} to {last} are free"
+            )
         self._taken.update(dict.fromkeys(slots, pod_id))
         if slots:
             self._next = (slots[-1] + 1) % SLOTS

@@ -10,7 +10,6 @@ core again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -25,8 +24,6 @@ from .. import names as wire_names
 from ..convert import pod_of
 from ..stubs import k8s_core_v1_pb2 as core
 from .records import PodRow
-
-_TRUE: Final = "true"
 
 
 def pod_id_of(message: core.Pod) -> str:
@@ -98,7 +95,7 @@ def _annotations(notes: dict[str, str], *, is_daemon: bool) -> dict[str, str]:
     if rest is not None:
         found.setdefault(names.STANDBY, rest)
     if wire_names.SESSION_SERVICE_POD in notes:
-        found.setdefault(names.SESSIONS, _TRUE)
+        found.setdefault(names.SESSIONS, "true")
     if is_daemon:
         found.pop(names.STANDBY, None)
     return found

@@ -21,7 +21,7 @@ from kubeletx.pods.model.sources import FORNAX
 from ..stubs import fornaxcore_pb2 as pb
 from .actor import ActorServices, PodActor
 from .creation import PodCreation
-from .ended import EndedPods
+from .ended import EndedPod, EndedPods
 from .machine import ENDING
 from .records import PodRow
 
@@ -154,7 +154,7 @@ class CorePods:
         self._board.subscribe(self._status_changed)
         for actor in self:
             actor.begin()
-        self._services.source.synced()
+        self._manager.synced(FORNAX)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Compare the stored pods with the runtimes, set `ready`, then run the actors of the pods until cancelled."""
@@ -248,7 +248,7 @@ class CorePods:
     def _end(self, actor: PodActor) -> None:
         self._creation.release(actor.row)
         del self._actors[actor.pod_id], self._by_uid[actor.row.uid]
-        self.ended.put(actor.pod_id, actor.report, actor.view(), actor.row.uid)
+        self.ended.put(actor.pod_id, EndedPod(actor.report, actor.view(), actor.row.uid))
 
     def _tell(self, actor: PodActor) -> None:
         self._changed(actor.pod_id)

@@ -47,7 +47,3 @@ class CoreSource:
             for desired in self._manager.desired()
             if desired.source == FORNAX and desired.deletion is None and desired.uid not in known
         ]
-
-    def synced(self) -> None:
-        """Report that all stored pods were passed: others of this source, found on a runtime, are ended."""
-        self._manager.synced(FORNAX)

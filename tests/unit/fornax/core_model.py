@@ -196,7 +196,7 @@ def id_of(thing: Any) -> str:
 class ContentModel:
     """Pods with one state each. Implements what the node actor uses of `NodeContent`."""
 
-    def __init__(self, mailbox: Mailbox[Any]) -> None:
+    def __init__(self, mailbox: Mailbox) -> None:
         self.ready = asyncio.Event()
         self.ready.set()
         self.node_is_ready = True
@@ -307,7 +307,7 @@ class Rig:
         """Start the node; `content`: attributes of the content from the start."""
         self._store = await Store.open(self.path, [METADATA])
         self.records = NodeRecords(self._store)
-        mailbox: Mailbox[Any] = Mailbox()
+        mailbox = Mailbox()
         self.content = ContentModel(mailbox)
         for name, value in content.items():
             setattr(self.content, name, value)
