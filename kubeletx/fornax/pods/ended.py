@@ -49,10 +49,11 @@ class Recent(Generic[T]):
 
 
 class EndedPod(msgspec.Struct, frozen=True):
+    """A pod as it was last reported. `uid`: as the core gave it; empty if it gave none, or if the pod was refused."""
+
     report: PodReport
     view: CorePodView
     uid: str
-    """UID that the core gave the pod; empty if it gave none, or if the pod was refused."""
 
 
 class EndedPods(Recent[EndedPod]):

@@ -62,6 +62,8 @@ def _json(view: PodView | SessionView) -> dict[str, Any]:
 
 
 class Api:
+    """Handlers of the API."""
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 

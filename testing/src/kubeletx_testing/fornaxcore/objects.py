@@ -171,10 +171,12 @@ def make_session(request: SessionRequest, pod: core_pb.Pod, now: datetime) -> se
 
 
 def pod_id(pod: core_pb.Pod) -> str:
+    """Identifier of a pod: namespace/name."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def session_id(session: session_pb.ApplicationSession) -> str:
+    """Identifier of a session: namespace/name."""
     return f"{session.metadata.namespace}/{session.metadata.name}"
 
 
