@@ -11,29 +11,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
-from datetime import datetime
-from functools import partial
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, Unavailable
-from kubeletx.api.counting import Metric, Samples, counter
+from kubeletx.api.counting import Metric, counter
 
 from .meter import PodMeter, PodReading, SessionCosts
 from .model import Session
 from .service import Sessions
-from .usage_records import UsageFile, UsageRecords, UsageRow, UsageTotal
+from .usage_records import UsageFile, UsageRecords, UsageRow
+from .usage_totals import UsageTotals
 
 log = structlog.get_logger(__name__)
 
 ReadPods = Callable[[Set[PodUid]], Awaitable[Mapping[PodUid, PodReading]]]
 """Reads the counters of pods; pods that cannot be read are left out."""
 
-TOTALS_LIMIT: Final = 200
-"""Most applications with a total of their own. The one that was used longest ago is merged into `OTHERS`."""
-OTHERS: Final = "/"
 _READ_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
 """Pause between two readings, so that many sessions that begin together are one reading."""
@@ -59,7 +55,7 @@ class SessionUsage:
         keep_seconds: float = 600.0,
     ) -> None:
         """`interval_seconds`: time between readings of a pod that has an open session."""
-        self.totals: dict[str, UsageTotal] = {}
+        self.totals = UsageTotals(records)
         self.removed = 0
         self._sessions = sessions
         self._read = read
@@ -93,24 +89,13 @@ class SessionUsage:
         await self._count(set(self._meters))
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the totals of applications."""
-        labels = ("namespace", "application")
-        for field, name, text in (
-            ("opened", "sessions_opened", "Sessions that were open."),
-            ("open_seconds", "session_open_seconds", "Seconds that sessions were open."),
-            ("client_seconds", "session_client_seconds", "Seconds of all clients together."),
-            ("cpu_seconds", "session_cpu_seconds", "CPU seconds of pods, divided among open sessions."),
-            ("memory_byte_seconds", "session_memory_byte_seconds", "Memory of pods, multiplied by time."),
-        ):
-            yield counter(f"kubeletx_{name}_total", text, partial(self._samples, field), *labels)
+        """Yield the totals of applications, and what housekeeping removed."""
+        yield from self.totals.metrics()
         yield counter(
             "kubeletx_session_usage_removed_total",
             "Rows of ended sessions that were removed from the state database.",
             lambda: self.removed,
         )
-
-    def _samples(self, field: str) -> Samples:
-        return [(one.labels, getattr(one.costs, field)) for one in self.totals.values()]
 
     # --- changes of sessions ------------------------------------------------------------------------
 
@@ -150,12 +135,8 @@ class SessionUsage:
     async def _count(self, uids: Set[PodUid]) -> None:
         async with self._reading:
             # A session that ends during the reading waits for the next one: its logs may have grown.
-            ended = {
-                key
-                for uid in uids
-                for key in self._metered.get(uid, ())
-                if self._rows[key].closed_at is not None
-            }
+            metered = {key for uid in uids for key in self._metered.get(uid, ())}
+            ended = {key for key in metered if self._rows[key].closed_at is not None}
             try:
                 async with asyncio.timeout(_READ_SECONDS):
                     readings = await self._read(uids) if uids else {}
@@ -180,7 +161,7 @@ class SessionUsage:
                 row = replace(row, logs_at_close=logs)
                 self._unexported.add(key)
             self._note(row)
-            self._add_to_total(row.total_key, costs, now)
+            self.totals.add(row.total_key, costs, now)
         keys -= ended
         if not keys:
             del self._meters[uid], self._metered[uid]
@@ -188,17 +169,6 @@ class SessionUsage:
     def _note(self, row: UsageRow) -> None:
         self._rows[row.key] = row
         self._records.note(row)
-
-    def _add_to_total(self, key: str, costs: SessionCosts, now: datetime) -> None:
-        known = self.totals.get(key)
-        if known is None and len(self.totals) >= TOTALS_LIMIT and key != OTHERS:
-            oldest = min(self.totals.keys() - {OTHERS}, key=lambda one: self.totals[one].updated_at)
-            total = self.totals.pop(oldest)
-            self._records.forget(total)
-            self._add_to_total(OTHERS, total.costs, now)
-        costs = known.costs.plus(costs) if known is not None else costs
-        self.totals[key] = UsageTotal(key=key, costs=costs, updated_at=now)
-        self._records.note(self.totals[key])
 
     # --- ended sessions -----------------------------------------------------------------------------
 
@@ -228,26 +198,26 @@ class SessionUsage:
     async def load(self) -> None:
         """Read stored usage. Call it when the sessions are loaded; those that are still open are counted further."""
         rows, totals = await self._records.load()
-        for total in totals:
-            self.totals.setdefault(total.key, total)
+        self.totals.load(totals)
         for row in rows:
             self._resume(row)
         for session in self._sessions.all():
             self._changed(session)
 
     def _resume(self, row: UsageRow) -> None:
-        session = self._sessions.find(row.id)
-        is_same = session is not None and _key(session) == row.key
+        found = self._sessions.find(row.id)
+        session = found if found is not None and _key(found) == row.key else None
         self._rows[row.key] = row
-        if session is not None and is_same and not session.is_over:
+        if session is not None and not session.is_over:
             at = self._clock.monotonic() - max(0.0, (self._clock.now() - row.counted_at).total_seconds())
             self._meter(row, at).open(row.key, at, clients=len(session.clients), opened=0)
             return
         if not row.is_counted:  # it ended while the agent did not run, or just before
-            closed_at = session.closed_at if session is not None and is_same else row.counted_at
-            reason = session.reason if session is not None and is_same else ""
             logs = row.reading.logs if row.reading is not None else ()
-            self._note(replace(row, closed_at=closed_at, reason=reason, logs_at_close=logs))
+            row = replace(row, closed_at=row.counted_at, logs_at_close=logs)
+            if session is not None:
+                row = replace(row, closed_at=session.closed_at, reason=session.reason)
+            self._note(row)
         if not row.is_exported:
             self._unexported.add(row.key)
             self._news.set()

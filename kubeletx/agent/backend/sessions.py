@@ -55,7 +55,7 @@ class SessionBackend:
         if self._usage is None:
             raise Unsupported("this agent serves no sessions")
         await self._usage.refresh()
-        totals = sorted(self._usage.totals.values(), key=lambda total: total.key)
+        totals = sorted(self._usage.totals.items.values(), key=lambda total: total.key)
         return SessionUsageList(
             applications=tuple(
                 ApplicationUsageView(namespace=namespace, application=application, costs=_costs(total.costs))

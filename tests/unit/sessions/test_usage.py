@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.sessions import usage as usage_module
+from kubeletx.sessions import usage_totals
 from kubeletx.sessions.meter import LogPosition, PodReading
 from kubeletx.sessions.stubs import session_service_pb2 as pb
-from kubeletx.sessions.usage import OTHERS, SessionUsage
+from kubeletx.sessions.usage import SessionUsage
 from kubeletx.sessions.usage_records import USAGE_TABLES, UsageFile, UsageRecords, UsageRow
+from kubeletx.sessions.usage_totals import OTHERS
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
 from tests.unit.sessions.room import UID, Pods, Room, running_room
@@ -56,7 +57,7 @@ class Counted:
         return row
 
     def total(self, key: str = "default/shop") -> Any:
-        return self.usage.totals[key].costs
+        return self.usage.totals.items[key].costs
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
@@ -156,7 +157,7 @@ async def test_nothing_is_read_without_open_sessions(start: Start) -> None:
         await here.room.open("default/s1", open_timeout_seconds=5)
         await here.room.clock.run_for(60)
         assert here.room.session().reason == "OpenTimeout"
-        assert (here.kernel.reads, here.usage.rows(), here.usage.totals) == (0, (), {})
+        assert (here.kernel.reads, here.usage.rows(), here.usage.totals.items) == (0, (), {})
 
 
 async def test_counting_goes_on_after_a_restart(start: Start) -> None:
@@ -227,15 +228,15 @@ async def test_pods_that_cannot_be_read_and_a_full_disk_are_tried_again(start: S
 
 
 async def test_only_some_applications_have_totals(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_module, "TOTALS_LIMIT", 2)
+    monkeypatch.setattr(usage_totals, "TOTALS_LIMIT", 2)
     async with start() as here:
         for number in range(5):
             await here.open(f"default/s{number}", application=f"a{number}")
             await here.close(f"default/s{number}")
-        assert set(here.usage.totals) == {OTHERS, "default/a3", "default/a4"}
-        assert sum(one.costs.opened for one in here.usage.totals.values()) == 5
+        assert set(here.usage.totals.items) == {OTHERS, "default/a3", "default/a4"}
+        assert sum(one.costs.opened for one in here.usage.totals.items.values()) == 5
     async with start() as here:
-        assert set(here.usage.totals) == {OTHERS, "default/a3", "default/a4"}
+        assert set(here.usage.totals.items) == {OTHERS, "default/a3", "default/a4"}
 
 
 @given(st.lists(st.integers(1, 8), max_size=12))
