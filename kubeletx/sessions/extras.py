@@ -30,7 +30,7 @@ from kubeletx.pods import DesiredPod, PodFacts, UnitExtras, UnitRole
 
 from .certificates import NodeCA, SignedPair, load_ca
 from .metadata import MetadataFiles
-from .service import Sessions
+from .service import Sessions, has_sessions
 
 if TYPE_CHECKING:
     from .server import SessionServer
@@ -42,11 +42,6 @@ SERVICE_DIRECTORY: Final = "/run/kubeletx/session-service"
 SOCKET: Final = "session.sock"
 IN_CONTAINERS: Final = f"unix://{SERVICE_DIRECTORY}/{SOCKET}"
 LONG_RUNNING: Final = frozenset({UnitRole.REGULAR, UnitRole.SIDECAR})
-
-
-def has_sessions(pod: Pod) -> bool:
-    """Return True if the application in the pod serves sessions."""
-    return pod.metadata.annotations.get(SESSIONS) == "true"
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -148,7 +148,9 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
             ("close_grace_seconds", self.close_grace_seconds, 0.0),
         ):
             if not least <= seconds <= 86_400:
-                raise InvalidConfig(obj=obj, field=field, problem=f"{seconds:g}", fix="use 0 to 86400 s")
+                raise InvalidConfig(
+                    obj=obj, field=field, problem=f"{seconds:g}", fix=f"use {least:g} to 86400 s"
+                )
         if len(self.data) > DATA_LIMIT:
             problem = f"{len(self.data)} bytes"
             raise InvalidConfig(obj=obj, field="data", problem=problem, fix=f"use at most {DATA_LIMIT}")

@@ -66,6 +66,11 @@ class PodAccess(msgspec.Struct, frozen=True, kw_only=True):
     end: Callable[[PodUid, str, str], None]
 
 
+def has_sessions(pod: Pod) -> bool:
+    """Return True if the application in the pod serves sessions."""
+    return pod.metadata.annotations.get(SESSIONS) == "true"
+
+
 def access_to(manager: PodManager) -> PodAccess:
     """Make the access to the pods of a pod manager."""
 
@@ -237,8 +242,7 @@ class Sessions:
         """Return the instance of the pod; make it if the pod has none."""
         instance = self._instances.get(pod.uid)
         if instance is None:
-            has_sessions = pod.metadata.annotations.get(SESSIONS) == "true"
-            row = InstanceRow(uid=pod.uid, pod_id=f"{pod.namespace}/{pod.name}", has_sessions=has_sessions)
+            row = InstanceRow(uid=pod.uid, pod_id=pod.ref, has_sessions=has_sessions(pod))
             instance = self._restore(row)
             self._records.note_instance(row)
             self._ask(instance)
@@ -276,7 +280,7 @@ class Sessions:
         instance = self._instances.get(desired.uid)
         if instance is None:
             # Without this, a pod that outlives the loss of the database could not connect.
-            is_ours = desired.pod.metadata.annotations.get(SESSIONS) == "true"
+            is_ours = has_sessions(desired.pod)
             if not is_ours or status is None or status.phase in FINAL or desired.deletion is not None:
                 return
             instance = self.ensure_instance(desired.pod)
