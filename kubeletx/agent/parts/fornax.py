@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeletx.api import NotFound
+from kubeletx.api import InvalidConfig, NotFound
 from kubeletx.pods.model.sources import FORNAX
 from kubeletx.server.views import PartHealth
 
@@ -134,4 +135,18 @@ def _tls(settings: FornaxSettings) -> TlsFiles | None:
 
     if settings.ca_file is None:
         return None
+    for name, path in (("ca", settings.ca_file), ("cert", settings.cert_file), ("key", settings.key_file)):
+        if path is not None:
+            _check_pem(f"--fornaxcore-{name}-file", path)
     return TlsFiles(authority=settings.ca_file, certificate=settings.cert_file, key=settings.key_file)
+
+
+def _check_pem(flag: str, path: Path) -> None:
+    """Raise InvalidConfig for a file that is wrong at the start; later, the link tries again."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        problem = f"{str(path)!r} cannot be read: {error.strerror}"
+        raise InvalidConfig(field=flag, problem=problem, fix="correct the path") from error
+    if b"-----BEGIN " not in data:
+        raise InvalidConfig(field=flag, problem=f"{str(path)!r} is not a PEM file", fix="give a PEM file")

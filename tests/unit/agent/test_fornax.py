@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kubeletx.api import NotFound
+from kubeletx.api import InvalidConfig, NotFound
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as k8s
 from kubeletx.fornax.views import FornaxStatus
@@ -104,6 +104,21 @@ async def test_the_health_check_names_a_core_that_does_not_answer_and_does_not_f
         repaired = dict.fromkeys(("pods", "strays", "rows", "ports", "instances"), 0)
         assert await agent.metric("kubeletx_fornaxcore_repaired_total") == repaired
         assert status_of(agent).repaired == repaired
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "cannot be read"), (b"root:x:0:0", "not a PEM file")]
+)
+async def test_a_wrong_tls_file_is_named_at_the_start(
+    agent: AgentModel, content: bytes | None, problem: str
+) -> None:
+    path = agent.root / "ca.crt"
+    if content is not None:
+        path.write_bytes(content)
+    agent.configure("fornax", cores=("127.0.0.1:1",), identifier=NODE, ca_file=path)
+    with pytest.raises(InvalidConfig, match=f"^--fornaxcore-ca-file: '{path}' .*{problem}"):
+        async with agent.running():
+            pass
 
 
 async def test_an_agent_without_cores_says_so(agent: AgentModel) -> None:
