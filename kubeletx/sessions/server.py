@@ -60,7 +60,7 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one instance.
 
     `calls`: open calls at once; more are refused after `refusal_seconds`, which slows a caller in a loop down.
-    `per_second`: messages that are answered without delay in the long run; `burst`: the number that may come at once.
+    `per_second`: messages and new streams that are answered without delay in the long run; `burst`: the number that may come at once.
     """
 
     calls: int = 32
@@ -156,7 +156,8 @@ class SessionServer:
             ) from err
 
     async def _get_message(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
-        async with self._call(context) as (instance, _):
+        async with self._call(context) as (instance, caller):
+            await self._slow_down(caller)
             _check_pod(instance, "podId", _parse(pb.PodIdentifier, request).podId)
             stream = instance.attach()
             try:
@@ -168,8 +169,7 @@ class SessionServer:
 
     async def _put_message(self, request: bytes, context: Context) -> bytes:
         async with self._call(context) as (instance, caller):
-            if delay := caller.delay(self._clock.monotonic(), self._limits):
-                await self._clock.sleep(delay)
+            await self._slow_down(caller)
             message = _parse(pb.SessionMessage, request)
             _check_pod(instance, "sessionIdentifier.podId", message.sessionIdentifier.podId)
             if not message.sessionIdentifier.identifier:
@@ -178,6 +178,10 @@ class SessionServer:
                 )
             instance.received(message)
         return EMPTY
+
+    async def _slow_down(self, caller: _Caller) -> None:
+        if delay := caller.delay(self._clock.monotonic(), self._limits):
+            await self._clock.sleep(delay)
 
     @asynccontextmanager
     async def _call(self, context: Context) -> AsyncIterator[tuple[Instance, _Caller]]:
