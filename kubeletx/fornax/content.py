@@ -34,7 +34,7 @@ from . import names
 from .convert import node_message
 from .pods.actor import ActorServices, PodActor
 from .pods.creation import ContentSettings, PodCreation
-from .pods.ended import Recent
+from .pods.ended import Recent, kept_session
 from .pods.machine import PodState
 from .pods.ports import is_unused
 from .pods.prepare import pod_id_of
@@ -46,6 +46,7 @@ from .reconcile import Repair
 from .stubs import fornax_session_pb2 as fs
 from .stubs import fornaxcore_pb2 as pb
 from .stubs import k8s_core_v1_pb2 as core
+from .wire import shortened
 
 log = structlog.get_logger(__name__)
 
@@ -371,17 +372,19 @@ class NodeContent:
         self._refused.forget(session_id)
         if error is not None:
             self._log_once("Refused a session of a core", error, session=session_id)
-            self._refused.put(session_id, partial(ended_session, session, pod_id, str(error)))
+            kept, text = kept_session(session_id, session), shortened(str(error))
+            self._refused.put(session_id, partial(ended_session, kept, pod_id, text))
         self._on_session(session_id)
 
     def _log_once(self, event: str, error: KubeletxError, **about: str) -> None:
-        text = f"{event} {about} {error}"
+        problem = shortened(str(error))
+        text = f"{event} {about} {problem}"
         if text in self._logged:
             return
         if len(self._logged) >= 1000:
             self._logged.clear()
         self._logged.add(text)
-        log.warning(event, **about, err=str(error))
+        log.warning(event, **about, err=problem)
 
 
 def _request(message: pb.SessionOpen) -> OpenRequest:

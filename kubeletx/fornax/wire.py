@@ -27,6 +27,10 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
 )
 
+NAME_LIMIT: Final = 253
+TEXT_LIMIT: Final = 1_000
+"""Most characters of a core's text in an error."""
+
 _BODY: Final = pb.FornaxCoreMessage.DESCRIPTOR.oneofs_by_name["MessageBody"]
 _BODIES: Final = {field.number: field.name for field in _BODY.fields}
 """Name of the body's field by message type."""
@@ -62,7 +66,8 @@ def parse(data: bytes, node: str) -> pb.FornaxCoreMessage:
     except DecodeError as error:
         raise InvalidMessage(f"{len(data)} bytes are not a FornaxCoreMessage: {error}") from error
     if message.nodeIdentifier.identifier != node:
-        raise InvalidMessage(f"message is for node {message.nodeIdentifier.identifier!r}, this is {node!r}")
+        found_node = shortened(repr(message.nodeIdentifier.identifier))
+        raise InvalidMessage(f"message is for node {found_node}, this is {node!r}")
     kind = message.messageType
     if kind not in FROM_CORE:
         known = _BODIES.get(kind)
@@ -74,7 +79,9 @@ def parse(data: bytes, node: str) -> pb.FornaxCoreMessage:
     body = getattr(message, wanted)
     for name in _IDENTIFIERS.get(kind, ()):
         if not _is_identifier(getattr(body, name)):
-            raise InvalidMessage(f"{wanted}.{name}: {getattr(body, name)!r} is not namespace/name")
+            raise InvalidMessage(
+                f"{wanted}.{name}: {shortened(repr(getattr(body, name)))} is not namespace/name"
+            )
     part = _OBJECTS.get(kind)
     if part is not None and not body.HasField(part):
         raise InvalidMessage(f"{wanted}.{part} is missing")
@@ -82,6 +89,11 @@ def parse(data: bytes, node: str) -> pb.FornaxCoreMessage:
 
 
 def _is_identifier(text: str) -> bool:
-    """Return True if the text has the form namespace/name."""
-    namespace, slash, name = text.partition("/")
-    return bool(namespace and slash and name) and "/" not in name
+    """Return True if the text has the form namespace/name, each with at most 253 characters."""
+    namespace, _, name = text.partition("/")
+    return "/" not in name and all(0 < len(part) <= NAME_LIMIT for part in (namespace, name))
+
+
+def shortened(text: str) -> str:
+    """Return the text, or its beginning: a core may send 64 MiB, and errors are logged and kept."""
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"

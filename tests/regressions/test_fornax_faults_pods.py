@@ -398,6 +398,18 @@ async def test_a_malformed_pod_fails_at_once_with_a_reason(
         assert world.pod("apps/good").spec.containers[0].ports[0].hostPort % 10 == 4
 
 
+async def test_huge_pods_and_sessions_that_are_refused_are_not_kept(world: World) -> None:
+    async with world.running():
+        pod = a_pod()
+        pod.metadata.labels["x" * (2 << 20)] = ""
+        answer = world.pods[await world.create(pod)][-1]
+        assert (answer.pod.metadata.name, answer.pod.status.phase) == ("web", "Failed")
+        assert answer.ByteSize() < 10_000
+        session_id = await world.open("s1", "apps/none", sessionData="x" * (2 << 20))
+        assert world.statuses(session_id) == ["Closed"]
+        assert world.sessions[session_id][-1].ByteSize() < 10_000
+
+
 async def test_a_pod_is_refused_while_the_node_is_not_ready(world: World) -> None:
     async with world.running(configured=False):
         pod_id = await world.create(a_pod())

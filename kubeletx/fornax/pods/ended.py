@@ -9,11 +9,16 @@ import msgspec
 from kubeletx.api import Clock, KubeletxError
 from kubeletx.api.errors import row_of
 
+from ..stubs import fornax_session_pb2 as fs
 from ..stubs import fornaxcore_pb2 as pb
+from ..stubs import k8s_core_v1_pb2 as core
+from ..wire import shortened
 from .reports import FAILED, CorePodView, PodReport
 
 KEEP_SECONDS: Final = 600.0
 KEEP_MOST: Final = 2000
+KEEP_BYTES: Final = 1 << 20
+"""Of a larger pod or session that was refused, only the name is kept."""
 T = TypeVar("T")
 
 
@@ -67,8 +72,13 @@ class EndedPods(Recent[EndedPod]):
     def refuse(self, create: pb.PodCreate, error: KubeletxError) -> None:
         """Keep a pod that is not run. It is over, and Failed: its core does not wait for it."""
         reason = error.reason or row_of(error).event_reason
-        view = CorePodView(state=pb.PodState.Terminated, phase=FAILED, reason=reason, message=str(error))
-        self.put(create.podIdentifier, EndedPod(PodReport(create.pod, self._node), view, ""))
+        text = shortened(str(error))
+        view = CorePodView(state=pb.PodState.Terminated, phase=FAILED, reason=reason, message=text)
+        pod = create.pod
+        if pod.ByteSize() > KEEP_BYTES:
+            pod = core.Pod()
+            pod.metadata.namespace, _, pod.metadata.name = create.podIdentifier.partition("/")
+        self.put(create.podIdentifier, EndedPod(PodReport(pod, self._node), view, ""))
 
     def is_repeated(self, create: pb.PodCreate) -> bool:
         """Return True if the pod to create has run here and has ended."""
@@ -79,3 +89,13 @@ class EndedPods(Recent[EndedPod]):
         """Return the last state of the pod; None if it is unknown."""
         found = self.find(pod_id)
         return found.report.message(found.view, revision, ()) if found is not None else None
+
+
+def kept_session(session_id: str, session: fs.ApplicationSession) -> fs.ApplicationSession:
+    """Return what is kept of a session that was refused."""
+    kept = fs.ApplicationSession()
+    if session.ByteSize() <= KEEP_BYTES:
+        kept.CopyFrom(session)
+    else:
+        kept.metadata.namespace, _, kept.metadata.name = session_id.partition("/")
+    return kept

@@ -32,6 +32,7 @@ BAD = {
     message(pb.POD_HIBERNATE, **terminate()): "has podTerminate, not podHibernate",
     message(pb.POD_TERMINATE, **terminate("web")): "podTerminate.podIdentifier: 'web' is not namespace/name",
     message(pb.POD_TERMINATE, **terminate("a/b/c")): "'a/b/c' is not namespace/name",
+    message(pb.POD_TERMINATE, **terminate("a/" + "b" * 254)): "bbb' is not namespace/name",
     message(pb.POD_CREATE, podCreate=pb.PodCreate(podIdentifier="apps/web")): "podCreate.pod is missing",
     message(
         pb.SESSION_OPEN, sessionOpen=pb.SessionOpen(sessionIdentifier="a/s", podIdentifier="a/p")
@@ -50,3 +51,11 @@ def test_a_command_is_parsed() -> None:
     found = wire.parse(message(pb.POD_TERMINATE, **terminate()), NODE)
     assert found.podTerminate.podIdentifier == "apps/web"
     assert wire.PUT_MESSAGE == "/centaurusinfra.io.fornaxcore.service.FornaxCoreService/putMessage"
+
+
+@pytest.mark.parametrize("parts", [{"node": "x" * 10**6}, terminate("x" * 10**6)])
+def test_a_huge_text_of_a_core_is_not_repeated_in_the_error(parts: dict[str, Any]) -> None:
+    data = message(pb.POD_TERMINATE, **{**terminate(), **parts})
+    with pytest.raises(wire.InvalidMessage, match=r"xxx\.\.\. \(1000002 characters\)") as caught:
+        wire.parse(data, NODE)
+    assert len(str(caught.value)) < 1200
