@@ -2,7 +2,7 @@
 
     client certificate ─► UID of the pod ─► Instance: getMessage reads its stream, putMessage reports states
 
-An instance speaks only for its own pod: the certificate decides, and a message that names another pod is refused with
+An instance reports only for its own pod: the certificate decides, and a message that names another pod is refused with
 PERMISSION_DENIED. gRPC itself refuses a connection whose certificate is missing, expired, not valid yet or of another
 CA. One instance cannot take the service from others: it has a limit of open calls, and a rate above which its
 messages are answered later; its own stream has a bounded queue (`streams`) behind HTTP/2 flow control.

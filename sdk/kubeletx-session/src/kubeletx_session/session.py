@@ -98,7 +98,7 @@ class Session:
             self.leave(client_id)
 
     def close(self, grace_seconds: float = 60.0) -> None:
-        """Close the session from the application's side: on_close runs, then the node is told. Returns at once."""
+        """Close the session from the application's side: on_close runs, then the end is reported. Returns at once."""
         self._ask_close(self, grace_seconds)
 
     def become(self, state: SessionState) -> None:

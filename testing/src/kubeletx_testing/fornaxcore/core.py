@@ -1,4 +1,4 @@
-"""`FornaxCore`: a simulated core that speaks the published protocol and behaves as a real one.
+"""`FornaxCore`: a simulated core that uses the published protocol and behaves as a real one.
 
     async with FornaxCore(CoreSettings(create_seconds=5)) as core:
         ...                                            # start a node with --fornaxcore-url core.address
@@ -36,7 +36,7 @@ from .state import UNFINISHED, CoreState, NodeView, PodView, SessionView
 
 
 class FornaxCore:
-    """One core. Use it in one event loop only. `cluster`: None: the core is alone."""
+    """One core. Use it in one event loop only. `cluster`: None: a cluster of its own."""
 
     def __init__(
         self,
