@@ -199,14 +199,18 @@ class Link:
         else:
             channel = grpc.aio.secure_channel(address, tls.credentials(), options=OPTIONS)
         greeted = asyncio.Event()
+        stream = channel.unary_stream(wire.GET_MESSAGE, None, None)(self._identity.SerializeToString())
+        ended = None
         try:
-            stream = channel.unary_stream(wire.GET_MESSAGE, None, None)(self._identity.SerializeToString())
             reading = self._read(stream, greeted)
             for ended in await first_of("fornax-link", reading, self._send(channel, greeted)):
                 if ended is not None:
                     ended.result()
         finally:
             await channel.close(grace=None)
+            # The socket is closed when the last call is freed. The error, its traceback, this frame and the ended task
+            # are a cycle: the stream would remain until garbage collection, and the core refuses a second one.
+            del stream, reading, ended
 
     async def _read(self, stream: AsyncIterable[bytes], greeted: asyncio.Event) -> None:
         async for data in stream:

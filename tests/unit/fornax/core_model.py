@@ -23,6 +23,7 @@ from kubeletx.fornax.node_records import METADATA, NodeRecords
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as k8s
 from kubeletx.store import Store
+from kubeletx_testing.fornaxcore import FornaxCore
 from kubeletx_testing.waiting import until
 
 NODE = "fornax.centaurusinfra.io/node-1"
@@ -302,7 +303,7 @@ class Rig:
         return core
 
     async def start_node(
-        self, *seeds: TinyCore, settings: CoreSettings | None = None, **content: Any
+        self, *seeds: TinyCore | FornaxCore, settings: CoreSettings | None = None, **content: Any
     ) -> None:
         """Start the node; `content`: attributes of the content from the start."""
         self._store = await Store.open(self.path, [METADATA])

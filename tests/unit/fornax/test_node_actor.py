@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
+from kubeletx_testing.fornaxcore import CoreSettings, FornaxCore
 from kubeletx_testing.waiting import until
 from tests.unit.fornax.core_model import NODE, QUICK, rig
 
@@ -156,3 +158,21 @@ async def test_a_node_that_is_stopped_cleanly_continues_with_the_next_number(tmp
         assert made.content.forgotten == 0
         assert made.content.configured == ["fornax.local"]  # the stored one; the core's is equal
         assert core.last(pb.NODE_READY).nodeReady.nodeRevision == 3
+
+
+async def test_a_silent_connection_is_closed_before_the_next_one_is_opened(tmp_path: Path) -> None:
+    settings = replace(QUICK, link=replace(QUICK.link, put_seconds=1.0, probe_seconds=0.2))
+    async with FornaxCore(CoreSettings()) as core, rig(tmp_path) as made:
+        gc.disable()  # so that no collection closes the connection by chance
+        try:
+            await made.start_node(core, settings=settings)
+            await core.wait_for(lambda: core.history.of("NODE_READY"))
+            for _ in range(2):
+                streams = len(core.history.of("NODE_FULL_SYNC"))
+                core.line.silence()
+                await core.wait_for(lambda streams=streams: len(core.history.of("NODE_FULL_SYNC")) > streams)
+        finally:
+            gc.enable()
+        assert (
+            core.history.counts["second stream refused"] <= 2
+        )  # the server has noticed the end a little later
