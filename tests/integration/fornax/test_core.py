@@ -20,8 +20,10 @@ from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.kube.types.core import Pod
 from kubeletx.sessions.stubs import session_service_pb2 as session_pb
 from kubeletx_testing.fornaxcore import (
+    Action,
     Cluster,
     CoreSettings,
+    Fault,
     FornaxCore,
     PodRequest,
     SessionRequest,
@@ -185,6 +187,24 @@ async def test_every_command_is_answered(node: Node) -> None:
     await node.until(lambda: len(node.core.history.of("NODE_STATE")) > lists + 1)
     node.core.create_pod(pod_request("bad", {}, container={"image": image_ref("missing")}))
     await node.until(lambda: "default/bad" not in node.core.state.pods)
+
+
+async def test_the_core_ends_with_the_true_state_after_faults(node: Node) -> None:
+    await node.create(pod_request("one"))
+    node.core.faults.add(Fault(action=Action.DROP, types=("SESSION_STATE",)))
+    session = node.core.open_session(SessionRequest(id="shop/s1", pod="default/one"))
+    await node.until(lambda: node.core.faults.pending == 0)
+    node.core.faults.add(Fault(action=Action.FAIL, types=("SESSION_STATE", "POD_STATE")))
+    node.core.close_session("shop/s1")
+    await node.until(lambda: session.status == "Closed" and node.word("default/one") == "Standby")
+    await node.core.restart()
+    await node.until(lambda: node.word("default/one") == "Standby" and node.core.ready_nodes())
+    node.core.line.hold()
+    node.core.create_pod(pod_request("two"))
+    node.core.line.release()  # connections of that time remain silent
+    # The new stream begins with a full list, which lacks the lost pod.
+    await node.until(lambda: "default/two" not in node.core.state.pods and node.core.ready_nodes())
+    assert node.word("default/one") == "Standby"
 
 
 async def test_a_container_that_is_removed_behind_the_agent_ends_the_session(node: Node) -> None:
