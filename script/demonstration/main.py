@@ -3,8 +3,9 @@
 Steps: start registry, network and two containerds, and make the guest's disk beside; start the agent, with libvirt
 in it, and the storage agent; wait until every pod is Running and ready on the runtime that it asked for; look at both containerds and for
 the emulator whether the pods really are there; let containers and machine reach each other; hibernate one pod and
-wake it with a request; move a volume from a pod to another one; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine and the pod with the volume; stop
-everything and check that nothing is left.
+wake it with a request; let a simulated FornaxCore create a pod and open a session, which wakes it; move a volume
+from a pod to another one; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine, the
+core's pod and the pod with the volume; stop everything and check that nothing is left.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -39,9 +41,10 @@ from kubeletx_testing.lab import (
     bound_runtime,
     is_ready,
 )
+from kubeletx_testing.lab.fornaxcore import PrivateCores
 from kubeletx_testing.lab.machines import PASSWORD
 
-from . import machine, standby, storage
+from . import machine, sessions, standby, storage
 from .progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +72,21 @@ class DemoFailed(Exception):
     """Raised when a check of the demo fails; the message says what was found."""
 
 
+class Programs(msgspec.Struct, frozen=True, kw_only=True):
+    """Programs and daemons that the demo starts and ends.
+
+    `forward`: the port-forward to the pod on standby. `cores`: the simulated core. `volumes`: the storage agent.
+    `image`: makes the guest's disk.
+    """
+
+    lab: Lab
+    agent: PrivateAgent
+    forward: Daemon
+    cores: PrivateCores
+    volumes: PrivateStorageAgent
+    image: machine.GuestImage
+
+
 def main() -> int:
     """Run the demo; exit status 0 if all checks passed, 1 if not, 130 if it was interrupted before all pods ran."""
     parser = argparse.ArgumentParser(prog="script/demo", description=__doc__)
@@ -76,15 +94,20 @@ def main() -> int:
     once = parser.parse_args().once
     signal.signal(signal.SIGINT, _interrupt)  # also where it was ignored, as a shell does for background jobs
     signal.signal(signal.SIGTERM, _interrupt)
-    image = machine.GuestImage(CACHE, LOGS)
     lab = Lab(BASE, cache_dir=CACHE, logs_dir=LOGS, say=progress.step)
     agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME, flags=[f"--config={CONFIG}"])
-    forward = standby.port_forward(agent)
-    volumes = storage.make_agent(lab, agent)
+    programs = Programs(
+        lab=lab,
+        agent=agent,
+        forward=standby.port_forward(agent),
+        cores=sessions.make_cores(lab),
+        volumes=storage.make_agent(lab, agent),
+        image=machine.GuestImage(CACHE, LOGS),
+    )
     status = 0
     with progress.shown():
         try:
-            run(lab, agent, forward, volumes, image, stay=not once)
+            run(programs, stay=not once)
         except (DemoFailed, LabError) as err:
             _ignore_interrupts()
             status = 1
@@ -94,7 +117,7 @@ def main() -> int:
             _ignore_interrupts()
             status = 130
             console.print("interrupted")
-        left = clean_up(lab, agent, forward, volumes, image)
+        left = clean_up(programs)
     if left:
         status = status or 1
         console.print("[bold red]left behind:[/]", *left, sep="\n  ")
@@ -103,23 +126,19 @@ def main() -> int:
     return status
 
 
-def run(
-    lab: Lab,
-    agent: PrivateAgent,
-    forward: Daemon,
-    volumes: PrivateStorageAgent,
-    image: machine.GuestImage,
-    *,
-    stay: bool,
-) -> None:
+def run(programs: Programs, *, stay: bool) -> None:
     """Start everything, wait for the pods, check them and show them.
 
-    `forward`: the port-forward to the pod on standby. `volumes`: the storage agent. `stay`: then wait until Ctrl-C;
-    otherwise delete the machine and the pod with the volume, and check that nothing of them is left.
+    `stay`: then wait until Ctrl-C; otherwise delete the machine, the core's pod and the pod with the volume, and check
+    that nothing of them is left.
     """
+    lab, agent, cores, image = programs.lab, programs.agent, programs.cores, programs.image
     require_space()
     image.begin()
     lab.start()
+    progress.step("starting a simulated FornaxCore")
+    cores.start()
+    agent.flags = (*agent.flags, *(f"--fornaxcore-url={address}" for address in cores.addresses))
     progress.step("waiting for the guest's disk, which is made of Debian packages the first time")
     prepare(image.wait(progress.detail))
     first = next(iter(lab.containerds.values()))
@@ -127,7 +146,7 @@ def run(
     progress.step("starting kubeletx, with libvirt in it, and the storage agent")
     began = time.monotonic()
     agent.start()
-    volumes.start()
+    programs.volumes.start()
     wanted = wanted_runtimes(containers=first.name)
     watch_pods(agent, wanted, began)
     for name in lab.containerds:
@@ -138,11 +157,13 @@ def run(
         f"every pod is where it asked to be, {time.monotonic() - began:.1f} s after the agent started\n"
     )
     show_machine(agent, began)
-    url = show_standby(agent, forward)
+    url = show_standby(agent, programs.forward)
+    show_sessions(agent, cores)
     show_storage(agent)
     show_node(agent)
     if not stay:
-        verify_volume_deletion(agent, volumes)
+        verify_volume_deletion(agent, programs.volumes)
+        verify_session_deletion(agent, cores)
         verify_deletion(agent)
         return
     show_commands(agent, url)
@@ -165,6 +186,10 @@ def show_commands(agent: PrivateAgent, url: str) -> None:
         f"kx exec {MACHINE} -- uname -a": "a program in the guest, as in a container",
         f"curl {url}": f"wakes {standby.POD} for one answer",
         f"kx describe pod {standby.POD}": "its memory, and when it was woken",
+        f"kx session open {sessions.POD} --name bob --data 7": "a session without the core, which wakes the pod",
+        f"curl {sessions.page(agent, 'bob')}": "the answer of its application",
+        "kx session list": "sessions, with their states and pods",
+        "kx fornaxcore status": "the simulated core, and what it has acknowledged",
         "kx get volumes": f"volumes of the pods, {storage.VOLUME} among them",
     }
     width = max(map(len, commands))
@@ -370,6 +395,37 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
     return url
 
 
+def show_sessions(agent: PrivateAgent, cores: PrivateCores) -> None:
+    """Let the core create a pod, which is frozen, open a session, which wakes it, and close the session.
+
+    Raises DemoFailed for a wrong answer, or if a command does not show session and core.
+    """
+    progress.step(f"a simulated FornaxCore creates {sessions.POD}, and opens a session on it")
+    served = sessions.serve(agent, cores)
+    table = make_table(f"{sessions.POD} and session {sessions.SESSION}", "WHAT HAPPENS", "")
+    table.add_row(
+        "the core creates the pod", f"frozen {served.create_seconds:.1f} s later, as it has no session"
+    )
+    table.add_row(
+        "the core opens the session", f"woken, and Available {served.open_seconds * 1000:.0f} ms later"
+    )
+    table.add_row(f"curl {served.url}", f"{served.answer!r}")
+    table.add_row("the core closes the session", f"frozen again {served.freeze_seconds * 1000:.0f} ms later")
+    console.print(table)
+    said = {one: agent.cli(*one.split()).stdout for one in ("session list", "fornaxcore status")}
+    for command, lines in said.items():
+        console.print(f"kx {command} says:", highlight=False)
+        console.print(
+            *(f"  [green]{line}[/]" for line in lines.splitlines()), sep="\n", highlight=False, soft_wrap=True
+        )
+    console.print()
+    if served.answer != str(sessions.BEGIN + 1):
+        raise DemoFailed(f"{sessions.POD} answers {served.answer!r}")
+    for command, words in {"session list": "Terminated", "fornaxcore status": "registered"}.items():
+        if words not in said[command]:
+            raise DemoFailed(f"kubeletx {command} does not show {words}")
+
+
 def show_storage(agent: PrivateAgent) -> None:
     """Write to a volume in a pod, delete the pod, and read the volume in a pod on the other containerd.
 
@@ -400,6 +456,15 @@ def verify_volume_deletion(agent: PrivateAgent, volumes: PrivateStorageAgent) ->
     if left := storage.remains(volumes):
         raise DemoFailed(f"{storage.READER} is gone, but not {', '.join(left)}")
     console.print(f"{storage.READER}-{NODE_NAME} is gone, with mount, device and attachment")
+
+
+def verify_session_deletion(agent: PrivateAgent, cores: PrivateCores) -> None:
+    """Let the core delete its pod. Raises DemoFailed if something of its instance is left."""
+    progress.step(f"the core deletes {sessions.POD}")
+    sessions.delete_pod(agent, cores)
+    if left := sessions.remains(agent):
+        raise DemoFailed(f"{sessions.POD} is gone, but not {', '.join(left)}")
+    console.print(f"{sessions.POD} is gone, with certificate and metadata")
 
 
 def verify_deletion(agent: PrivateAgent) -> None:
@@ -443,23 +508,23 @@ def show_node(agent: PrivateAgent) -> None:
         raise DemoFailed("the node is not Ready")
 
 
-def clean_up(
-    lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageAgent, image: machine.GuestImage
-) -> list[str]:
+def clean_up(programs: Programs) -> list[str]:
     """Stop and remove everything, ignoring Ctrl-C; returns what is left."""
     _ignore_interrupts()
+    lab, agent = programs.lab, programs.agent
     progress.step("stopping and removing everything, in about ten seconds")
-    image.stop()
+    programs.image.stop()
     if not lab.is_ours:
         return []
     progress.detail("the agents")
-    forward.stop()
-    volumes.stop()
+    programs.forward.stop()
+    programs.volumes.stop()
     if agent.daemon is not None:
         agent.stop()
         if agent.log_path.is_file():
             LOGS.mkdir(parents=True, exist_ok=True)
             (LOGS / "kubeletx.log").write_bytes(agent.log_path.read_bytes())
+    programs.cores.stop()
     progress.detail("pods, containerds, network and registry")
     lab.stop()
     return lab.leftovers()

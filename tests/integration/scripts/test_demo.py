@@ -83,10 +83,17 @@ def test_the_demo_runs_containers_and_a_machine_where_they_asked_to_be_and_leave
         r"kx describe pod says:\n  Hibernated since .*memory: [\d.]+ MiB before, [\d.]+ MiB after",
         output,
     )
+    assert re.search(r"the core creates the pod +frozen [\d.]+ s later", output)
+    assert re.search(r"the core opens the session +woken, and Available \d+ ms later", output)
+    assert re.search(r"curl http://[\d.]+:8080/ann +'42'", output)
+    assert re.search(r"the core closes the session +frozen again \d+ ms later", output)
+    assert re.search(r"\n  ann +.*Terminated", output)
+    assert re.search(r"\n  127\.0\.0\.1:\d+ +seed +registered", output)
     assert re.search(r"writer-demo +containerd-a +written by writer-demo", output)
     assert re.search(r"reader-demo +containerd-b +written by writer-demo", output)
     assert re.search(r"reader-demo/notes +kubeletx\.io/storage .*ready", output)
     assert "reader-demo is gone, with mount, device and attachment" in output
+    assert "counters is gone, with certificate and metadata" in output
     assert "machine-demo is gone, with emulator, disk and address" in output
     assert "nothing is left" in output
     assert leftovers(ROOT / ".demo" / "lab") == []

@@ -31,14 +31,22 @@ class PrivateCores:
         self._api = ""
 
     def __enter__(self) -> PrivateCores:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the cores, and wait for their addresses."""
         self.daemon.log_path.unlink(missing_ok=True)
         self.daemon.start()
         self.daemon.wait_until(lambda: len(self._shown()) > self._count, what="addresses")
         *addresses, self._api = self._shown()
         self.addresses = tuple(addresses)
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def stop(self) -> None:
+        """End the cores; succeeds if they do not run."""
         self.daemon.stop()
 
     def call(self, method: str, path: str, **body: Any) -> Any:

@@ -136,18 +136,18 @@ def end_containers(containerd_dir: Path) -> None:
 def list_processes(base_dir: Path) -> list[int]:
     """Return the ids of the daemons, shims and agents with a path below `base_dir` on their command line.
 
-    Emulators of a libvirtd below it are included. This process and its ancestors are not.
+    Programs with a pid file in it and emulators of a libvirtd below it are included. This process and its ancestors are not.
     """
     mark = f"{base_dir}/"
     ancestors = _ancestors()
     emulators = {
         pid for directory in (base_dir, *_subdirectories(base_dir)) for pid in list_emulators(directory)
     }
+    known = emulators | {read_pid_file(path) for path in base_dir.glob("*.pid")}
     return [
         pid
         for pid in list_pids()
-        if pid in emulators
-        or (pid not in ancestors and mark in (line := _command_line(pid)) and _is_ours(line))
+        if pid in known or (pid not in ancestors and mark in (line := _command_line(pid)) and _is_ours(line))
     ]
 
 
