@@ -126,12 +126,19 @@ def _is_standby(cores: PrivateCores) -> bool:
 def _is_frozen(agent: PrivateAgent) -> bool:
     pod = agent.wait_for(POD, lambda _pod: True)
     ids = {(one.container_id or "").rpartition("/")[2] for one in pod.status.container_statuses}
-    return any(
-        text in (directory / name).read_text()
+    files = [
+        (directory / name, text)
         for directory in list_container_cgroups(ids)
         for name, text in _FROZEN.items()
-        if (directory / name).exists()
-    )
+    ]
+    return any(text in _read(path) for path, text in files)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # of the other cgroup version, or removed just now
+        return ""
 
 
 def _ask(url: str) -> str:

@@ -50,12 +50,16 @@ class PrivateCores:
         self.daemon.stop()
 
     def call(self, method: str, path: str, **body: Any) -> Any:
-        """Call the HTTP API and return the answer. Raises LabError with the error of a refused call."""
+        """Call the HTTP API and return the answer. Raises LabError with the error of a refused call, or without an answer."""
         connection = http.client.HTTPConnection(self._api, timeout=_CALL_SECONDS)
         try:
             connection.request(method, path, msgspec.json.encode(body) if body else None)
             response = connection.getresponse()
             data = response.read()
+        except (OSError, http.client.HTTPException) as err:
+            raise LabError(
+                f"{method} {path}: the cores do not answer: {err}; {self.daemon.log_tail(5)}"
+            ) from err
         finally:
             connection.close()
         if response.status >= 300:
