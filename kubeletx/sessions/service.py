@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid
+from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid, Unavailable
 from kubeletx.api.names import SESSIONS
 from kubeletx.api.waiting import first_of
 from kubeletx.kube.types.core import Pod, PodStatus
@@ -460,7 +460,10 @@ class Sessions:
         """Cancel timers and write what is not stored yet. Call it when `run` has ended."""
         for uid in tuple(self._liveness):
             self._stop_liveness(uid)
-        await self._records.flush()
+        try:
+            await self._records.flush()
+        except Unavailable as error:
+            log.warning("Failed to store the last changes of sessions", err=str(error))
 
 
 def _is_repeated(request: OpenRequest, existing: Session) -> bool:

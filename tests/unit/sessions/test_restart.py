@@ -197,6 +197,18 @@ async def test_changes_wait_while_the_database_cannot_be_written(
         assert room.session().state is SessionState.READY
 
 
+async def test_an_agent_stops_while_the_database_cannot_be_written(
+    tmp_path: Path, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def write(store: Store, work: Callable[..., None]) -> None:
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(Store, "write", write)
+    async with running_room(tmp_path / "state.db", pods=pods) as room:
+        await room.opened()
+    assert room.session().state is SessionState.READY
+
+
 async def test_an_unreadable_row_is_left_out(running: Running, tmp_path: Path) -> None:
     async with running() as room:
         await room.opened()
