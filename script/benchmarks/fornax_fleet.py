@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from kubeletx.api.waiting import SystemClock
-from kubeletx.fornax.content import CommandAnswer
 from kubeletx.fornax.cores import parse_seeds
 from kubeletx.fornax.mailbox import Mailbox
 from kubeletx.fornax.node_actor import CoreSettings, NodeActor
@@ -95,7 +94,7 @@ class FakeContent:
     async def forget_all(self) -> None:
         self.pods.clear()
 
-    async def command(self, message: pb.FornaxCoreMessage, core: str) -> CommandAnswer:
+    async def command(self, message: pb.FornaxCoreMessage, core: str) -> bool:
         later = asyncio.get_running_loop().call_later
         match message.WhichOneof("MessageBody"):
             case "podCreate":
@@ -109,7 +108,7 @@ class FakeContent:
                 later(SESSION_SECONDS, self._set_status, opened.sessionIdentifier, "Available")
             case "sessionClose":
                 self._set_status(message.sessionClose.sessionIdentifier, "Closed")
-        return CommandAnswer.NONE
+        return False
 
     def _set_phase(self, pod_id: str, phase: str) -> None:
         if pod_id in self.pods:
