@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 RECHECK_SECONDS: Final = 5.0
 """Interval of looks at a pod that ends, and of retries of database writes."""
+STATUS_SECONDS: Final = 0.05
+"""Delay of the report of a change that is in the status only."""
 _FREEZE_FAILED: Final = "FreezeFailed"
 """Reason of condition ``kubeletx.io/Standby`` of a pod that cannot be frozen."""
 _HOPELESS: Final = frozenset(
@@ -117,6 +119,8 @@ class PodActor:
         """True from a core's request to activate the pod until the pod has another state than ACTIVATING."""
         self._check_until: float | None = None
         self._cancel_timer: Callable[[], None] = lambda: None
+        self._cancel_report: Callable[[], None] | None = None
+        """Cancels the report of a changed status; None: none is due."""
         self._seen = self.view()
 
     @property
@@ -316,12 +320,13 @@ class PodActor:
         if self.state in (PodState.EVACUATING, PodState.TERMINATING):
             self._remove()
             self._look_at(self._services.clock.monotonic() + RECHECK_SECONDS)
-        if self.view() != self._seen:
-            self._tell()
+        self._tell_changes()
         if self.state not in NEW:
             self.settled.set()
         if self.state is PodState.TERMINATED:
             self._cancel_timer()
+            if self._cancel_report is not None:
+                self._cancel_report()
             self.ended.set()
 
     def _begin_check(self) -> None:
@@ -361,7 +366,19 @@ class PodActor:
         self._is_removed = True
         self._services.source.remove(self.row.uid)
 
+    def _tell_changes(self) -> None:
+        """Report what a core sees differently; a status alone soon, since mostly a change of state follows it."""
+        view = self.view()
+        if replace(view, status=None) != replace(self._seen, status=None):
+            self._tell()
+        elif view != self._seen and self._cancel_report is None:
+            due = self._services.clock.monotonic() + STATUS_SECONDS
+            self._cancel_report = self._services.clock.call_at(due, self._tell)
+
     def _tell(self) -> None:
+        if self._cancel_report is not None:
+            self._cancel_report()
+            self._cancel_report = None
         self._seen = self.view()
         self._changed(self)
 
