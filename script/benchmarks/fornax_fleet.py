@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kubeletx.api.waiting import SystemClock
 from kubeletx.fornax.cores import parse_seeds
@@ -37,7 +36,7 @@ SESSION_SECONDS = 0.003
 class FakeContent:
     """Pods and sessions without runtimes. Implements what the node actor uses of `NodeContent`."""
 
-    def __init__(self, mailbox: Mailbox[Any], address: str) -> None:
+    def __init__(self, mailbox: Mailbox, address: str) -> None:
         self.ready = asyncio.Event()
         self.ready.set()
         self.pods: dict[str, k8s.Pod] = {}
@@ -135,7 +134,7 @@ class FleetNode:
 
     def __init__(self, number: int, core: str, store: Store) -> None:
         address = f"192.0.2.{number % 250 + 1}"
-        mailbox: Mailbox[Any] = Mailbox()
+        mailbox: Mailbox = Mailbox()
         self.identifier = f"fornax.centaurusinfra.io/node-{number}"
         self.content = FakeContent(mailbox, address)
         self.actor = NodeActor(
