@@ -227,8 +227,10 @@ class PodActor:
     # --- commands -----------------------------------------------------------------------------------
 
     async def _store_and_start(self) -> None:
-        """Store the pod, then hand it over to the pod manager; a pod that cannot be stored fails."""
-        self._tell()
+        """Store the pod, report it, and hand it over to the pod manager; a pod that cannot be stored fails.
+
+        A core that has seen the pod expects it after a crash, too, so the row is on the disk first.
+        """
         try:
             await self._services.records.insert(self.row)
         except KubeletxError as error:
@@ -236,6 +238,7 @@ class PodActor:
             self._is_begun = True
             return
         self.is_stored = True
+        self._tell()
         self._hand_over()
 
     def _hand_over(self) -> None:

@@ -66,11 +66,31 @@ def a_pod(name: str = "web", uid: str = "", *, runtime: str = "", containers: in
 
 
 class CountingStore(Store):
-    """A store that knows how many of its calls are on the way."""
+    """A store that knows how many of its calls are on the way. `writes_left`: later ones are lost; None: no limit."""
 
     waiting = 0
+    writes_left: int | None = None
+    is_dead = False
+    """True once a write was lost: the file is as after a crash before this write."""
+    lost_writes: tuple[asyncio.Future[None], ...] = ()
+
+    async def close(self, timeout_seconds: float = 5.0) -> None:
+        for lost in self.lost_writes:
+            lost.cancel()
+        await super().close(timeout_seconds)
+
+    def write_later(self, work: Callable[[Any], Any]) -> None:
+        if not self.is_dead:
+            super().write_later(work)
 
     async def _submit(self, work: Callable[[Any], T], *, is_read: bool) -> T:
+        if not is_read and self.writes_left is not None:
+            self.is_dead = self.is_dead or self.writes_left == 0
+            if self.is_dead:
+                lost = asyncio.get_running_loop().create_future()
+                self.lost_writes += (lost,)
+                await lost
+            self.writes_left -= 1
         self.waiting += 1
         try:
             return await super()._submit(work, is_read=is_read)
@@ -271,7 +291,7 @@ class Node:
                     await self.clock.run_for(max(0.05, (self.clock.next_wake_seconds or 0.0) - 0.05))
 
     @property
-    def store(self) -> Store:
+    def store(self) -> CountingStore:
         """The state database of this life of the agent."""
         assert self._store is not None
         return self._store
