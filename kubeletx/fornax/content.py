@@ -289,7 +289,7 @@ class NodeContent:
             case pb.POD_ACTIVE:
                 return self._of_pod(message.podActive.podIdentifier, PodActor.activate)
             case pb.SESSION_OPEN:
-                return self._open(message.sessionOpen)
+                self._open(message.sessionOpen)
             case pb.SESSION_CLOSE:
                 self._close(message.sessionClose)
         return False
@@ -333,7 +333,7 @@ class NodeContent:
             return True
         return False
 
-    def _open(self, message: pb.SessionOpen) -> bool:
+    def _open(self, message: pb.SessionOpen) -> None:
         session_id, actor = message.sessionIdentifier, self._pods.find(message.podIdentifier)
         answer = partial(self._answer_session, session_id, message.podIdentifier, message.session)
         metadata = message.session.metadata
@@ -342,13 +342,11 @@ class NodeContent:
             answer(InvalidConfig(obj=f"session {session_id}", field="metadata.name", problem=problem))
         elif actor is None:
             answer(Unavailable(f"pod {message.podIdentifier} is not on this node"))
-            return True
         else:
             try:
                 actor.open_session(_request(message), answer)
             except InvalidConfig as error:
                 answer(error)
-        return False
 
     def _close(self, message: pb.SessionClose) -> None:
         session = self._services.sessions.find(message.sessionIdentifier)

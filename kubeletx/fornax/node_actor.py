@@ -231,8 +231,19 @@ class NodeActor:
                 link.request_full()
 
     async def _command(self, link: Link, message: pb.FornaxCoreMessage) -> None:
-        if message.HasField("ownership"):
+        """Carry out a command, then the ownership inside it; the first command of a new owner needs it before."""
+        if not message.HasField("ownership"):
+            await self._carry_out(link, message)
+        elif self.cores.may_command(link.core.address):
+            try:
+                await self._carry_out(link, message)
+            finally:
+                await self._change_owners(message.ownership)
+        else:
             await self._change_owners(message.ownership)
+            await self._carry_out(link, message)
+
+    async def _carry_out(self, link: Link, message: pb.FornaxCoreMessage) -> None:
         address = link.core.address
         match message.messageType:
             case pb.FORNAX_CORE_CONFIGURATION:

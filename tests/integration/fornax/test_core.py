@@ -184,7 +184,7 @@ async def test_every_command_is_answered(node: Node) -> None:
     opened = pb.SessionOpen(sessionIdentifier=request.id, podIdentifier="default/unknown")
     opened.session.metadata.namespace, opened.session.metadata.name = "shop", "refused"
     node.core.send(NODE, pb.FornaxCoreMessage(sessionOpen=opened))
-    await node.until(lambda: len(node.core.history.of("NODE_STATE")) > lists + 1)
+    await node.until(lambda: node.core.history.values("SESSION_STATE", request.id) == ["Closed"])
     node.core.create_pod(pod_request("bad", {}, container={"image": image_ref("missing")}))
     await node.until(lambda: "default/bad" not in node.core.state.pods)
 
@@ -205,6 +205,23 @@ async def test_the_core_ends_with_the_true_state_after_faults(node: Node) -> Non
     # The new stream begins with a full list, which lacks the lost pod.
     await node.until(lambda: "default/two" not in node.core.state.pods and node.core.ready_nodes())
     assert node.word("default/one") == "Standby"
+
+
+async def test_a_killed_agent_comes_back_with_its_pods_and_sessions(node: Node) -> None:
+    await node.create(pod_request("one"))
+    session = node.core.open_session(SessionRequest(id="shop/s1", pod="default/one"))
+    await node.until(lambda: session.status == "Available")
+    sandboxes = node.sandboxes()
+    node.core.create_pod(pod_request("two"))
+    await node.until(lambda: node.word("default/two") == "Creating")
+    await node.kill()
+    await node.until(lambda: not node.core.is_connected(NODE))
+    await asyncio.to_thread(node.agent.start)
+    await node.until(lambda: node.core.ready_nodes() and node.word("default/two") == "Standby")
+    assert session.status == "Available"
+    assert set(sandboxes) <= set(node.sandboxes())
+    node.core.close_session("shop/s1")
+    await node.until(lambda: session.status == "Closed" and node.word("default/one") == "Standby")
 
 
 async def test_a_container_that_is_removed_behind_the_agent_ends_the_session(node: Node) -> None:

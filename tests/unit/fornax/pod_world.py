@@ -164,7 +164,9 @@ class World:
         metadata.annotations[names.POD] = pod_id
         for field, value in {"applicationName": "apps/game", **spec}.items():
             setattr(message.session.spec, field, value)
-        await self.send(pb.SESSION_OPEN, sessionOpen=message)
+        assert not await self.send(
+            pb.SESSION_OPEN, sessionOpen=message
+        )  # a full list would replace the answer
         return message.sessionIdentifier
 
     async def close(self, session_id: str, pod_id: str = "apps/web") -> bool:

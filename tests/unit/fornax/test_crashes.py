@@ -13,7 +13,7 @@ from tests.unit.fornax.pod_world import World, a_pod
 
 @pytest.mark.parametrize("state", ["Running", "Standby"])
 async def test_a_pod_that_a_core_has_seen_is_created_after_a_crash(tmp_path: Path, state: str) -> None:
-    pod = a_pod(**({"HIBERNATE_POD": "hibernate"} if state == "Standby" else {}))
+    pod = a_pod(HIBERNATE_POD="hibernate") if state == "Standby" else a_pod()
     seen = []
     for writes in count():
         root = tmp_path / str(writes)

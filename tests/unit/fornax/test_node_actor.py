@@ -136,6 +136,23 @@ async def test_a_command_about_an_unknown_pod_is_answered_with_a_full_state(tmp_
         await until(lambda: core.kinds().count("NODE_STATE") > before)
 
 
+async def test_a_command_with_an_ownership_counts_for_the_old_and_for_the_new_owner(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        first, second = await made.core("one"), await made.core("two")
+        await made.start_node(first)
+        await made.until_ready(first)
+        names = [pb.FornaxCore(ip=core.address, identifier=core.identifier) for core in (first, second)]
+        to_second = pb.FornaxCoreConfiguration(primary=names[1], standbys=names[:1])
+        to_first = pb.FornaxCoreConfiguration(primary=names[0], standbys=names[1:])
+        terminate = pb.PodTerminate(podIdentifier="ns/p")
+        activate = pb.PodActive(podIdentifier="ns/p")
+        first.send(pb.POD_TERMINATE, podTerminate=terminate, ownership=to_second)
+        await until(lambda: second.is_connected)
+        first.send(pb.POD_ACTIVE, podActive=activate, ownership=to_first)
+        await until(lambda: len(made.content.commands) == 2)
+        assert made.content.commands == [("POD_TERMINATE", first.address), ("POD_ACTIVE", first.address)]
+
+
 async def test_a_change_of_the_node_is_a_full_state_with_the_next_revision(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         core = await made.core()

@@ -225,3 +225,17 @@ async def test_the_pod_network_of_a_core_is_passed_on_once_and_shown_at_the_node
         with pytest.raises(InvalidConfig, match=r"10\.1\.2\.0/99"):
             await content.configure(wanted)
         assert len(world.pod_cidrs) == 1
+
+
+@pytest.mark.parametrize("pod_id", ["apps/unknown", "apps/web"])
+async def test_a_refused_session_is_answered_at_once(world: World, pod_id: str) -> None:
+    async with world.running():
+        await world.terminate(await world.start(a_pod()))
+        if pod_id == "apps/web":
+            await world.until_pod(pod_id, "Terminating")
+        await world.open("s1", pod_id, sessionData="level 1")
+        refused = await world.until_session("apps/s1", "Closed")
+        assert pod_id in refused.message
+        assert refused.session.metadata.uid == "uid-s1"
+        assert refused.session.metadata.annotations[names.POD] == pod_id
+        assert refused.session.spec.sessionData == "level 1"
