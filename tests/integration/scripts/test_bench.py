@@ -15,8 +15,8 @@ from script.benchmarks.model import TINY, rows
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-KINDS = ("WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS", "STANDBY", "STORAGE")
-QUICKEST = ("one-pod", "machine-list", "api-pod", "stream-logs", "standby-wake", "storage-mount")
+KINDS = ("WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS", "STANDBY", "SESSIONS", "STORAGE")
+QUICKEST = ("one-pod", "machine-list", "api-pod", "stream-logs", "standby-wake", "cold-open", "storage-mount")
 
 
 def run(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
