@@ -153,6 +153,7 @@ class UnitContract(ContractBase):
     ) -> None:
         unit_id = await pod.start(unit_spec)
         await pod.wait_state(unit_id, UnitState.RUNNING)
+        await asyncio.sleep(0.5)  # process 1 of a container ignores the signal until it has set its handler
         async with within(
             3 * base.PATIENCE_SECONDS, "stop_unit to return after the unit has ended by itself"
         ):
