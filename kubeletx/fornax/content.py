@@ -114,7 +114,7 @@ class NodeContent:
             changed=on_pod,
         )
         self._refused: Recent[Callable[[int], pb.SessionState]] = Recent(services.clock)
-        """By session: returns its state at a revision."""
+        """Functions that return a session's state at a revision, by session."""
         self._node: core.Node | None = None
         self._is_node_ready = False
         self._pod_cidrs: tuple[str, ...] = ()
@@ -366,7 +366,7 @@ class NodeContent:
     def _answer_session(
         self, session_id: str, pod_id: str, session: fs.ApplicationSession, error: KubeletxError | None
     ) -> None:
-        """Report a session; with an error, one that this node does not have is reported as closed."""
+        """Report a session. With an error, a session that this node does not have is reported as closed."""
         self._refused.forget(session_id)
         if error is not None:
             self._log_once("Refused a session of a core", error, session=session_id)

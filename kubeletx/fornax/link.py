@@ -94,7 +94,7 @@ class LinkCounts:
 
     def __init__(self) -> None:
         self.sent = Counter[tuple[str, str]]()
-        """By address and type of the message."""
+        """Counts by address and message type."""
         self.received = Counter[str]()
         self.refused = Counter[str]()
         self.failures = Counter[str]()

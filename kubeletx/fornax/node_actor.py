@@ -325,7 +325,7 @@ class NodeActor:
             log.warning("Failed to store the owners of the node", err=str(error))
 
     def _connect(self) -> None:
-        """Connect to the wanted cores, disconnect from the others, and update the roles of those that stay."""
+        """Connect to the wanted cores, disconnect from all others, and update the roles of connected cores."""
         wanted = self.cores.wanted(with_seeds=self._with_seeds)
         for address in self.links.keys() - wanted.keys():
             del self.links[address]

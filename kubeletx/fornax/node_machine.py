@@ -62,7 +62,7 @@ class NodeMachine:
         self._history: deque[str] = deque(maxlen=10)
 
     def step(self, event: NodeEvent) -> None:
-        """Apply an event. Raises Internal for one that the state does not have."""
+        """Apply an event. Raises Internal if the event is impossible in this state."""
         after = TRANSITIONS.get((self.state, event))
         if after is None:
             past = ", ".join(self._history) or "none"

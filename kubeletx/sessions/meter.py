@@ -125,7 +125,7 @@ def _mean(before: int | None, now: int | None) -> float:
 
 
 def _newest(before: PodReading | None, now: PodReading) -> PodReading:
-    """Return `now`; values that were not measured are those of `before`."""
+    """Return `now`, with the values of `before` where nothing was measured."""
     if before is None:
         return now
     return PodReading(

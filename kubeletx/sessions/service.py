@@ -1,4 +1,4 @@
-"""`Sessions`: all sessions of the node, locally opened ones and those of FornaxCores.
+"""`Sessions`: all sessions of the node, opened locally or by FornaxCores.
 
     opener (command, FornaxCore) ─► open, close, wake, rest ─► SessionActor ─► Instance.send ─► application
     application ─► Instance.received ─► SessionActor ─► listeners (metadata, FornaxCore link, usage)

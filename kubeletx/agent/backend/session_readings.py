@@ -46,7 +46,7 @@ class SessionReadings:
         self._blocking = blocking
 
     async def read(self, uids: Set[PodUid]) -> Mapping[PodUid, PodReading]:
-        """Read the pods; those that are not on this node are left out."""
+        """Read the pods that are on this node."""
         workers = [worker for uid in uids if (worker := self._manager.workers.get(uid)) is not None]
         places = {
             worker.uid: (self._cgroup(worker), self._context.log_directory(worker.desired.pod))

@@ -110,7 +110,7 @@ class CorePods:
                 await self._services.records.delete(pod_id, uid)
                 repaired.append(pod_id)
         for actor in missing.values():
-            # The row of one that ends, or of which nothing is left, is about to be deleted.
+            # The row of a pod that ends, or of which nothing is left, is about to be deleted.
             if actor.state not in ENDING and self._services.source.is_here(actor.row.uid):
                 await self._services.records.insert(actor.present_row())
                 repaired.append(actor.pod_id)
