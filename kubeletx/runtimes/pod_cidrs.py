@@ -25,10 +25,11 @@ RETRY_SECONDS = 10.0
 class PodCidrs:
     """Passes the pods' address ranges to every runtime with `SupportsNetworkConfig`; the last caller's ranges count."""
 
-    def __init__(self, registry: RuntimeRegistry, *, clock: Clock) -> None:
+    def __init__(self, registry: RuntimeRegistry, *, clock: Clock, cidrs: tuple[str, ...] = ()) -> None:
+        """`cidrs`: ranges of the configuration, until a cluster or a FornaxCore gives others."""
         self._registry = registry
         self._clock = clock
-        self._cidrs: tuple[str, ...] = ()
+        self._cidrs = cidrs
         self._applied: dict[RuntimeName, tuple[str, ...]] = {}
         """Ranges that reachable runtimes have."""
         self._problems: dict[RuntimeName, str] = {}

@@ -154,6 +154,17 @@ def _reserved(config: AgentConfig, path: str, reserved: dict[str, str]) -> Itera
             yield _error(config, path, f"{resource}: {text!r} is not a quantity", "write it like 200m or 1Gi")
 
 
+def _network(config: AgentConfig) -> Iterator[InvalidConfig]:
+    if config.network.pod_cidr is None or config.cluster.kubeconfig is not None:
+        return
+    for text in config.network.pod_cidr.split(","):
+        try:
+            ipaddress.ip_network(text, strict=False)
+        except ValueError:
+            fix = "write it like 10.0.0.0/24"
+            yield _error(config, "network.pod_cidr", f"{text!r} is not a range of addresses", fix)
+
+
 def _pods(config: AgentConfig) -> Iterator[InvalidConfig]:
     for pattern in config.pods.allowed_unsafe_sysctls:
         if not _SYSCTL.fullmatch(pattern) or not is_namespaced(pattern):
@@ -428,6 +439,7 @@ _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _sources,
     _cluster,
     _node,
+    _network,
     _pods,
     _images,
     _cgroups,

@@ -75,8 +75,6 @@ _CGROUPS: Final = (
 _NETWORK: Final = (
     _option("hairpinMode", "hairpin-mode", Choice(("promiscuous-bridge", "hairpin-veth", "none")),
             "the CNI configuration decides about hairpin traffic, as with a kubelet", "promiscuous-bridge", "none"),
-    _option("podCIDR", "pod-cidr", _TEXT,
-            "the range is not passed to the runtime; pods get their addresses from the CNI configuration"),
     _option("makeIPTablesUtilChains", "make-iptables-util-chains", _BOOL, _NO_RULES, *_BOTH),
     _option("iptablesDropBit", "iptables-drop-bit", _BIT, _NO_RULES, 15),
     _option("iptablesMasqueradeBit", "iptables-masquerade-bit", _BIT, _NO_RULES, 14),

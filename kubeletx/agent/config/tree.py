@@ -306,6 +306,10 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     cluster_domain: Annotated[str, Setting("clusterDomain", "cluster-domain", "The cluster's DNS domain.")] = ""
     resolv_conf: Annotated[Path | None, Setting("resolvConf", "resolv-conf",
         "Resolver file of the node on which the resolver files of pods are based; empty: none.")] = Path("/etc/resolv.conf")
+    pod_cidr: Annotated[str | None, Setting("podCIDR", "pod-cidr",
+        "Range of the pods' addresses on a node without a cluster, passed to the runtimes; a comma separates IPv4 and IPv6.",
+        String(optional=True))] = None
+    """A cluster or a FornaxCore that gives a range replaces it."""
 
 
 class VolumeSettings(Section, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from .drop_ins import DropInWatch
 from .link import LinkAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
-from .settings import call_limits, pod_network_of
+from .settings import call_limits, configured_pod_cidrs, pod_network_of
 
 log = structlog.get_logger(__name__)
 
@@ -108,7 +108,7 @@ def make_runtimes(
             log.error("Ignored runtime drop-in", err=str(error))
 
     drop_ins = DropInWatch(registry, (root / "runtimes.d", root / "cordons"))
-    pod_cidrs = PodCidrs(registry, clock=ctx.clock)
+    pod_cidrs = PodCidrs(registry, clock=ctx.clock, cidrs=configured_pod_cidrs(config))
     tasks = [Task(name="drop-ins", run=drop_ins.run), Task(name="pod-cidrs", run=pod_cidrs.run)]
     closes = [running.close]
     if pod_network is not None:

@@ -36,6 +36,12 @@ def call_limits(config: AgentConfig) -> Limits:
     )
 
 
+def configured_pod_cidrs(config: AgentConfig) -> tuple[str, ...]:
+    """Return the ranges of ``--pod-cidr``; none on a node of a cluster, which gives them with the Node."""
+    text = config.network.pod_cidr
+    return tuple(text.split(",")) if text is not None and config.cluster.kubeconfig is None else ()
+
+
 def pull_settings(config: AgentConfig) -> PullSettings:
     """Return the settings of image pulls, from the configuration."""
     images = config.images

@@ -233,6 +233,12 @@ async def test_a_failed_cgroup_v1_check_names_the_setting(agent: AgentModel) -> 
     )
 
 
+async def test_ranges_of_the_configuration_reach_the_runtimes(agent: AgentModel) -> None:
+    agent.configure("network", pod_cidr="10.1.2.0/24,fd00::/64")
+    async with agent.running():
+        await agent.until(lambda: agent.runtimes["one"].pod_cidrs == ("10.1.2.0/24", "fd00::/64"))
+
+
 async def test_a_bad_endpoint_is_refused_with_its_number(agent: AgentModel) -> None:
     from kubeletx.agent.config.tree import EndpointText
 

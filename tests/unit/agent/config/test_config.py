@@ -336,13 +336,13 @@ def test_durations_are_shown_as_they_are_read(milliseconds: int) -> None:
 
 
 def test_the_view_names_every_setting_and_its_origin(tmp_path: Path) -> None:
-    file = write(tmp_path / "c.yaml", "maxPods: 5\nfailSwapOn: false\npodCIDR: 10.0.0.0/8\n")
+    file = write(tmp_path / "c.yaml", "maxPods: 5\nfailSwapOn: false\nhairpinMode: hairpin-veth\n")
     rows = effective_values(load_config(config_file=file, root_dir=tmp_path))
     by_key = {row.key: row for row in rows}
     assert by_key["maxPods"].value == 5
     assert by_key["maxPods"].origin == str(file)
     assert by_key["syncFrequency"].origin == "default"
     assert by_key["failSwapOn"].origin == str(file)
-    assert by_key["podCIDR"].origin == f"{file} (no effect)"
-    assert [row.key for row in rows if row.unused] == ["podCIDR"]
+    assert by_key["hairpinMode"].origin == f"{file} (no effect)"
+    assert [row.key for row in rows if row.unused] == ["hairpinMode"]
     assert rows[0].origin == "flag --root-dir"
