@@ -162,8 +162,7 @@ def _before_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan | N
         return draft.plan("looks before stopping")
     if not is_evacuating:
         return None
-    # Sessions end inside the containers, so frozen ones are thawed.
-    workload_of(facts).plan_pod(desired, facts, draft, is_settled=False)
+    workload_of(facts).plan_evacuation(desired, facts, draft)
     return draft.plan("evacuates sessions")
 
 

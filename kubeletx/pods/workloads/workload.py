@@ -65,6 +65,12 @@ class Workload:
         `is_settled`: no container is due to start, now or after a back-off.
         """
 
+    def plan_evacuation(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+        """Plan to thaw the frozen units of a pod whose sessions are being closed, which happens inside them.
+
+        Plain containers need none.
+        """
+
     def plan_end(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan actions that an ending pod needs besides its stops. Plain containers need none."""
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from kubeletx.api import PodUid, RuntimeName, UnitState
+from kubeletx.api import PodUid, RuntimeName, UnitState, names
 from kubeletx.pods.dependencies import Evacuation
 from kubeletx.pods.manager import PodManager
 from kubeletx.pods.model.actions import Evacuate
 from kubeletx.pods.plan.stop import RESERVED_SECONDS
 from kubeletx.pods.worker import PodWorker
+from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.pods.workloads.power import Power
 from tests.unit.pods.manager_model import Node, a_pod
 from tests.unit.pods.workloads.standby.standby_model import is_in
@@ -208,6 +210,32 @@ async def test_a_frozen_pod_is_thawed_so_that_its_clients_can_leave(node: Node, 
         await node.until(lambda: clients.deadlines and is_in(node, UnitState.RUNNING))
         assert stops(node) == 0
         assert clients.cancelled == 0
+        clients.leave.set()
+        await node.until(lambda: not manager.workers)
+
+
+@pytest.mark.parametrize("state", [UnitState.PAUSED, UnitState.SUSPENDED])
+@pytest.mark.parametrize("is_standby", [True, False])
+async def test_a_machine_that_does_not_run_is_resumed_so_that_its_clients_can_leave(
+    tmp_path: Path, clients: Clients, state: UnitState, is_standby: bool
+) -> None:
+    pod = a_pod(termination_grace_period_seconds=GRACE)
+    machine = replace(pod, metadata=replace(pod.metadata, annotations={names.WORKLOAD_TYPE: "vm"}))
+    node = Node(tmp_path, workload_type="vm")
+    node.evacuations.append(Evacuation(is_needed=clients.is_there, run=clients.send_away))
+    async with node.running() as manager:
+        worker = await node.start(machine)
+        if is_standby:
+            worker.ask_power(Power.STANDBY if state is UnitState.PAUSED else Power.HIBERNATED, "test")
+        else:
+            power = Power.PAUSED if state is UnitState.PAUSED else Power.SUSPENDED
+            await node.services.overrides.amend(
+                worker, lambda old: with_power(old, power.value, "running", "Running")
+            )
+        await node.until(lambda: is_in(node, state))
+        manager.remove("file", UID)
+        await node.until(lambda: clients.deadlines and is_in(node, UnitState.RUNNING))
+        assert stops(node) == 0
         clients.leave.set()
         await node.until(lambda: not manager.workers)
 

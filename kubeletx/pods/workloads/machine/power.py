@@ -146,12 +146,18 @@ def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan the next call that leads to the desired power state. If the runtime cannot do it, add a warning event."""
     _tell_hold(unit, desired, facts, draft)
-    known, wanted = machine_of_facts(facts), wanted_power(desired, facts)
+    wanted = wanted_power(desired, facts)
     if wanted in STANDING_BY and not may_rest(desired, facts, draft):
         wanted = Power.RUNNING
+    plan_step(unit, wanted, facts, draft)
+
+
+def plan_step(unit: UnitSummary, wanted: Power, facts: PodFacts, draft: Draft) -> None:
+    """Plan the next call that leads to state `wanted`. If the runtime cannot do it, add a warning event."""
     step = next_step(unit, facts, wanted)
     if step is None:
         return
+    known = machine_of_facts(facts)
     able = known.can_standby if isinstance(step, StandbyStep) else known.can_power
     if step is not PowerStep.START and not able:
         draft.refuse(

@@ -90,6 +90,12 @@ class MachineWorkload(Workload):
             power.plan_power(unit, desired, facts, draft)
             plan_devices(unit, desired, facts, draft)
 
+    def plan_evacuation(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+        """Also resume a machine that ``kubeletx vm`` or powerSpec paused or suspended, as its stop does."""
+        for machine in regular_units(desired.pod):
+            if (unit := facts.newest(machine.name)) is not None:
+                power.plan_step(unit, Power.RUNNING, facts, draft)
+
     @property
     def resizes_itself(self) -> bool:
         return True

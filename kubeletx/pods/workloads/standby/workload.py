@@ -35,6 +35,9 @@ class StandbyWorkload(Workload):
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         plan.plan_standby(desired, facts, draft, is_settled=is_settled)
 
+    def plan_evacuation(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+        plan.plan_standby(desired, facts, draft, is_settled=False)
+
     def plan_end(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         plan.plan_thaw_for_stop(desired, facts, draft)
 
