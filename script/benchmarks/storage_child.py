@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 import structlog
-from kubeletx_flexvolume.agent.logs import set_up_logs
+from kubeletx_flexvolume.agent.main import set_up_logs
 from kubeletx_flexvolume.agent.operations import Operations
 
 from kubeletx_testing.waiting import block_until, until

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
-from kubeletx_flexvolume.agent.client import ask_agent
+from kubeletx_flexvolume.agent.wire import ask_agent
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.agent.lifecycle import StorageAgent
 from kubeletx_flexvolume.agent.operations import Operations

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kubeletx_flexvolume.agent.client import ask_agent
+from kubeletx_flexvolume.agent.wire import ask_agent
 from kubeletx_flexvolume.attachments.stores import open_stores
 from kubeletx_flexvolume.attachments.views import entry_rows
 from kubeletx_flexvolume.driver import program

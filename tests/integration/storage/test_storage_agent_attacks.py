@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from kubeletx_flexvolume.agent.server import MAX_CONNECTIONS
-from kubeletx_flexvolume.agent.sockets import NAME
+from kubeletx_flexvolume.agent.wire import SOCKET
 from kubeletx_flexvolume.driver import program
 
 from kubeletx_testing.waiting import block_until
@@ -56,7 +56,7 @@ def connect(node: AgentNode) -> socket.socket:
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         one.settimeout(20)
-        one.connect(f"/proc/self/fd/{descriptor}/{NAME}")
+        one.connect(f"/proc/self/fd/{descriptor}/{SOCKET}")
     except BaseException:
         one.close()
         raise

@@ -62,7 +62,6 @@ class Mounts:
         return True
 
     async def make_writable(self, directory: str) -> None:
-        """Make a file system that is mounted read-only writable."""
         await self._mount("-o", "remount,rw", "--", directory)
 
     async def stop_writers(self, directory: str) -> None:

@@ -118,7 +118,6 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def key(self) -> HolderKey:
-        """Identity of the holder within the volume."""
         return self.node, self.boot_id, self.mount_dir
 
     def __str__(self) -> str:

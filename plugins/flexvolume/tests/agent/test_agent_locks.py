@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 from click.testing import CliRunner
-from kubeletx_flexvolume.agent.agent_locks import hold_node, hold_state
+from kubeletx_flexvolume.agent.lifecycle import hold_node, hold_state
 from kubeletx_flexvolume.agent.main import main
 
 from kubeletx.api import Conflict, InvalidConfig

@@ -28,8 +28,11 @@ def test_invalid_options_are_refused_with_their_names(tmp_path: Path) -> None:
 def test_status_without_an_agent_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--state-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert f"no storage agent answers at {tmp_path}/agent.sock: No such file or directory" in result.output
-    assert "start 'kubeletx-flexvolume agent', or give the --state-dir" in result.output
+    assert (
+        f"the storage agent does not answer at {tmp_path}/agent.sock: No such file or directory"
+        in result.output
+    )
+    assert "--state-dir must be that of the running agent" in result.output
 
 
 def test_the_agent_refuses_to_run_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kubeletx_flexvolume.agent.server import AgentServer
-from kubeletx_flexvolume.agent.sockets import NAME, find_agent, open_socket
-from kubeletx_flexvolume.agent.wire import SUCCESS, DriverRequest, framed, parse_request, reply
+from kubeletx_flexvolume.agent.sockets import find_agent, open_socket
+from kubeletx_flexvolume.agent.wire import SOCKET, SUCCESS, DriverRequest, framed, parse_request, reply
 from kubeletx_flexvolume.driver.program import MAX_REQUEST, PROTOCOL
 
 from kubeletx.api import Conflict, KubeletxError
@@ -49,7 +49,7 @@ class Served:
         return reply(SUCCESS, call=request.call)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_unix_connection(str(self.directory / NAME))
+        return await asyncio.open_unix_connection(str(self.directory / SOCKET))
 
     async def send(self, data: bytes, *, end: bool = False) -> dict[str, Any] | None:
         """Send bytes, and return the answer; None if the connection was closed without one."""
@@ -81,7 +81,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await one.server.listen(one.directory, "a place")
     yield one
     await one.server.close()
-    assert not (one.directory / NAME).exists()
+    assert not (one.directory / SOCKET).exists()
 
 
 async def test_a_call_is_answered_and_carries_the_name_of_the_socket(served: Served) -> None:
@@ -92,7 +92,7 @@ async def test_a_call_is_answered_and_carries_the_name_of_the_socket(served: Ser
 
 async def test_the_socket_is_private(served: Served) -> None:
     assert stat.S_IMODE(served.directory.stat().st_mode) == 0o700
-    assert stat.S_IMODE((served.directory / NAME).stat().st_mode) == 0o600
+    assert stat.S_IMODE((served.directory / SOCKET).stat().st_mode) == 0o600
 
 
 async def test_other_users_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ async def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "agent"
     directory.mkdir(mode=0o755)
     stale = socket.socket(socket.AF_UNIX)
-    stale.bind(str(directory / NAME))
+    stale.bind(str(directory / SOCKET))
     stale.close()
     assert find_agent(directory) is None
     one = open_socket(directory)
@@ -202,9 +202,9 @@ async def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
 
 def test_an_agent_whose_queue_is_full_is_an_agent(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as first:
-        listening.bind(str(tmp_path / NAME))
+        listening.bind(str(tmp_path / SOCKET))
         listening.listen(0)
-        first.connect(str(tmp_path / NAME))
+        first.connect(str(tmp_path / SOCKET))
         assert find_agent(tmp_path) == 0
         with pytest.raises(Conflict, match="another storage agent, a process that is not visible here"):
             open_socket(tmp_path)
@@ -213,7 +213,7 @@ def test_an_agent_whose_queue_is_full_is_an_agent(tmp_path: Path) -> None:
 async def test_a_socket_may_have_a_long_path(tmp_path: Path) -> None:
     directory = tmp_path / ("d" * 120) / "agent"
     one = open_socket(directory)
-    assert (directory / NAME).is_socket()
+    assert (directory / SOCKET).is_socket()
     assert find_agent(directory) == os.getpid()
     one.close()
 

@@ -54,7 +54,6 @@ class MountCallers:
         self._requests[key] = request
 
     def request(self, key: HolderKey | None) -> MountRequest | None:
-        """Return the request of a use."""
         return None if key is None else self._requests.get(key)
 
     def fail(self, key: HolderKey, error: KubeletxError) -> None:

@@ -1,20 +1,28 @@
-"""`DriverInstaller`: keeps the driver in all plugin directories while the agent runs."""
+"""`DriverInstaller`: keeps the driver in all plugin directories while the agent runs.
+
+Kubelets are known to miss a new file. While no ``init`` came, the file's time is set again after 2, 4, 8, 16, 32, 32, ...
+minutes, so that they run it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from kubeletx.api import Clock, PermissionDenied
+from kubeletx.api.backoff import Backoff
 
-from ..driver.install import InstallPlace, TouchSchedule, driver_content, install, touch
+from ..driver.install import InstallPlace, driver_content, install
 from .server import AgentServer
 
 log = structlog.get_logger(__name__)
 
 CHECK_SECONDS: Final = 15.0
+FIRST_TOUCH_SECONDS: Final = 120.0
+LAST_TOUCH_SECONDS: Final = 1920.0
 
 
 class DriverInstaller:
@@ -38,7 +46,9 @@ class DriverInstaller:
         self._clock = clock
         self._content = driver_content()
         self._problems: dict[InstallPlace, str] = {}
-        self._touches: dict[InstallPlace, TouchSchedule] = {}
+        self._touches: dict[InstallPlace, Backoff] = {}
+        """Pauses between the touches of each place with the driver."""
+        self._due: dict[InstallPlace, float] = {}
 
     async def start(self) -> None:
         """Serve and install in every directory.
@@ -59,7 +69,8 @@ class DriverInstaller:
                     err=self._problems[place],
                 )
                 continue
-            self._touches[place] = TouchSchedule(self._clock.monotonic())
+            self._touches[place] = Backoff(FIRST_TOUCH_SECONDS, LAST_TOUCH_SECONDS)
+            self._due[place] = self._clock.monotonic() + self._touches[place].next()
             log.info("Installed the driver", path=str(place.executable))
         if not self._touches:
             problems = "; ".join(
@@ -77,14 +88,14 @@ class DriverInstaller:
 
     def check(self) -> None:
         """Install the driver again where it is missing or differs; touch it where no kubelet has found it."""
+        now = self._clock.monotonic()
         for place, touches in self._touches.items():
             try:
                 if install(place, self._content):
                     log.warning("Installed the driver again", path=str(place.executable))
-                if str(place.plugin_directory) not in self._handshakes and touches.is_due(
-                    self._clock.monotonic()
-                ):
-                    touch(place)
+                if str(place.plugin_directory) not in self._handshakes and now >= self._due[place]:
+                    self._due[place] = now + touches.next()
+                    os.utime(place.executable)
                     log.info("Touched the driver, as no kubelet has called init", path=str(place.executable))
                 self._problems.pop(place, None)
             except OSError as error:
@@ -93,7 +104,6 @@ class DriverInstaller:
                 self._problems[place] = error.strerror or str(error)
 
     def state(self) -> list[dict[str, Any]]:
-        """Return the state of each directory."""
         return [
             {
                 "path": str(place.plugin_directory),

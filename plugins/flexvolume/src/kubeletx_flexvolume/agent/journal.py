@@ -54,7 +54,6 @@ class Use(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
     @property
     def key(self) -> HolderKey:
-        """Identity of the use within the volume."""
         return self.holder.key
 
 
@@ -98,11 +97,9 @@ class VolumeJournal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return tuple(use for use in self.uses if not use.is_wanted)
 
     def find(self, key: HolderKey) -> Use | None:
-        """Return the use with this key."""
         return next((use for use in self.uses if use.key == key), None)
 
     def with_use(self, use: Use) -> VolumeJournal:
-        """Return the journal with the use added or replaced."""
         if self.find(use.key) is None:
             return msgspec.structs.replace(self, uses=(*self.uses, use))
         return msgspec.structs.replace(
@@ -110,7 +107,6 @@ class VolumeJournal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         )
 
     def without(self, key: HolderKey) -> VolumeJournal:
-        """Return the journal without the use."""
         return msgspec.structs.replace(self, uses=tuple(use for use in self.uses if use.key != key))
 
     def leave(self, *keys: HolderKey) -> VolumeJournal:

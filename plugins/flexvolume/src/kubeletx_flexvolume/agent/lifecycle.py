@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from kubeletx.api import Blocking, BoundedThreadPool, Clock, WhenFull
+from kubeletx.api import Blocking, BoundedThreadPool, Clock, Conflict, InvalidConfig, WhenFull
 from kubeletx.linux.files import private_directory
+from kubeletx.linux.locks import LockHeld, hold_lock
 from kubeletx.linux.mounts import read_mounts
 from kubeletx.linux.notify import notify
 
@@ -34,7 +35,7 @@ from ..commands import Commands
 from ..device import Device
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
 from ..mounts import Mounts
-from .agent_locks import hold_node, hold_state
+from ..values import file_stem
 from .background import make_attachments
 from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
@@ -63,6 +64,46 @@ async def run_agent(config: AgentConfig, *, clock: Clock, stop: asyncio.Event) -
                 await agent.serve(stop)
         finally:
             threads.close()
+
+
+def hold_state(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """Make the state directory, and hold its lock. Raises InvalidConfig, or Conflict with the PID of its agent."""
+    what = f"has state directory {directory}; stop it, or give another --state-dir"
+    return _hold(lambda: private_directory(directory) / "agent.lock", "--state-dir", directory, what)
+
+
+def hold_node(records: Path | None, node: str) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of the node's name for a file of records; None: the records are in a cluster, and nothing is held.
+
+    Two agents with one name would treat each other's entries as left by a lost journal, and remove them, while pods use
+    the volumes. Makes the directory of the file. Raises InvalidConfig, or Conflict with the PID of the agent of that name.
+    """
+    if records is None:
+        return contextlib.nullcontext()
+    directory = records.parent
+
+    def path() -> Path:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory / f"{file_stem(node)}.lock"
+
+    what = f"is node {node} in {records}; stop it, or give each agent a --node-name of its own"
+    return _hold(path, "--records", records, what)
+
+
+@contextlib.contextmanager
+def _hold(lock: Callable[[], Path], option: str, place: Path, what: str) -> Iterator[None]:
+    """Hold a lock. `lock`: makes its directory. `option`: gives the `place`. `what`: what another agent has."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(lock()))
+        except LockHeld as error:
+            raise Conflict(f"another storage agent, {error.owner}, {what}") from None
+        except OSError as error:
+            problem = f"{place}: {error.strerror}"
+            raise InvalidConfig(
+                obj="storage agent", field=option, problem=problem, fix="use another one"
+            ) from error
+        yield
 
 
 class StorageAgent:
@@ -158,7 +199,6 @@ class StorageAgent:
             log.info("Stopped the storage agent")
 
     async def aclose(self) -> None:
-        """Close the records."""
         await self.attachments.close()
 
     async def _report_ready(self) -> None:
@@ -167,7 +207,6 @@ class StorageAgent:
         log.info("The storage agent is ready")
 
     def _state(self) -> dict[str, Any]:
-        """Return the state for ``status``."""
         return {
             "pid": os.getpid(),
             "node": self._config.node_name,

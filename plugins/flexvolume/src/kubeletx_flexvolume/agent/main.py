@@ -22,7 +22,7 @@ _PATH = click.Path(path_type=Path)
 _CLUSTERS = ("storage.kubeletx.io/v1alpha1/storageclusters",)
 
 
-@click.group()
+@click.group(context_settings={"show_default": True})
 @click.version_option(package_name="kubeletx-flexvolume")
 def main() -> None:
     """Storage agent of a node, behind the FlexVolume driver kubeletx.io/storage."""
@@ -44,7 +44,6 @@ add_commands(main)
     "--known-plugin-dirs/--no-known-plugin-dirs",
     "use_known_plugin_dirs",
     default=True,
-    show_default=True,
     help="Install the driver also into those plugin directories of well-known distributions that exist.",
 )
 @click.option(
@@ -53,14 +52,12 @@ add_commands(main)
     multiple=True,
     type=_PATH,
     default=["/var/lib/kubelet"],
-    show_default=True,
     help="Root directory of a kubelet, below which volumes are mounted. May be given several times.",
 )
 @click.option(
     "--state-dir",
     type=_PATH,
     default=_STATE_DIR,
-    show_default=True,
     help="Directory of journals, locks and the socket of 'status'.",
 )
 @click.option("--node-name", default="", metavar="NAME", help="Name of the node. [default: the host name]")
@@ -82,7 +79,6 @@ add_commands(main)
     "mount_seconds",
     type=float,
     default=110.0,
-    show_default=True,
     metavar="SECONDS",
     help="Seconds after which a mount is answered as failed.",
 )
@@ -91,7 +87,6 @@ add_commands(main)
     "unmount_seconds",
     type=float,
     default=110.0,
-    show_default=True,
     metavar="SECONDS",
     help="Seconds after which an unmount is answered as failed.",
 )
@@ -110,26 +105,22 @@ add_commands(main)
     "--break-policy",
     type=click.Choice(("safe", "seed")),
     default="safe",
-    show_default=True,
     help="When the lock of another holder is broken.",
 )
 @click.option(
     "--fs-group",
     type=click.Choice(("kubelet", "top-directory")),
     default="kubelet",
-    show_default=True,
     help="Who applies the fsGroup: the kubelet to all files, or the agent to the top directory.",
 )
 @click.option(
     "--selinux-relabel/--no-selinux-relabel",
     default=False,
-    show_default=True,
     help="Let kubelets relabel the files of volumes for SELinux.",
 )
 @click.option(
     "--lease-namespace",
     default="kubeletx-storage",
-    show_default=True,
     help="Namespace of the Lease of the agent that scans the records.",
 )
 @click.option(
@@ -137,11 +128,10 @@ add_commands(main)
     "cluster_resources",
     multiple=True,
     default=_CLUSTERS,
-    show_default=True,
     metavar="GROUP/VERSION/PLURAL",
     help="Custom resource of storage clusters. May be given several times.",
 )
-@click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
 @click.option("--verbose", is_flag=True, help="Log debug messages.")
 @click.option("--boot-id", default="", hidden=True)
 def agent(
@@ -154,7 +144,6 @@ def agent(
     from kubeletx.linux.boot import boot_id as read_boot_id
 
     from .config import AgentConfig, check_config, parse_pool
-    from .logs import set_up_logs
 
     try:
         config = check_config(
@@ -176,8 +165,30 @@ def agent(
         raise click.ClickException(str(error)) from error
 
 
+def set_up_logs(format: str = "text", *, is_verbose: bool = False) -> None:
+    """Log one line per event on standard error. `format`: text or json. `is_verbose`: with debug messages."""
+    import logging
+    import sys
+
+    import structlog
+
+    renderer: Any = structlog.processors.JSONRenderer(sort_keys=False)
+    if format == "text":
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False, pad_event_to=0)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if is_verbose else logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
 @main.command()
-@click.option("--state-dir", type=_PATH, default=_STATE_DIR, show_default=True)
+@click.option("--state-dir", type=_PATH, default=_STATE_DIR)
 @click.option(
     "--ready", is_flag=True, help="Print nothing, and exit with 0 only if a kubelet has found the driver."
 )
@@ -187,7 +198,7 @@ def status(state_dir: Path, ready: bool) -> None:
 
     from kubeletx.api import KubeletxError
 
-    from .client import ask_agent
+    from .wire import ask_agent
 
     try:
         state = ask_agent(state_dir)

@@ -44,7 +44,6 @@ class MountNamespace:
         return read_mounts(word=word, table=self._process / "mountinfo")
 
     def find_mount(self, path: str) -> MountPoint | None:
-        """Return the topmost mount on a real path."""
         return find_mount(self.table(path.rpartition("/")[2]), path)
 
     def command(self, command: Sequence[str]) -> list[str]:
@@ -116,7 +115,6 @@ class MountNamespace:
             yield current
 
     def make_directory(self, kubelet_root: str, path: str) -> None:
-        """Make the directory `path` below the kubelet's root directory."""
         with self.open_directory(kubelet_root, path, make=True):
             pass
 

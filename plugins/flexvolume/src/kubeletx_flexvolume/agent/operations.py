@@ -95,7 +95,6 @@ class Operations:
         return LocalVolume(volume=journal.volume, holders=entered_holders(journal), device=_device(journal))
 
     def state(self) -> list[dict[str, Any]]:
-        """Return the state of each volume, for users."""
         workers = sorted(self._workers.values(), key=lambda one: one.name)
         return [worker.state() for worker in workers]
 

@@ -17,7 +17,8 @@ from kubeletx.api import Conflict
 from kubeletx.linux.files import private_directory
 from kubeletx.linux.locks import LockHeld, lock_descriptor
 
-NAME: Final = "agent.sock"
+from .wire import SOCKET
+
 _NEW: Final = ".agent.sock.new"
 BACKLOG: Final = 1024
 """Length of the queue. A kubelet that starts calls the driver for all its volumes at once."""
@@ -34,7 +35,7 @@ class PrivateSocket:
 
     def close(self) -> None:
         """Remove the socket, and release the lock on its directory."""
-        (self.directory / NAME).unlink(missing_ok=True)
+        (self.directory / SOCKET).unlink(missing_ok=True)
         self.listening.close()
         os.close(self._lock)
 
@@ -66,7 +67,7 @@ def find_agent(directory: Path) -> int | None:
         except OSError:
             return None
         try:
-            one.connect(f"/proc/self/fd/{descriptor}/{NAME}")
+            one.connect(f"/proc/self/fd/{descriptor}/{SOCKET}")
             return peer_of(one)[0]
         except BlockingIOError:  # its queue is full
             return 0
@@ -92,7 +93,7 @@ def _listen(directory: int) -> socket.socket:
         listening.bind(f"{base}/{_NEW}")  # no other user reaches it: the directory is private
         Path(base, _NEW).chmod(0o600)
         listening.listen(BACKLOG)
-        Path(base, _NEW).replace(Path(base, NAME))
+        Path(base, _NEW).replace(Path(base, SOCKET))
     except BaseException:
         listening.close()
         raise

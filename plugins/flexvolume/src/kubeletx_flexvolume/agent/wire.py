@@ -1,4 +1,4 @@
-"""Messages between driver and agent: a 4-byte length (big endian) and a JSON object. Pure, but for `read_message`.
+"""Messages between driver and agent: a 4-byte length (big endian) and a JSON object.
 
 The driver (`driver.program`) prints the agent's reply without decoding it. So the reply is the JSON object that a
 kubelet expects, in ASCII, and ``status`` is its first member.
@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from kubeletx.api import InvalidConfig, InvalidPod
+from kubeletx.api import InvalidConfig, InvalidPod, Unavailable
 
+from ..driver import program
 from ..driver.program import MAX_REPLY, MAX_REQUEST, PROTOCOL
 
+SOCKET: Final = "agent.sock"
 SUCCESS: Final = "Success"
 FAILURE: Final = "Failure"
 NOT_SUPPORTED: Final = "Not supported"
 LENGTH_BYTES: Final = 4
 _LONGEST_MESSAGE: Final = 4096
 _MAX_DRIVER: Final = 64
+_STATUS_SECONDS: Final = 10.0
 
 
 class DriverRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,3 +89,17 @@ def framed(text: bytes, limit: int = MAX_REPLY) -> bytes:
     if len(text) > limit:
         text = reply(FAILURE, f"the answer has {len(text)} bytes; at most {limit} are sent")
     return len(text).to_bytes(LENGTH_BYTES, "big") + text
+
+
+def ask_agent(state_dir: Path) -> dict[str, Any]:
+    """Return the state of the agent with this state directory. Blocks. Raises Unavailable if none answers."""
+    try:
+        answer = json.loads(
+            program.ask(f"{state_dir}/{SOCKET}", program.request("status", []), _STATUS_SECONDS)
+        )
+    except program.CallFailed as error:
+        raise Unavailable(f"{error}; --state-dir must be that of the running agent") from error
+    if answer["status"] != SUCCESS:
+        raise Unavailable(f"the storage agent at {state_dir} answered: {answer.get('message', '')}")
+    state: dict[str, Any] = answer["agent"]
+    return state

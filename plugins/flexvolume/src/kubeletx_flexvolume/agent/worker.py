@@ -61,7 +61,6 @@ class AgentTools(msgspec.Struct, frozen=True, kw_only=True):
     blocking: Blocking
 
     def is_mounted(self, path: str) -> bool:
-        """Return True if something is mounted at a path."""
         return self.namespace.find_mount(path) is not None
 
 
@@ -87,7 +86,6 @@ class VolumeWorker:
 
     @property
     def name(self) -> str:
-        """Name of the volume."""
         return self.journal.volume.name
 
     @contextlib.contextmanager
@@ -151,7 +149,6 @@ class VolumeWorker:
                 await self._changed()
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the volume, for users."""
         return {
             "name": self.name,
             "device": "" if self.journal.source is None else self.journal.source.source,
@@ -169,7 +166,6 @@ class VolumeWorker:
         }
 
     def add_use(self, use: Use) -> None:
-        """Add a use that was found in the mount table."""
         self.journal = self.journal.with_use(use)
         self._is_settled = False
         self._wake.set()

@@ -90,7 +90,6 @@ class ClusterPods:
         return found is None or found.deletion_timestamp is not None
 
     async def is_stateful(self, holder: Holder) -> bool:
-        """Return True if the holder's pod exists and belongs to a StatefulSet."""
         found = await self._find(holder)
         owners = found.owner_references if found is not None else ()
         return any(

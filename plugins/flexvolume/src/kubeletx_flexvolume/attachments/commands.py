@@ -45,7 +45,7 @@ def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(short_help="Remove the entries of nodes that are gone.")
 @store_options
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table")
 def scan(storage_kubeconfig: Path | None, records: Path | None, dry_run: bool, output: str) -> None:
     """Remove entries of nodes that are gone, were made again, or have restarted."""
 
@@ -63,7 +63,7 @@ def scan(storage_kubeconfig: Path | None, records: Path | None, dry_run: bool, o
 
 @click.command()
 @store_options
-@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table")
 @click.argument("volumes", nargs=-1, metavar="[VOLUME]...")
 def attachments(
     storage_kubeconfig: Path | None, records: Path | None, output: str, volumes: Sequence[str]
@@ -110,7 +110,7 @@ def release(storage_kubeconfig: Path | None, records: Path | None, node: str, ye
 
 
 @click.command(short_help="Print the manifests for a cluster.")
-@click.option("--namespace", default="kubeletx-storage", show_default=True, help="Namespace of the agents.")
+@click.option("--namespace", default="kubeletx-storage", help="Namespace of the agents.")
 @click.option(
     "--cluster-resource",
     "resources",

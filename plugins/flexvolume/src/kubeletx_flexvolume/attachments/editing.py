@@ -66,7 +66,6 @@ class ListEditor(Generic[T]):
         self._draw = draw
 
     async def find(self, name: str) -> Record | None:
-        """Return the record; None if it does not exist."""
         try:
             return await self.records.get(name)
         except NotFound:

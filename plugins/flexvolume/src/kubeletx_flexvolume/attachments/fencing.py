@@ -38,7 +38,6 @@ class ProofSearch:
     """Searches for proofs against entries of records."""
 
     def __init__(self, context: NodeContext, *, fence_seconds: float = FENCE_SECONDS) -> None:
-        """`fence_seconds`: deadline of `Backend.fence`."""
         self._context = context
         self._stores = context.stores
         self._fence_seconds = fence_seconds

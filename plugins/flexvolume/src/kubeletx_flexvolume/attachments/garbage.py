@@ -39,7 +39,6 @@ class GarbageItem(AttachmentEntry, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def item_key(self) -> tuple[str, HolderKey]:
-        """Identity of the item within its list."""
         return self.volume_name, self.key
 
     @property

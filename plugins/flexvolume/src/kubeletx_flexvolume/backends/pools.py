@@ -64,7 +64,6 @@ class Pools:
             raise _bad(volume, "size", f"{volume.size_bytes} bytes are too many", f"use at most {MAX_SIZE}")
 
     def get(self, volume: StorageVolume) -> Pool:
-        """Return the volume's pool. Raises InvalidConfig."""
         self.check(volume)
         return self._pools[volume.pool]
 

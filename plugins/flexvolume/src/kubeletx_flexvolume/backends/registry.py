@@ -29,7 +29,6 @@ class Backends:
         self.by_name: Final[Mapping[str, Backend]] = {backend.name: backend for backend in backends}
 
     def get(self, name: str) -> Backend:
-        """Return the backend. Raises InvalidConfig."""
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name))
             raise InvalidConfig(

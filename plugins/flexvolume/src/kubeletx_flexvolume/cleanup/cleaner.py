@@ -61,7 +61,6 @@ class ClusterCleaner:
         journal: CleanupJournal,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
-        """`step_seconds`: deadline of one step of one volume."""
         self._node = node
         self._stores = stores
         self._local = local
@@ -91,7 +90,6 @@ class ClusterCleaner:
         return ""
 
     def on_cluster(self, cluster: StorageCluster) -> None:
-        """Note the state of a storage cluster."""
         if cluster.state is ClusterState.ALIVE:
             self._deleted.pop(cluster.key, None)
             return
@@ -103,7 +101,6 @@ class ClusterCleaner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Clean up until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._wait()

@@ -68,7 +68,6 @@ class ClusterWatch:
         ]
 
     async def run(self) -> None:
-        """Watch until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number, one in enumerate(self._reflectors):
                 group.create_task(one.run(), name=f"storage clusters {number}")
@@ -79,12 +78,10 @@ class ClusterWatch:
         return all(reflector.synced.is_set() for reflector in self._reflectors)
 
     async def synced(self) -> None:
-        """Wait until all clusters have been listed once."""
         for reflector in self._reflectors:
             await reflector.synced.wait()
 
     def seen(self, cluster: StorageCluster) -> None:
-        """Note the present state of a cluster."""
         known = (cluster.resource, cluster.key)
         if cluster.state is ClusterState.GONE:
             self.clusters.pop(known, None)

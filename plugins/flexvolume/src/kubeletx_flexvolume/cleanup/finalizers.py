@@ -63,7 +63,6 @@ class FinalizerKeeper:
         """Nodes that the last event of a deleted cluster named."""
 
     async def run(self) -> None:
-        """Keep finalizers until it is cancelled."""
         synced = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(synced), name="records of storage clusters")

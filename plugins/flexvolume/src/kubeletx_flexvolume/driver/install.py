@@ -1,13 +1,11 @@
 """Installs the driver kubeletx.io/storage into plugin directories of kubelets, and keeps it there.
 
 A kubelet finds it as ``<plugin directory>/kubeletx.io~storage/storage``. The file is replaced by a rename, so that a
-call at any moment finds a complete driver. A kubelet runs ``init`` when it notices a new or changed file. Kubelets are
-known to miss that; while no ``init`` came, the file's time is set again after 2, 4, 8, 16, 32, 32, ... minutes.
+call at any moment finds a complete driver. A kubelet runs ``init`` when it notices a new or changed file.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -30,8 +28,6 @@ KNOWN_PLUGIN_DIRECTORIES: Final = (
 )
 """Plugin directories of AKS, GKE, Magnum and kubespray before 2.11."""
 
-FIRST_TOUCH_SECONDS: Final = 120.0
-LAST_TOUCH_SECONDS: Final = 1920.0
 _DRIVER_DIRECTORY: Final = "kubeletx.io~storage"
 _EXECUTABLE: Final = "storage"
 _UNFINISHED: Final = f".{_EXECUTABLE}{UNFINISHED}"
@@ -45,12 +41,10 @@ class InstallPlace(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> Path:
-        """Directory of the driver."""
         return self.plugin_directory / _DRIVER_DIRECTORY
 
     @property
     def executable(self) -> Path:
-        """The driver's file."""
         return self.directory / _EXECUTABLE
 
     @property
@@ -96,11 +90,6 @@ def install(place: InstallPlace, content: bytes) -> bool:
     return True
 
 
-def touch(place: InstallPlace) -> None:
-    """Set the file's time, so that kubelets run ``init`` again. Raises OSError."""
-    os.utime(place.executable)
-
-
 def uninstall(place: InstallPlace) -> bool:
     """Remove the driver and its directories; return True if it was there. Raises OSError.
 
@@ -117,19 +106,3 @@ def uninstall(place: InstallPlace) -> bool:
         except OSError:  # it contains files of others
             log.warning("Left a directory of the driver in place", path=str(directory))
     return was_there
-
-
-class TouchSchedule:
-    """Times at which the driver's file is touched while no kubelet has run ``init``. Pure; times are monotonic."""
-
-    def __init__(self, began: float) -> None:
-        self._wait = FIRST_TOUCH_SECONDS
-        self._due = began + FIRST_TOUCH_SECONDS
-
-    def is_due(self, now: float) -> bool:
-        """Return True if a touch is due, and schedule the next one."""
-        if now < self._due:
-            return False
-        self._wait = min(self._wait * 2, LAST_TOUCH_SECONDS)
-        self._due = now + self._wait
-        return True

@@ -98,7 +98,6 @@ class Discovery:
             self.close()
 
     def close(self) -> None:
-        """End the watches."""
         if self._queue is not None:
             self._queue.close()
             self._queue, self._watches = None, {}

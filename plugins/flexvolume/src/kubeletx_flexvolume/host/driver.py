@@ -100,7 +100,6 @@ class FlexDriver:
 
     @property
     def status(self) -> FlexDriverStatus:
-        """Status for users."""
         return FlexDriverStatus(
             name=self.name,
             path=self.found.path,

@@ -57,7 +57,6 @@ class FlexDrivers:
         processes: Processes,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change`: called when the state of a driver has changed."""
         self._directory = directory
         self._settings = settings
         self._clock = clock
@@ -164,7 +163,6 @@ class FlexDrivers:
             log.error("A task ended with an error", task=task.get_name(), exc_info=error)
 
     async def _initialise(self, driver: FlexDriver) -> None:
-        """Call ``init`` until it succeeds."""
         backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, jitter=0.1)
         while not await self._init(driver):
             driver.tried.set()

@@ -93,11 +93,9 @@ class FlexEntry(msgspec.Struct, frozen=True, kw_only=True):
         return entry_key(self.driver, self.volume if self.attach else next(iter(self.uses), self.volume))
 
     def with_use(self, use: VolumeUse) -> FlexEntry:
-        """Return the entry with this use added or replaced."""
         return replace(self, uses={**self.uses, use.target: use})
 
     def without_use(self, target: str) -> FlexEntry:
-        """Return the entry without the use of this target."""
         return replace(self, uses={key: use for key, use in self.uses.items() if key != target})
 
     def others(self, target: str) -> tuple[VolumeUse, ...]:

@@ -50,7 +50,6 @@ class FlexJournal:
         self._is_warned = False
 
     async def load(self) -> None:
-        """Read the entries that earlier agent processes have written."""
         try:
             loaded = await self._threads.run(self._files.load)
         except OSError as error:
@@ -72,7 +71,6 @@ class FlexJournal:
                 self._entries[key] = entry
 
     def get(self, key: str) -> FlexEntry | None:
-        """Return the entry with this key; None if there is none."""
         return self._entries.get(key)
 
     def find(self, target: str) -> FlexEntry | None:

@@ -62,7 +62,6 @@ class Node:
         return NodePrograms(self, volume, key, until)
 
     async def find_mount(self, path: str) -> MountPoint | None:
-        """Return the topmost mount on a path; None if it is not a mount point."""
         return await self._read(lambda: find_mount(self._table(), kernel_path(path)))
 
     async def others(self, target: str) -> tuple[str, ...]:

@@ -102,7 +102,6 @@ class BadReply(Exception):
     """
 
     def __init__(self, problem: str, output: str = "") -> None:
-        """See the class."""
         super().__init__(problem)
         self.output = output
 

@@ -38,7 +38,6 @@ class Threads:
         self._free = asyncio.Semaphore(most)
 
     async def run(self, function: Callable[..., R], *args: Any) -> R:
-        """Call the function on a thread and return its result."""
         await self._free.acquire()
         task = asyncio.create_task(self._call(function, *args), name="flexvolume thread")
         task.add_done_callback(self._ended)
