@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
-from kubeletx_flexvolume.agent.wire import ask_agent
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.agent.lifecycle import StorageAgent
 from kubeletx_flexvolume.agent.operations import Operations
 from kubeletx_flexvolume.agent.paths import TargetPath
+from kubeletx_flexvolume.agent.wire import ask_agent
 from kubeletx_flexvolume.backends.pools import Pool
 from kubeletx_flexvolume.values import MountRequest, PodRef, StorageVolume
 
