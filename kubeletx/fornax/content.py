@@ -26,12 +26,13 @@ from kubeletx.kube.types.node import Node
 from kubeletx.node.status import is_ready as is_node_ready
 from kubeletx.pods import PodManager, StatusBoard
 from kubeletx.pods.model.sources import FORNAX
-from kubeletx.sessions.model import OpenRequest, Session
+from kubeletx.sessions.model import CLOSING, OPENING, OpenRequest, Session
 from kubeletx.sessions.service import Sessions
 from kubeletx.store import Store
 
 from . import names
 from .convert import node_message
+from .mailbox import OnChange
 from .pods.actor import ActorServices, PodActor
 from .pods.creation import ContentSettings, PodCreation
 from .pods.ended import Recent, kept_session
@@ -80,8 +81,8 @@ class NodeContent:
         services: ContentServices,
         settings: ContentSettings,
         *,
-        on_pod: Callable[[str], None],
-        on_session: Callable[[str], None],
+        on_pod: OnChange,
+        on_session: OnChange,
         on_node: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_pod`, `on_session`: called with an identifier, namespace/name, when there is something to report.
@@ -166,10 +167,14 @@ class NodeContent:
 
     def _session_changed(self, session: Session) -> None:
         if session.origin == FORNAX:
-            self._on_session(session.id)
+            self._report(session)
         actor = self._pods.of_uid(session.pod_uid)
         if actor is not None:
             actor.session_changed(session)
+
+    def _report(self, session: Session) -> None:
+        """Report a session; a core waits for the result of a command, not for the states before it."""
+        self._on_session(session.id, soon=session.state in OPENING or session.state in CLOSING)
 
     # --- reports ------------------------------------------------------------------------------------
 
@@ -372,7 +377,9 @@ class NodeContent:
             self._log_once("Refused a session of a core", error, session=session_id)
             kept, text = kept_session(session_id, session), shortened(str(error))
             self._refused.put(session_id, partial(ended_session, kept, pod_id, text))
-        self._on_session(session_id)
+            self._on_session(session_id)
+        elif (opened := self._services.sessions.find(session_id)) is not None:
+            self._report(opened)
 
     def _log_once(self, event: str, error: KubeletxError, **about: str) -> None:
         problem = shortened(str(error))

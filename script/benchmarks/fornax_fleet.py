@@ -134,7 +134,7 @@ class FleetNode:
 
     def __init__(self, number: int, core: str, store: Store) -> None:
         address = f"192.0.2.{number % 250 + 1}"
-        mailbox: Mailbox = Mailbox()
+        mailbox: Mailbox = Mailbox(SystemClock())
         self.identifier = f"fornax.centaurusinfra.io/node-{number}"
         self.content = FakeContent(mailbox, address)
         self.actor = NodeActor(

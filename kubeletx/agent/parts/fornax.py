@@ -61,7 +61,7 @@ def make_fornax(
     name = node.reporter.name
     address = next(iter(node.reporter.ips), "127.0.0.1")
     identity = NodeIdentifier(ip=address, identifier=settings.identifier or f"{NAMESPACE}/{name}")
-    mailbox = Mailbox()
+    mailbox = Mailbox(ctx.clock)
     content = NodeContent(
         ContentServices(
             store=ctx.store,

@@ -26,18 +26,17 @@ from kubeletx.pods.workloads.standby.facts import StandbyFacts, find_standby
 from kubeletx.sessions.model import FORNAX, OPEN, OpenRequest, Reason, Session
 from kubeletx.sessions.service import Sessions
 
+from ..mailbox import OnChange
 from ..stubs import k8s_core_v1_pb2 as core
 from .machine import ENDING, NEW, PodCause, PodState, step
 from .records import CorePodRecords, PodRow
-from .reports import CorePodView, PodFailure, PodReport, endpoints_of, view_of
+from .reports import CorePodView, PodFailure, PodReport, endpoints_of, is_awaited, view_of
 from .source import CoreSource
 
 log = structlog.get_logger(__name__)
 
 RECHECK_SECONDS: Final = 5.0
 """Interval of looks at a pod that ends, and of retries of database writes."""
-STATUS_SECONDS: Final = 0.05
-"""Delay of the report of a change that is in the status only."""
 _FREEZE_FAILED: Final = "FreezeFailed"
 """Reason of condition ``kubeletx.io/Standby`` of a pod that cannot be frozen."""
 _HOPELESS: Final = frozenset(
@@ -77,7 +76,7 @@ class PodActor:
         pod: Pod,
         services: ActorServices,
         *,
-        changed: Callable[[PodActor], None],
+        changed: OnChange,
         is_stored: bool,
     ) -> None:
         """`pod`: the pod as this node runs it. `changed`: called when a core must see the pod again.
@@ -119,8 +118,6 @@ class PodActor:
         """True from a core's request to activate the pod until the pod has another state than ACTIVATING."""
         self._check_until: float | None = None
         self._cancel_timer: Callable[[], None] = lambda: None
-        self._cancel_report: Callable[[], None] | None = None
-        """Cancels the report of a changed status; None: none is due."""
         self._seen = self.view()
 
     @property
@@ -328,8 +325,6 @@ class PodActor:
             self.settled.set()
         if self.state is PodState.TERMINATED:
             self._cancel_timer()
-            if self._cancel_report is not None:
-                self._cancel_report()
             self.ended.set()
 
     def _begin_check(self) -> None:
@@ -370,20 +365,14 @@ class PodActor:
         self._services.source.remove(self.row.uid)
 
     def _tell_changes(self) -> None:
-        """Report what a core sees differently; a status alone soon, since mostly a change of state follows it."""
-        view = self.view()
-        if replace(view, status=None) != replace(self._seen, status=None):
-            self._tell()
-        elif view != self._seen and self._cancel_report is None:
-            due = self._services.clock.monotonic() + STATUS_SECONDS
-            self._cancel_report = self._services.clock.call_at(due, self._tell)
+        """Report what a core sees differently."""
+        before, self._seen = self._seen, self.view()
+        if before != self._seen:
+            self._changed(self.pod_id, soon=not is_awaited(before, self._seen))
 
     def _tell(self) -> None:
-        if self._cancel_report is not None:
-            self._cancel_report()
-            self._cancel_report = None
         self._seen = self.view()
-        self._changed(self)
+        self._changed(self.pod_id)
 
     def _live(self) -> tuple[Session, ...]:
         return self._services.sessions.of_pod(self.row.uid)

@@ -7,7 +7,7 @@ rows ─► load ─► recovered: PodActor.begin ─► pod manager      before
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -18,6 +18,7 @@ from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.pods import DesiredPod, PodFacts, PodManager, StatusBoard, regular_units
 from kubeletx.pods.model.sources import FORNAX
 
+from ..mailbox import OnChange
 from ..stubs import fornaxcore_pb2 as pb
 from .actor import ActorServices, PodActor
 from .creation import PodCreation
@@ -42,7 +43,7 @@ class CorePods:
         *,
         manager: PodManager,
         board: StatusBoard,
-        changed: Callable[[str], None],
+        changed: OnChange,
     ) -> None:
         """`changed`: called with the identifier of a pod that a core must see again."""
         self.ended = EndedPods(services.clock, services.node)
@@ -223,7 +224,7 @@ class CorePods:
         self._add(row, pod, is_stored=True)
 
     def _add(self, row: PodRow, pod: Pod, *, is_stored: bool) -> None:
-        actor = PodActor(row, pod, self._services, changed=self._tell, is_stored=is_stored)
+        actor = PodActor(row, pod, self._services, changed=self._changed, is_stored=is_stored)
         self._actors[row.pod_id] = self._by_uid[row.uid] = actor
         self.ended.forget(row.pod_id)
         if self._group is not None and self._are_compared:
@@ -249,6 +250,3 @@ class CorePods:
         self._creation.release(actor.row)
         del self._actors[actor.pod_id], self._by_uid[actor.row.uid]
         self.ended.put(actor.pod_id, EndedPod(actor.report, actor.view(), actor.row.uid))
-
-    def _tell(self, actor: PodActor) -> None:
-        self._changed(actor.pod_id)

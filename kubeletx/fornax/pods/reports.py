@@ -113,6 +113,18 @@ def view_of(
     )
 
 
+def is_awaited(before: CorePodView, now: CorePodView) -> bool:
+    """Return True if a core may wait for this change of a pod.
+
+    It waits for neither a status alone, nor a pod that wakes or runs for a session: it waits for the session itself. The
+    list of sessions may be late, since the core knows which ones it has opened, and each report contains the list.
+    """
+    if (now.phase, now.reason, now.message) != (before.phase, before.reason, before.message):
+        return True
+    is_awake = now.state in (pb.PodState.Activating, pb.PodState.Running) and bool(now.sessions)
+    return now.state != before.state and not is_awake
+
+
 def _phase(state: PodState, status: PodStatus | None, *, is_over: bool) -> str:
     if state in NEW:
         return PENDING

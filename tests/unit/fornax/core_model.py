@@ -308,7 +308,7 @@ class Rig:
         """Start the node; `content`: attributes of the content from the start."""
         self._store = await Store.open(self.path, [METADATA])
         self.records = NodeRecords(self._store)
-        mailbox = Mailbox()
+        mailbox = Mailbox(SystemClock())
         self.content = ContentModel(mailbox)
         for name, value in content.items():
             setattr(self.content, name, value)

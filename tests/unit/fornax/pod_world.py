@@ -63,6 +63,8 @@ class World:
         self.revision = 0
         self.pods: defaultdict[str, list[pb.PodState]] = defaultdict(list)
         self.sessions: defaultdict[str, list[pb.SessionState]] = defaultdict(list)
+        self.awaited: list[str] = []
+        """States of pods and statuses of sessions that were reported at once."""
         self.content: NodeContent
         self.room: Sessions
 
@@ -121,17 +123,19 @@ class World:
     async def _apply_pod_cidrs(self, cidrs: Sequence[str]) -> None:
         self.pod_cidrs.append(tuple(cidrs))
 
-    def _on_pod(self, pod_id: str) -> None:
+    def _on_pod(self, id: str, *, soon: bool = False) -> None:
         self.revision += 1
-        state = self.content.pod_state(pod_id, self.revision)
+        state = self.content.pod_state(id, self.revision)
         if state is not None:
-            self.pods[pod_id].append(state)
+            self.pods[id].append(state)
+            self.awaited += [] if soon else [pb.PodState.State.Name(state.state)]
 
-    def _on_session(self, session_id: str) -> None:
+    def _on_session(self, id: str, *, soon: bool = False) -> None:
         self.revision += 1
-        state = self.content.session_state(session_id, self.revision)
+        state = self.content.session_state(id, self.revision)
         if state is not None:
-            self.sessions[session_id].append(state)
+            self.sessions[id].append(state)
+            self.awaited += [] if soon else [state.session.status.sessionStatus]
 
     # --- commands ---
 

@@ -55,6 +55,24 @@ async def test_a_standby_pod_is_woken_by_a_session_and_rests_again(world: World)
         assert world.statuses(session_id)[:2] == ["Starting", "Available"]
 
 
+async def test_only_results_that_a_core_waits_for_are_reported_at_once(world: World) -> None:
+    async with world.running():
+        pod_id = await world.start(a_pod(SESSION_SERVICE_POD="x", HIBERNATE_POD="hibernate"), "Creating")
+        await world.until(world.node.alive)
+        world.connect()
+        await world.until_pod(pod_id, "Standby")
+        world.awaited.clear()
+        session_id = await world.open("s1")
+        await world.until_session(session_id, "Starting")
+        world.report(ss.STATE_OPEN, session_id)
+        await world.until_pod(pod_id, "Running")
+        await world.close(session_id)
+        await world.until_session(session_id, "Closing")
+        world.report(ss.STATE_CLOSED, session_id)
+        await world.until_pod(pod_id, "Standby")
+        assert world.awaited == ["Available", "Closed", "Standby"]
+
+
 async def test_a_session_of_an_application_shows_clients_and_endpoints(world: World) -> None:
     async with world.running():
         await world.start(a_pod(ports=(80,), SESSION_SERVICE_POD="sessionservicepod"))
