@@ -160,7 +160,7 @@ async def test_a_standby_pod_is_woken_by_a_session_and_frozen_again(node: Node) 
         await node.until(lambda: session.status == "Available")
         await app.report("shop/s1", session_pb.STATE_OPEN, "ann")
         await node.until(lambda: session.status == "InUse" and session.clients == ["ann"])
-        assert node.word("default/game") == "Running"
+        await node.until(lambda: node.word("default/game") == "Running")
         node.core.close_session("shop/s1")
         closing = await app.read()
         assert closing is not None
