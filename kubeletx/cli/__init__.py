@@ -1,0 +1,16 @@
+"""The command line. `start` is the entry point of ``kubeletx``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def start() -> None:
+    """Run the command line. The guardian starts without the imports of the other commands."""
+    if sys.argv[1:2] == ["health"]:
+        from kubeletx.health.main import main as run_health
+
+        sys.exit(run_health(sys.argv[2:]))
+    from .main import main as run_all
+
+    run_all()

@@ -1,4 +1,4 @@
-"""Linux inotify for asyncio: reports the names that change in a directory.
+"""Linux inotify: reports the names that change in a directory.
 
 Python's standard library has no inotify, so the system calls are made through `libc`; docs/decisions/0007 says why no
 library is used. Each `Inotify` has its own kernel queue. Whenever the queue is readable, the event loop reads its
@@ -8,7 +8,6 @@ may have changed. Source: inotify(7).
 
 from __future__ import annotations
 
-import asyncio
 import os
 import struct
 from collections.abc import Callable
@@ -57,47 +56,62 @@ class InotifyEvent(NamedTuple):
         return bool(self.mask & IN_Q_OVERFLOW)
 
 
-class Inotify:
-    """A kernel queue of file system events.
+class InotifyQueue:
+    """A kernel queue of file system events, for a program with a loop of its own. `close` it at the end.
 
-    Belongs to the event loop in which it was made; call `close` at the end.
+    `descriptor`: readable while events wait.
     """
 
-    def __init__(self, on_events: Callable[[list[InotifyEvent]], None]) -> None:
-        """`on_events`: called from the event loop with each batch of events.
-
-        Raises OSError if the kernel's limit of queues is reached.
-        """
-        self._on_events = on_events
-        self._fd = call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._fd, self._read)
+    def __init__(self) -> None:
+        """Raises OSError if the kernel's limit of queues is reached."""
+        self.descriptor = call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
 
     def watch_directory(self, path: str, mask: int = ENTRIES) -> int:
         """Watch a directory and its entries, but not its subdirectories' entries; returns the number of the watch.
 
         Raises OSError: FileNotFoundError or NotADirectoryError if there is no such directory.
         """
-        return call("inotify_add_watch", self._fd, os.fsencode(path), mask, path=path)
+        return call("inotify_add_watch", self.descriptor, os.fsencode(path), mask, path=path)
 
     def unwatch(self, watch: int) -> None:
         """End the watch with the number `watch`; succeeds if it has ended already."""
         with suppress(OSError):  # EINVAL: the kernel ended it with the directory
-            call("inotify_rm_watch", self._fd, watch)
+            call("inotify_rm_watch", self.descriptor, watch)
+
+    def read(self) -> list[InotifyEvent]:
+        """Return the events that wait, without blocking."""
+        try:
+            return _parse(os.read(self.descriptor, _READ_BYTES))
+        except BlockingIOError:  # an earlier read took these events
+            return []
 
     def close(self) -> None:
         """Close the queue and end all its watches; idempotent."""
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
-    def _read(self) -> None:
-        try:
-            data = os.read(self._fd, _READ_BYTES)
-        except BlockingIOError:  # an earlier read took these events
-            return
-        self._on_events(_parse(data))
+
+class Inotify(InotifyQueue):
+    """A queue that the running event loop reads. Belongs to the event loop in which it was made."""
+
+    def __init__(self, on_events: Callable[[list[InotifyEvent]], None]) -> None:
+        """`on_events`: called from the event loop with each batch of events. Raises OSError as `InotifyQueue` does."""
+        import asyncio  # a program without an event loop does not pay for it
+
+        super().__init__()
+        self._on_events = on_events
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.descriptor, self._deliver)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            self._loop.remove_reader(self.descriptor)
+        super().close()
+
+    def _deliver(self) -> None:
+        if events := self.read():
+            self._on_events(events)
 
 
 def _parse(data: bytes) -> list[InotifyEvent]:

@@ -6,10 +6,6 @@ import os
 import socket
 from collections.abc import Mapping
 
-import structlog
-
-log = structlog.get_logger(__name__)
-
 
 def notify(text: str, environment: Mapping[str, str] = os.environ) -> None:
     """Send lines such as ``READY=1``; without ``NOTIFY_SOCKET`` in `environment` nothing is sent. Never raises."""
@@ -23,6 +19,9 @@ def notify(text: str, environment: Mapping[str, str] = os.environ) -> None:
         try:
             sender.sendto(text.encode(), address)
         except OSError as error:
+            import structlog  # not loaded by programs that never fail here
+
+            log = structlog.get_logger(__name__)
             log.debug("Failed to notify the service manager", err=str(error))
 
 

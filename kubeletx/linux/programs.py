@@ -12,7 +12,6 @@ blocks nothing. In another mount namespace a program runs with ``nsenter`` befor
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import select
@@ -134,6 +133,8 @@ async def run_program(
     with the process ID. Raises OSError if it cannot be started, TimedOut if it was stopped at the deadline, and
     ProgramHangs. If the caller is cancelled, the program is stopped first.
     """
+    import asyncio  # programs of threads do not pay for it
+
     child = _Child(argv, stdin, environment, inherited, name, ending)
     try:
         if started is not None:
@@ -303,6 +304,8 @@ def _stop(child: _Child, ending: Ending) -> Generator[_Wait, bool, signal.Signal
 
 
 async def _drive(child: _Child, life: Generator[_Wait, bool, _Value]) -> _Value:
+    import asyncio
+
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def ready(descriptor: int) -> None:

@@ -1,0 +1,120 @@
+"""Settings of the guardian: items of the reference by their names, and what the configuration file adds.
+
+Every source of settings may be missing or wrong: a bad item is named in one line and keeps its last good value. Items
+come from the file, then from ``kubeletx health config``, then from the topic ConfigItemValueMap; later ones win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+_MAX: Final = 4294967295
+MAX_BYTES: Final = 1 << 20
+
+
+class Item(NamedTuple):
+    """A number with its default and limits, or (`words`) one of several words."""
+
+    default: int | str
+    minimum: int = 0
+    maximum: int = _MAX
+    words: tuple[str, ...] = ()
+    about: str = ""
+
+
+ITEMS: Final[Mapping[str, Item]] = {
+    "timer.reboot.no.network": Item(604800, 120, about="s without controller until a reboot"),
+    "timer.update.fallback.no.network": Item(300, 60, about="s without controller until a fallback"),
+    "timer.test.baseimage.update": Item(600, 30, 3600, about="s of the test window"),
+    "timer.update.fallback.failed.checks": Item(
+        300, 60, about="s of a failed required check until a fallback"
+    ),
+    "timer.vault.ready.cutoff": Item(300, 60, about="s for the vault to open"),
+    "timer.config.interval": Item(60, 5, 86400, about="s between contacts with the controller"),
+    "force.fallback.counter": Item(0, about="a change asks for the other image"),
+    "kubernetes.drain.timeout": Item(24, 1, about="hours"),
+    "drain.skip.k8sapinotreachable.timeout": Item(300, 1, about="s"),
+    "kubernetes.drain.allnodes.config.multiple": Item(2, 1, 1000, about="times timer.config.interval"),
+    "maintenance.mode": Item("none", words=("none", "enabled", "disabled")),
+    "contact.fresh.limit": Item(180, 10, about="s after which a silent source counts as unreachable"),
+    "contact.successes": Item(1, 0, 1000, about="contacts after boot that a commit needs"),
+    "contact.lost.in.window": Item("pause", words=("pause", "restart"), about="the test window"),
+}
+"""Names, defaults and limits of EVE (pkg/pillar/types/global.go), and those of the guardian itself."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Current settings. `items`: values that differ from the defaults, checked. `sections`: of the file, as read."""
+
+    items: Mapping[str, int | str] = {}
+    sections: Mapping[str, Any] = {}
+
+    def number(self, name: str) -> int:
+        value = self.items.get(name, ITEMS[name].default)
+        assert isinstance(value, int)
+        return value
+
+    def word(self, name: str) -> str:
+        return str(self.items.get(name, ITEMS[name].default))
+
+
+SECTIONS: Final = ("backend", "agent", "contact", "checks", "watchdog", "leds", "units", "history")
+"""Names of the mappings and lists of the configuration file beside the items."""
+
+
+def check_item(name: str, value: object) -> int | str:
+    """Return the value of an item. Raises ValueError with the reason, one line."""
+    item = ITEMS.get(name)
+    if item is None:
+        raise ValueError(f"{name}: no item has this name; see kubeletx health config")
+    if item.words:
+        if value not in item.words:
+            raise ValueError(f"{name}: {value!r} is not one of {', '.join(item.words)}")
+        return str(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 12:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name}: {str(value)[:60]!r} is not a whole number")
+    if not item.minimum <= value <= item.maximum:
+        raise ValueError(f"{name}: {value} is not between {item.minimum} and {item.maximum}")
+    return value
+
+
+def merge(settings: Settings, values: Mapping[str, object], complain: Callable[[str], object]) -> Settings:
+    """Return settings with these items; `complain` gets one line for each bad one, which keeps its value."""
+    items = dict(settings.items)
+    for name, value in values.items():
+        try:
+            items[name] = check_item(name, value)
+        except ValueError as error:
+            complain(str(error))
+    return Settings(items, settings.sections)
+
+
+def read_file(path: Path, complain: Callable[[str], object]) -> Settings:
+    """Return the settings of a YAML file. Whatever is wrong with it, the rest counts and `complain` gets a line."""
+    import yaml  # a guardian without a file does not need it
+
+    from kubeletx.linux.files import read_regular
+
+    try:
+        content = yaml.load(
+            read_regular(path, MAX_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        )
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        complain(f"{path}: {' '.join(str(error).split())}; the defaults count")
+        return Settings()
+    if content is None:
+        return Settings()
+    if not isinstance(content, dict):
+        complain(
+            f"{path}: a mapping of items is expected, found {type(content).__name__}; the defaults count"
+        )
+        return Settings()
+    sections = {name: content[name] for name in SECTIONS if name in content}
+    items = {str(name): value for name, value in content.items() if name not in sections}
+    return merge(Settings(sections=sections), items, lambda line: complain(f"{path}: {line}"))

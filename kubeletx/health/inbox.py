@@ -1,0 +1,112 @@
+"""What other agents publish, kept as the values that a tick needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from .contact import Report
+from .model import Begin, BootReason, Complain, Order, Reach
+from .orders import request_of
+from .topics import (
+    READ,
+    ConfigItemValueMap,
+    DomainStatus,
+    LedBlinkerConfig,
+    Reader,
+    Update,
+    VaultStatus,
+    ZedAgentStatus,
+)
+from .validation import Vault
+
+_CONNECTED: Final = frozenset({3, 4})
+"""LED counts that mean a connection with the controller."""
+_VAULTS: Final = {3: Vault.OPEN, 4: Vault.ERROR}
+"""States of a vault by the number in its topic."""
+
+
+class Inbox:
+    """Last valid values of all topics that are read.
+
+    `reports`: words about the controller, by source. `requests`: operations that agents ask for. `domains`: agent and name of
+    the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
+    """
+
+    def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
+        self.reader = Reader(run, persist, READ, complain)
+        self.reports: dict[str, Report] = {}
+        self.requests: list[Begin] = []
+        self.domains: set[tuple[str, str]] = set()
+        self.items: dict[str, Any] = {}
+        self.fallback_counter: int | None = None
+        self._vaults: dict[str, Vault] = {}
+
+    def read(self, now: int) -> None:
+        """Take what was written since the last call."""
+        for update in self.reader.changes():
+            if update.value is None:
+                self._forget(update)
+            else:
+                self._take(update, now)
+
+    @property
+    def vault(self) -> Vault:
+        states = set(self._vaults.values())
+        return Vault.ERROR if Vault.ERROR in states else Vault.OPEN if Vault.OPEN in states else Vault.NONE
+
+    def take_requests(self) -> list[Begin]:
+        """Return the operations that were asked for since the last call."""
+        requests, self.requests = self.requests, []
+        return requests
+
+    def hear(self, source: str, reach: Reach, now: int, *, is_old: bool = False) -> None:
+        """Take a word about the controller. `is_old`: it may be of an earlier boot, so success is no contact."""
+        if is_old and reach is Reach.SUCCESS:
+            return
+        before = self.reports.get(source)
+        count = before.count if before else 0
+        self.reports[source] = Report(reach, now, count + (reach is Reach.SUCCESS))
+
+    def _take(self, update: Update, now: int) -> None:
+        value = update.value
+        match value:
+            case ZedAgentStatus():
+                known = value.config_get_status in set(Reach)
+                reach = Reach(value.config_get_status) if known else Reach.FAIL
+                self.hear(_source(update), reach, now, is_old=update.is_old)
+                self._take_commands(value)
+            case LedBlinkerConfig():
+                reach = Reach.SUCCESS if value.blink_counter in _CONNECTED else Reach.FAIL
+                self.hear(_source(update), reach, now, is_old=update.is_old)
+            case DomainStatus():
+                change = self.domains.add if value.activated else self.domains.discard
+                change((update.agent, update.key))
+            case VaultStatus():
+                self._vaults[update.key] = _VAULTS.get(value.status, Vault.NONE)
+            case ConfigItemValueMap() if update.key == "global":
+                self.items = value.global_settings
+
+    def _forget(self, update: Update) -> None:
+        self.reports.pop(_source(update), None)
+        self.domains.discard((update.agent, update.key))
+        if update.topic.kind is VaultStatus:
+            self._vaults.pop(update.key, None)
+
+    def _take_commands(self, status: ZedAgentStatus) -> None:
+        boot_reason = status.requested_boot_reason or BootReason.REBOOT_CMD
+        for asked, verb in (
+            (status.reboot_cmd, "reboot"),
+            (status.shutdown_cmd, "shutdown"),
+            (status.poweroff_cmd, "poweroff"),
+        ):
+            if asked:
+                order = Order(
+                    id="", verb=verb, reason=status.requested_reboot_reason, boot_reason=boot_reason
+                )
+                self.requests.append(request_of(order))
+        self.fallback_counter = status.force_fallback_counter
+
+
+def _source(update: Update) -> str:
+    return f"{update.agent}/{update.topic.name}/{update.key}"

@@ -1,0 +1,91 @@
+"""What the guardian does to the machine. The default only tells it; a real backend has to be named in the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from .model import BootReason, OperationKind
+from .slots.file import FileSlots
+
+
+class Rebooted(Exception):
+    """The simulated machine has rebooted: the process ends with exit code 75."""
+
+
+class Machine(Protocol):
+    """Effects on the machine. Methods may block for 30 s and raise OSError."""
+
+    name: str
+
+    def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
+        """Reboot or switch off. Returning does not mean that it happens."""
+        ...
+
+    def restart_unit(self, unit: str) -> None:
+        """Restart a service of the service manager."""
+        ...
+
+
+class TellingMachine:
+    """Tells what would be done, and does nothing."""
+
+    name = "tell"
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
+        self._tell(f"would {kind} now ({boot_reason.text}): {reason}; the configuration names no backend")
+
+    def restart_unit(self, unit: str) -> None:
+        self._tell(f"would restart {unit}; the configuration names no backend")
+
+
+class SimulatedMachine(TellingMachine):
+    """Machine of simulated slots: a reboot is a line in a file and the end of the process."""
+
+    name = "simulated"
+
+    def __init__(self, tell: Callable[[str], object], slots: FileSlots) -> None:
+        super().__init__(tell)
+        self._slots = slots
+
+    def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
+        """Raises Rebooted, after a simulated poweroff as well: the machine is switched on again."""
+        self._slots.reboot(reason, boot_reason)
+        raise Rebooted
+
+
+class SystemdMachine:
+    """Asks systemd."""
+
+    name = "systemd"
+    _VERBS: Final = {OperationKind.REBOOT: "reboot", OperationKind.POWEROFF: "poweroff"}
+
+    def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
+        self._run("systemctl", "--no-block", self._VERBS[kind])
+
+    def restart_unit(self, unit: str) -> None:
+        self._run("systemctl", "--no-block", "restart", unit)
+
+    def _run(self, *argv: str) -> None:
+        from kubeletx.linux.programs import run_blocking
+
+        result = run_blocking(argv, seconds=30)
+        if result.exit_code:
+            raise OSError(str(result.problem(" ".join(argv))))
+
+
+class KernelMachine(SystemdMachine):
+    """Asks the kernel, without any service manager. Source: reboot(2)."""
+
+    name = "kernel"
+    _COMMANDS: Final = {OperationKind.REBOOT: 0x01234567, OperationKind.POWEROFF: 0x4321FEDC}
+
+    def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
+        from kubeletx.linux.libc import call
+
+        os.sync()
+        call("reboot", self._COMMANDS[kind])

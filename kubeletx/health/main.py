@@ -1,0 +1,159 @@
+"""``kubeletx health``: runs the guardian, or, with a verb, asks and shows it. An entry point of its own, for a quick start."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+EXIT_REBOOTED: Final = 75
+DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a duration such as 10s, 50ms or 1m."""
+    match = DURATION.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 10s or 50ms")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, None: 1}[match[2]]
+
+
+def _parser() -> argparse.ArgumentParser:
+    places = argparse.ArgumentParser(add_help=False)
+    places.add_argument("--run-dir", type=Path, default=Path("/run"), metavar="DIR", help="stands for /run")
+    places.add_argument(
+        "--persist-dir", type=Path, default=Path("/persist"), metavar="DIR", help="stands for /persist"
+    )
+    parser = argparse.ArgumentParser(
+        prog="kubeletx health",
+        parents=[places],
+        description="Run the guardian of this node, or ask the running one.",
+    )
+    parser.add_argument(
+        "--slots", metavar="BACKEND", help="file:DIR (simulated), systemd-boot, grub, rauc or gpt:DEVICE"
+    )
+    parser.add_argument(
+        "--tick",
+        type=duration,
+        default=10.0,
+        metavar="DURATION",
+        help="real time of a tick, which always counts as 10 s (default 10s); shorter is fast motion",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with items and sections")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        # SUPPRESS: a place before the verb counts unless it is given again behind it.
+        verb = verbs.add_parser(name, help=text, description=text)
+        for flag in ("--run-dir", "--persist-dir"):
+            verb.add_argument(flag, type=Path, default=argparse.SUPPRESS, metavar="DIR")
+        return verb
+
+    from .commands import add_verbs
+
+    add_verbs(add)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.verb is not None:
+        return int(options.command(options))
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the guardian until SIGTERM (0), a simulated reboot (75), or an error in a flag (2)."""
+    from kubeletx.linux.boot import boot_id
+    from kubeletx.linux.locks import LockHeld, take_lock
+
+    from .config import Settings, read_file
+    from .guardian import OWN, Exit, Guardian
+    from .machine import KernelMachine, Machine, Rebooted, SimulatedMachine, SystemdMachine, TellingMachine
+    from .slots import SlotsError, open_slots
+    from .slots.file import FileSlots
+
+    def complain(line: str) -> None:
+        tell("BadConfiguration", line)
+
+    settings = read_file(options.config, complain) if options.config else Settings()
+    try:
+        slots = open_slots(options.slots or "none")
+    except SlotsError as error:
+        print(f"kubeletx health: {error}", file=sys.stderr)
+        return 2
+    machine: Machine
+    backend = settings.sections.get("backend", "tell")
+    if isinstance(slots, FileSlots):
+        machine = SimulatedMachine(complain, slots)
+    elif backend in {"systemd", "kernel"}:
+        machine = SystemdMachine() if backend == "systemd" else KernelMachine()
+    else:
+        machine = TellingMachine(lambda line: tell("WouldAct", line))
+    boot = str(slots.boots()) if isinstance(slots, FileSlots) else boot_id()
+    own = options.run_dir / OWN
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        take_lock(own / "lock")
+    except LockHeld as error:
+        print(f"kubeletx health: another guardian runs: {error}", file=sys.stderr)
+        return 1
+    guardian = Guardian(options.run_dir, options.persist_dir, slots, machine, settings, boot=boot, tell=tell)
+    try:
+        _loop(guardian, options.tick)
+    except Rebooted:
+        return EXIT_REBOOTED
+    except Exit as error:
+        tell("Exit", str(error))
+        return 254
+    return 0
+
+
+def tell(reason: str, message: str) -> None:
+    """Log a line."""
+    print(f"{reason}: {message}", file=sys.stderr, flush=True)
+
+
+def _loop(guardian: object, tick_seconds: float) -> None:
+    """Call `tick` at each tick and `hurry` when an order comes, until SIGTERM or SIGINT."""
+    import time
+
+    from kubeletx.linux.inotify import CHANGED, InotifyQueue
+
+    from .guardian import Guardian
+
+    assert isinstance(guardian, Guardian)
+    wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    is_over = False
+
+    def end(*_: object) -> None:
+        nonlocal is_over
+        is_over = True
+
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    queue = InotifyQueue()
+    queue.watch_directory(str(guardian.orders.directory), CHANGED)
+    poll = select.poll()
+    poll.register(queue.descriptor, select.POLLIN)
+    poll.register(wake_read, select.POLLIN)
+    due = time.monotonic()
+    while not is_over:
+        now = time.monotonic()
+        if now >= due:
+            guardian.tick()
+            # A machine that slept or was too busy does not catch up: late ticks are left out.
+            due = max(due + tick_seconds, time.monotonic())
+            continue
+        events = poll.poll((due - now) * 1000)
+        if any(descriptor == queue.descriptor for descriptor, _ in events):
+            queue.read()
+            guardian.hurry()

@@ -1,0 +1,148 @@
+"""How a boot ends: reboot, shutdown and poweroff in the reference's order. Pure.
+
+    WAITING ─► ANNOUNCED 30 s ─► HALTING ≤ 300 s ─► SETTLING 30 s ─► ACTING 120 s ─► LATE
+                                    └─► HALTED (a shutdown ends here)
+
+A request of a user waits while an image is tested. The same request again changes nothing; a different one is refused while
+one is under way. Of two that come in one tick the stronger one wins: poweroff, shutdown, reboot.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from .model import Begin, BootReason, OperationKind
+
+ANNOUNCE_SECONDS: Final = 30
+HALT_SECONDS: Final = 300
+SETTLE_SECONDS: Final = 30
+BACKSTOP_SECONDS: Final = 120
+
+
+class Step(enum.StrEnum):
+    """Step of an operation, see the drawing at the top of this file."""
+
+    WAITING = "Waiting"
+    """An image is tested; the operation begins after the verdict."""
+    ANNOUNCED = "Announced"
+    """The status says what comes; other agents finish their work."""
+    HALTING = "Halting"
+    """The reason is written; pods and domains end."""
+    SETTLING = "Settling"
+    """All are halted, or the limit is over; buffers are written."""
+    ACTING = "Acting"
+    """The machine was asked to reboot or to switch off."""
+    LATE = "Late"
+    """It is still there: the guardian ends, so that the watchdog resets the machine."""
+    HALTED = "Halted"
+    """End of a shutdown: the machine stays on."""
+
+
+class Cause(enum.StrEnum):
+    """Reason for a step; the values are the labels of the drawing in docs/states.md."""
+
+    VERDICT = "verdict on the image"
+    ANNOUNCED = f"{ANNOUNCE_SECONDS} s"
+    HALTED = f"all halted, or {HALT_SECONDS} s"
+    STOPS = "the same, for a shutdown"
+    SETTLED = f"{SETTLE_SECONDS} s"
+    BACKSTOP = f"{BACKSTOP_SECONDS} s"
+
+
+_S, _C = Step, Cause
+TABLE: Final[Mapping[tuple[Step, Cause], Step]] = {
+    (_S.WAITING, _C.VERDICT): _S.ANNOUNCED,
+    (_S.ANNOUNCED, _C.ANNOUNCED): _S.HALTING,
+    (_S.HALTING, _C.HALTED): _S.SETTLING,
+    (_S.HALTING, _C.STOPS): _S.HALTED,
+    (_S.SETTLING, _C.SETTLED): _S.ACTING,
+    (_S.ACTING, _C.BACKSTOP): _S.LATE,
+}
+
+_STRENGTH: Final = {OperationKind.REBOOT: 0, OperationKind.SHUTDOWN: 1, OperationKind.POWEROFF: 2}
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation under way. `since`: second at which `step` began. `all_halted`: pods and domains have ended."""
+
+    kind: OperationKind
+    boot_reason: BootReason
+    reason: str
+    step: Step
+    since: int
+    all_halted: bool = False
+
+
+class Deed(enum.StrEnum):
+    """What the guardian does when an operation enters a step."""
+
+    WRITE_REASON = "write the reason"
+    HALT = "end all pods"
+    SYNC = "sync"
+    ACT = "reboot or power off"
+    EXIT = "exit"
+
+
+def strongest(requests: list[Begin]) -> Begin | None:
+    """Return the request of one tick that counts; of equal ones the first."""
+    return max(requests, key=lambda request: _STRENGTH[request.kind], default=None)
+
+
+def begin(
+    operation: Operation | None, request: Begin, now: int, *, waits: bool
+) -> tuple[Operation | None, str]:
+    """Begin an operation; returns it, and why the request is refused (empty: it is not).
+
+    `waits`: an image is tested, and the request comes from a user.
+    """
+    if operation is not None and operation.step not in {Step.WAITING, Step.HALTED}:
+        if operation.kind is request.kind:
+            return operation, ""
+        return operation, f"a {operation.kind} is under way: {operation.reason}"
+    if operation is not None and operation.step is Step.HALTED and operation.kind is request.kind:
+        return operation, ""
+    waits_already = operation is not None and operation.step is Step.WAITING and waits
+    if operation is not None and waits_already and _STRENGTH[request.kind] <= _STRENGTH[operation.kind]:
+        same = operation.kind is request.kind
+        return operation, "" if same else f"a {operation.kind} waits for the verdict on the image"
+    return (
+        Operation(
+            kind=request.kind,
+            boot_reason=request.boot_reason,
+            reason=request.reason,
+            step=Step.WAITING if waits else Step.ANNOUNCED,
+            since=now,
+        ),
+        "",
+    )
+
+
+def advance(
+    operation: Operation, now: int, *, is_testing: bool, all_halted: bool
+) -> tuple[Operation, tuple[Deed, ...]]:
+    """Go one step on if it is due; returns what is to be done now. `all_halted`: no pod and no domain runs."""
+    elapsed = now - operation.since
+    match operation.step:
+        case Step.WAITING if not is_testing:
+            return _go(operation, Cause.VERDICT, now), ()
+        case Step.ANNOUNCED if elapsed >= ANNOUNCE_SECONDS:
+            writes = () if operation.kind is OperationKind.SHUTDOWN else (Deed.WRITE_REASON,)
+            return _go(operation, Cause.ANNOUNCED, now), (*writes, Deed.HALT)
+        case Step.HALTING if all_halted or elapsed >= HALT_SECONDS:
+            stops = operation.kind is OperationKind.SHUTDOWN
+            operation = replace(operation, all_halted=all_halted)
+            return _go(operation, Cause.STOPS if stops else Cause.HALTED, now), (Deed.SYNC,)
+        case Step.SETTLING if elapsed >= SETTLE_SECONDS:
+            return _go(operation, Cause.SETTLED, now), (Deed.SYNC, Deed.ACT)
+        case Step.ACTING if elapsed >= BACKSTOP_SECONDS:
+            return _go(operation, Cause.BACKSTOP, now), (Deed.EXIT,)
+    return operation, ()
+
+
+def _go(operation: Operation, cause: Cause, now: int) -> Operation:
+    return replace(operation, step=TABLE[operation.step, cause], since=now)

@@ -1,0 +1,110 @@
+"""What users, the controller and other agents may ask for, and the answer to each. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .model import (
+    Answer,
+    Begin,
+    BootReason,
+    Effect,
+    OperationKind,
+    Order,
+    SetSlot,
+    SlotState,
+    SlotTable,
+)
+
+IMAGE_VERBS: Final = ("install", "cancel", "retry", "force-fallback")
+OPERATION_VERBS: Final = tuple(OperationKind)
+MARK_VERBS: Final = ("mark-active", "mark-failed")
+VERBS: Final = (*IMAGE_VERBS, *OPERATION_VERBS, *MARK_VERBS, "maintenance", "config")
+
+
+class FailedImage(msgspec.Struct, frozen=True):
+    """An image that fell back: its slot, its version, and why."""
+
+    label: str
+    version: str
+    reason: str
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Answer to an order, and what is done. `keeps`: the order stays and is tried again after the commit."""
+
+    answer: Answer
+    effects: tuple[Effect, ...] = ()
+    keeps: bool = False
+
+
+def decide_image(
+    order: Order, table: SlotTable | None, failed: FailedImage | None, *, commit: str = ""
+) -> Reply:
+    """Answer an order about an image (T1, T11 to T14). `commit`: label of the image whose commit is under way."""
+
+    def reply(outcome: str, message: str, *effects: Effect, keeps: bool = False) -> Reply:
+        return Reply(Answer(id=order.id, outcome=outcome, message=message), effects, keeps)
+
+    if table is None or commit:
+        why = f"{commit} is being committed" if commit else "the slots have not answered yet"
+        return reply("deferred", why, keeps=True)
+    label, current, other = order.label, table.current, table.other
+    if label not in {current.label, other.label}:
+        return reply("refused", f"{label!r} is not a slot; the slots are {current.label} and {other.label}")
+    if label == current.label:
+        return reply("refused", f"{label} is the running image; name the other slot, {other.label}")
+    boots = f"{label} is booted once, then tested"
+    match order.verb:
+        case "install":
+            version = order.version or other.version
+            if other.state is SlotState.UPDATING:
+                return reply("accepted", boots)
+            # Only a known version can be the one that failed: an image without one is always tried.
+            if other.state is SlotState.INPROGRESS and failed and version and version == failed.version:
+                return reply(
+                    "refused",
+                    f"{version} in {label} has failed: {failed.reason}; "
+                    f"kubeletx health retry {label} tries it again",
+                )
+            if current.state is not SlotState.ACTIVE or other.state is SlotState.ACTIVE:
+                return reply("deferred", f"too early: {current.label} is being tested", keeps=True)
+            return reply("accepted", boots, SetSlot(label, SlotState.UPDATING))
+        case "cancel":
+            if other.state is not SlotState.UPDATING:
+                return reply("refused", f"{label} is {other.state}, not updating")
+            if current.state is not SlotState.ACTIVE:
+                return reply("refused", f"{current.label} is not committed; {label} is its way back")
+            return reply("accepted", f"{label} is not booted", SetSlot(label, SlotState.UNUSED))
+        case "retry":
+            if current.state is not SlotState.ACTIVE or other.state is not SlotState.INPROGRESS:
+                return reply(
+                    "refused",
+                    f"{label} is {other.state} and {current.label} {current.state}; "
+                    "a retry needs a failed image beside an active one",
+                )
+            return reply("accepted", boots, SetSlot(label, SlotState.UPDATING))
+        case _:
+            if current.state is not SlotState.ACTIVE:
+                return reply("deferred", f"{current.label} is being tested", keeps=True)
+            if other.state is not SlotState.UNUSED or not other.version:
+                return reply(
+                    "refused",
+                    f"{label} is {other.state}"
+                    + ("" if other.version else " and has no image")
+                    + "; a forced fallback needs an unused slot with an image",
+                )
+            return reply("accepted", boots, SetSlot(label, SlotState.UPDATING))
+
+
+def request_of(order: Order) -> Begin:
+    """Return the operation that an order asks for."""
+    kind = OperationKind(order.verb)
+    reason = order.reason or f"{kind} was ordered"
+    known = order.boot_reason in set(BootReason)
+    boot_reason = BootReason(order.boot_reason) if known else BootReason.PARSE_FAIL
+    if kind is OperationKind.POWEROFF and boot_reason is BootReason.REBOOT_CMD:
+        boot_reason = BootReason.POWEROFF_CMD
+    return Begin(kind=kind, boot_reason=boot_reason, reason=reason)

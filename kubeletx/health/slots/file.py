@@ -1,0 +1,121 @@
+"""Simulated slots in a directory, for trying out and for tests: nothing is ever booted.
+
+DIR/IMGA.state, DIR/IMGB.state   one word: active, updating, inprogress or unused
+DIR/IMGA.version                 version of the image; optional: without it, the label counts as the version
+DIR/current                      label of the running image
+DIR/reboots                      a JSON line for each simulated reboot: {reason, bootReason, label}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from kubeletx.linux.files import read_regular, remove_file, replace_file
+
+from ..model import BootReason, Slot, SlotState, SlotTable
+from . import Abilities, SlotsError
+
+LABELS: Final = ("IMGA", "IMGB")
+
+
+class FileSlots:
+    """Slots in a directory. A missing directory is made, with an active IMGA that runs and an unused IMGB."""
+
+    abilities = Abilities(
+        counts_tries=True, is_simulated=True, limits=("nothing is booted; reboots are written down",)
+    )
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        if not str(directory) or str(directory) == ".":
+            raise SlotsError("--slots file: needs a directory, such as file:/tmp/slots")
+        try:
+            if not directory.exists():
+                self._write("IMGA.state", "active")
+                self._write("IMGB.state", "unused")
+                self._write("current", "IMGA")
+            self._finish_boot()
+        except OSError as error:
+            raise SlotsError(f"{directory}: cannot be made: {error.strerror}") from error
+
+    def read(self) -> SlotTable:
+        current = self._word("current")
+        if current not in LABELS:
+            raise SlotsError(
+                f"{self._directory / 'current'}: {current[:40]!r} is not a label; write IMGA or IMGB"
+            )
+        first, second = (self._slot(label) for label in LABELS)
+        return SlotTable((first, second), current)
+
+    def set_state(self, label: str, state: SlotState) -> None:
+        if state is SlotState.INPROGRESS:
+            raise SlotsError(f"{label}: only a boot sets a slot to inprogress")
+        try:
+            self._write(f"{label}.state", state)
+        except OSError as error:
+            raise SlotsError(
+                f"{self._directory}/{label}.state: cannot be written: {error.strerror}"
+            ) from error
+
+    def boots(self) -> int:
+        """Return how many simulated reboots there were; it stands for the kernel's boot ID."""
+        try:
+            return (self._directory / "reboots").read_bytes().count(b"\n")
+        except FileNotFoundError:
+            return 0
+
+    def reboot(self, reason: str, boot_reason: BootReason) -> None:
+        """Simulate a reboot: apply the loader's rule and write the line. An interrupted one is finished at the next start."""
+        table = self.read()
+        chosen = next((s for s in table.slots if s.state is SlotState.UPDATING), None)
+        if chosen is None:
+            # On a tie the first entry wins, as with GRUB's gptprio. Without any image the loader keeps what it has.
+            chosen = next((s for s in table.slots if s.state is SlotState.ACTIVE), table.current)
+        line = json.dumps({"reason": reason, "bootReason": boot_reason.text, "label": chosen.label})
+        self._write(".booting", f"{self.boots()} {line}")
+        self._finish_boot()
+
+    def _finish_boot(self) -> None:
+        path = self._directory / ".booting"
+        if not path.exists():
+            return
+        boots, _, line = self._word(".booting").partition(" ")
+        label = json.loads(line)["label"]
+        if self._word(f"{label}.state") == SlotState.UPDATING:
+            self._write(f"{label}.state", SlotState.INPROGRESS)  # the try is used up
+        self._write("current", label)
+        if self.boots() == int(boots):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(self._directory / "reboots", flags, 0o644)
+            try:
+                os.write(descriptor, line.encode() + b"\n")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        remove_file(path)
+
+    def _slot(self, label: str) -> Slot:
+        word = self._word(f"{label}.state")
+        try:
+            state = SlotState(word)
+        except ValueError:
+            path = self._directory / f"{label}.state"
+            raise SlotsError(f"{path}: {word[:40]!r} is not one of {', '.join(SlotState)}") from None
+        try:
+            version = self._word(f"{label}.version")
+        except SlotsError:
+            version = label
+        return Slot(label, state, version, str(self._directory / f"{label}.state"))
+
+    def _word(self, name: str) -> str:
+        path = self._directory / name
+        try:
+            return read_regular(path, 4096).decode(errors="replace").strip()
+        except OSError as error:
+            raise SlotsError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def _write(self, name: str, text: str) -> None:
+        replace_file(self._directory / name, text.encode() + b"\n", 0o644)

@@ -1,0 +1,128 @@
+"""Files of the guardian that survive crashes and half-broken disks: checksummed, with the previous copy kept.
+
+`StateFile.write` keeps the old content as ``NAME.previous`` before it replaces NAME. `StateFile.read` takes NAME if its
+checksum is right, else the previous copy, else the default; damage never raises, it is told in one line. A file of a newer
+program is not damaged: what this program does not know in it is ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
+
+from .contact import Contact
+from .operations import Operation
+from .orders import FailedImage
+from .validation import Validation
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+MAX_BYTES: Final = 1 << 20
+PREVIOUS: Final = ".previous"
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What survives a reboot. `boot`: identity of the boot that wrote it last.
+
+    `commit`: label of the image whose commit has begun. `failed`: the last image that fell back. `counters`: last values of the
+    controller's counters, by the name of the field. `items`: settings of ``kubeletx health config``.
+    """
+
+    boot: str = ""
+    restart_counter: int = 0
+    commit: str = ""
+    failed: FailedImage | None = None
+    tested: str = ""
+    """Label of the image that was tested when the boot ended."""
+    counters: dict[str, int] = {}
+    items: dict[str, int | str] = {}
+    maintenance: tuple[str, ...] = ()
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """What survives a restart of the guardian within one boot."""
+
+    boot: str = ""
+    ticks: int = 0
+    validation: Validation = Validation()
+    operation: Operation | None = None
+    contact: Contact = Contact()
+
+
+class StateFile(Generic[_T]):
+    """One value in one file."""
+
+    def __init__(
+        self, path: Path, default: _T, complain: Callable[[str], object], *, survives_power_loss: bool = True
+    ) -> None:
+        self.path = path
+        self._default = default
+        self._complain = complain
+        self._replace = replace_file if survives_power_loss else replace_unflushed
+        self._written: bytes | None = None
+
+    def read(self) -> _T:
+        """Return the newest intact value."""
+        problems = []
+        for path in (self.path, self._previous):
+            try:
+                value = decode(read_regular(path, MAX_BYTES), type(self._default))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                problems.append(f"{path}: {error}")
+                continue
+            if problems:
+                self._complain(f"{problems[0]}; {path.name} counts")
+            return value
+        if problems:
+            self._complain(f"{'; '.join(problems)}; it is made again")
+        return self._default
+
+    def write(self, value: _T) -> None:
+        """Store the value, unless it is stored already. An error is told, and the next write tries again."""
+        data = encode(value)
+        if data == self._written:
+            return
+        try:
+            if self._written is not None or self._is_intact():
+                with suppress(FileNotFoundError):
+                    self._previous.unlink()
+                os.link(self.path, self._previous)
+            self._replace(self.path, data)
+        except OSError as error:
+            self._complain(f"{self.path}: cannot be written: {error.strerror}; it is tried again")
+            return
+        self._written = data
+
+    @property
+    def _previous(self) -> Path:
+        return self.path.with_name(self.path.name + PREVIOUS)
+
+    def _is_intact(self) -> bool:
+        try:
+            decode(read_regular(self.path, MAX_BYTES), type(self._default))
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """Return the content of a file: the checksum of the second line, then the value as JSON."""
+    body = msgspec.json.encode(value)
+    return b"crc32 %08x\n%s\n" % (zlib.crc32(body), body)
+
+
+def decode(data: bytes, kind: type[_T]) -> _T:
+    """Return the value of a file. Raises ValueError with the reason."""
+    head, _, body = data.rstrip(b"\n").partition(b"\n")
+    if head != b"crc32 %08x" % zlib.crc32(body):
+        raise ValueError("the checksum is wrong")
+    return msgspec.json.decode(body, type=kind)  # its errors are ValueErrors

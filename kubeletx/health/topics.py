@@ -1,0 +1,284 @@
+"""Topics: small JSON files that local agents publish and read, ``RUN/AGENT/TOPIC/KEY.json``; persistent ones below PERSIST.
+
+A file is replaced as a whole. To be written again is the sign of life: `Reader` reports a file whenever its inode or time of
+modification differs, with the same content too. Invalid content is told once, and the last valid value counts. Names and
+fields are those of EVE (pkg/pillar/types), so that agents written for it can be connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from kubeletx.linux.files import read_regular, remove_file, replace_file, replace_unflushed
+
+MAX_BYTES: Final = 1 << 20
+MAX_KEYS: Final = 256
+"""Most files of one topic that are read."""
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class _Fields(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """Base of topics: ``cur_part`` is CurPart in the file, unknown fields are ignored, absent ones have defaults."""
+
+
+class NodeAgentStatus(_Fields, frozen=True, kw_only=True):
+    """Published by the guardian, key ``nodeagent``: its verdict, what it is about to do, and why the node was booted."""
+
+    name: str = "nodeagent"
+    cur_part: str = ""
+    update_inprogress: bool = False
+    remaining_test_time: int = 0
+    """Seconds."""
+    device_reboot: bool = False
+    device_shutdown: bool = False
+    device_poweroff: bool = False
+    all_domains_halted: bool = False
+    reboot_reason: str = ""
+    boot_reason: int = 0
+    reboot_stack: str = ""
+    reboot_time: str = ""
+    """RFC 3339."""
+    restart_counter: int = 0
+    reboot_image: str = ""
+    local_maintenance_mode: bool = False
+    local_maintenance_mode_reasons: tuple[str, ...] = ()
+    hv_type_kube: bool = msgspec.field(name="HVTypeKube", default=False)
+    wait_drain_in_progress: bool = False
+
+
+class ZbootConfig(_Fields, frozen=True, kw_only=True):
+    """Published by the guardian, a key for each label: that its image passed the test."""
+
+    partition_label: str
+    test_complete: bool = False
+
+
+class ZbootStatus(_Fields, frozen=True, kw_only=True):
+    """Published by the owner of the slots, a key for each label. The guardian publishes it for its own slots."""
+
+    partition_label: str
+    partition_devname: str = ""
+    partition_state: str = ""
+    short_version: str = ""
+    long_version: str = ""
+    current_partition: bool = False
+    test_complete: bool = False
+
+
+class ZedAgentStatus(_Fields, frozen=True, kw_only=True):
+    """Published by the agent that talks to the controller, key ``zedagent``."""
+
+    config_get_status: int = 0
+    """See `model.Reach`."""
+    reboot_cmd: bool = False
+    shutdown_cmd: bool = False
+    poweroff_cmd: bool = False
+    requested_reboot_reason: str = ""
+    requested_boot_reason: int = 0
+    maintenance_mode: bool = False
+    edge_node_certs_refused: bool = False
+    force_fallback_counter: int | None = None
+
+
+class LedBlinkerConfig(_Fields, frozen=True, kw_only=True):
+    """What the LED shows, published by any agent: 1 waits for an address, 2 connects, 3 connected, 4 onboarded, 5 radio
+    silence, 10 and more: errors."""
+
+    blink_counter: int = 0
+
+
+class DomainStatus(_Fields, frozen=True, kw_only=True):
+    """State of a domain (pod or machine) of any agent: whether it must still end before a reboot."""
+
+    activated: bool = False
+
+
+class VaultStatus(_Fields, frozen=True, kw_only=True):
+    """State of a vault. `status`: 1 not supported, 2 disabled, 3 enabled, 4 error, 5 in progress (EVE's DataSecStatus)."""
+
+    name: str = ""
+    status: int = 0
+    conversion_complete: bool = False
+
+
+class VolumeMgrStatus(_Fields, frozen=True, kw_only=True):
+    """Space left for volumes, in bytes."""
+
+    initialized: bool = False
+    remaining_space: int = 0
+
+
+class ConfigItemValueMap(_Fields, frozen=True, kw_only=True):
+    """Settings of the controller, key ``global``: items by name, each a number or a word."""
+
+    global_settings: dict[str, Any] = {}
+
+
+class NodeDrainStatus(_Fields, frozen=True, kw_only=True):
+    """State of a drain of the node. `status`: 0 to 9, COMPLETE is 9; `requested_by`: 2 device operation, 3 update."""
+
+    status: int = 0
+    requested_by: int = 0
+
+
+ANY: Final = "*"
+"""Name of the agent in topics that any agent may publish."""
+
+
+class Topic(NamedTuple):
+    """A topic: who publishes it, and its type."""
+
+    agent: str
+    kind: type[msgspec.Struct]
+    is_persistent: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.kind.__name__
+
+
+NODE_AGENT: Final = "nodeagent"
+PUBLISHED: Final = (
+    Topic(NODE_AGENT, NodeAgentStatus),
+    Topic(NODE_AGENT, ZbootConfig),
+    Topic("baseosmgr", ZbootStatus),
+)
+READ: Final = (
+    Topic("zedagent", ZedAgentStatus),
+    Topic("zedagent", ConfigItemValueMap),
+    Topic(ANY, LedBlinkerConfig),
+    Topic(ANY, DomainStatus),
+    Topic("vaultmgr", VaultStatus),
+    Topic("volumemgr", VolumeMgrStatus),
+    Topic("zedkube", NodeDrainStatus),
+)
+
+
+class Update(NamedTuple):
+    """A file of a topic that was written or removed. `value` None: removed. `is_old`: it was there at the start."""
+
+    topic: Topic
+    agent: str
+    key: str
+    value: Any
+    is_old: bool
+
+
+class Publisher:
+    """Writes topics. A value that is published again with the same content is not written again."""
+
+    def __init__(self, run: Path, persist: Path, complain: Callable[[str], object]) -> None:
+        self._run, self._persist, self._complain = run, persist, complain
+        self._written: dict[Path, bytes] = {}
+
+    def publish(self, topic: Topic, key: str, value: msgspec.Struct) -> None:
+        """Publish a value; an error is told, and the next call tries again."""
+        base = self._persist if topic.is_persistent else self._run
+        path = base / topic.agent / topic.name / f"{key}.json"
+        data = msgspec.json.encode(value)
+        if self._written.get(path) == data and path.exists():
+            return
+        try:
+            (replace_file if topic.is_persistent else replace_unflushed)(path, data, 0o644)
+        except OSError as error:
+            self._complain(f"{path}: cannot be published: {error.strerror}")
+            return
+        self._written[path] = data
+
+    def withdraw(self, topic: Topic, key: str) -> None:
+        path = (
+            (self._persist if topic.is_persistent else self._run) / topic.agent / topic.name / f"{key}.json"
+        )
+        self._written.pop(path, None)
+        remove_file(path)
+
+
+class Reader:
+    """Reads topics. `changes` returns what was written since its last call."""
+
+    def __init__(
+        self, run: Path, persist: Path, topics: tuple[Topic, ...], complain: Callable[[str], object]
+    ) -> None:
+        self._run, self._persist, self._topics, self._complain = run, persist, topics, complain
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._told: dict[Path, str] = {}
+        self._is_first = True
+
+    def directories(self) -> Iterator[Path]:
+        """Return the directories in which a change may come: to watch them."""
+        yield self._run
+        for topic in self._topics:
+            for directory in self._directories(topic):
+                yield directory.parent
+                yield directory
+
+    def changes(self) -> list[Update]:
+        updates, present = [], set()
+        for topic in self._topics:
+            for directory in self._directories(topic):
+                for path in self._files(directory):
+                    present.add(path)
+                    update = self._read(topic, directory.parent.name, path)
+                    if update is not None:
+                        updates.append(update)
+                for path in [p for p in self._seen if p.parent == directory and p not in present]:
+                    del self._seen[path]
+                    updates.append(Update(topic, directory.parent.name, path.stem, None, is_old=False))
+        self._is_first = False
+        return updates
+
+    def _directories(self, topic: Topic) -> list[Path]:
+        base = self._persist if topic.is_persistent else self._run
+        if topic.agent != ANY:
+            return [base / topic.agent / topic.name]
+        try:
+            return sorted(path for path in base.glob(f"*/{topic.name}") if path.is_dir())
+        except OSError:
+            return []
+
+    def _files(self, directory: Path) -> list[Path]:
+        try:
+            paths = sorted(
+                path for path in directory.iterdir() if path.suffix == ".json" and path.name[0] != "."
+            )
+        except OSError:
+            return []
+        if len(paths) > MAX_KEYS:
+            self._tell(directory, f"has {len(paths)} files; the first {MAX_KEYS} are read")
+        return paths[:MAX_KEYS]
+
+    def _read(self, topic: Topic, agent: str, path: Path) -> Update | None:
+        try:
+            status = path.lstat()
+        except OSError:
+            return None
+        stamp = (status.st_ino, status.st_mtime_ns)
+        if self._seen.get(path) == stamp:
+            return None
+        self._seen[path] = stamp
+        try:
+            value = msgspec.json.decode(read_regular(path, MAX_BYTES), type=topic.kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            self._tell(path, f"{error}; the last valid value counts")
+            return None
+        self._told.pop(path, None)
+        return Update(topic, agent, path.stem, value, self._is_first)
+
+    def _tell(self, path: Path, problem: str) -> None:
+        if self._told.get(path) != problem:
+            self._told[path] = problem
+            self._complain(f"{path}: {problem}")
+
+
+def find(kind: type[_T], path: Path) -> _T | None:
+    """Return the value of a topic's file for a command; None if there is none. Raises ValueError and OSError."""
+    try:
+        return msgspec.json.decode(read_regular(path, MAX_BYTES), type=kind)
+    except FileNotFoundError:
+        return None

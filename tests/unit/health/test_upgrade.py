@@ -1,0 +1,160 @@
+"""Upgrades on simulated slots: install, test, commit, fallback, and everything between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubeletx.health.model import BootReason
+from tests.unit.health.trial import SHORT, Trial
+
+DONE = 70
+"""Seconds from a request of a reboot to the reboot: 30 s, nothing to halt, 30 s, and a tick."""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Trial:
+    return Trial(tmp_path, SHORT)
+
+
+def install(node: Trial) -> None:
+    """Install an image and let the node boot it."""
+    assert node.order("install", "IMGB").outcome == "accepted"
+    node.until_reboot()
+    assert node.states == ("active", "inprogress", "IMGB")
+
+
+def test_an_image_that_stays_good_is_committed(node: Trial) -> None:
+    install(node)
+    node.tick(40)
+    assert 0 < node.status.remaining_test_time < 60
+    assert node.status.update_inprogress
+    node.tick(50)
+    assert node.states == ("unused", "active", "IMGB")
+    assert not node.status.update_inprogress
+    assert [line["bootReason"] for line in node.reboots] == ["Update"]
+
+
+def test_an_image_without_controller_falls_back(node: Trial) -> None:
+    install(node)
+    node.is_reached = False
+    node.tick(60 + 180 + DONE + 30)
+    assert node.states == ("active", "inprogress", "IMGA")
+    assert [line["bootReason"] for line in node.reboots] == ["Update", "Fallback"]
+
+
+def test_an_image_is_not_committed_unseen(node: Trial) -> None:
+    node.is_reached = False
+    node.order("install", "IMGB")
+    node.tick(DONE + 10)
+    node.tick(60)
+    assert node.states == ("active", "inprogress", "IMGB")
+
+
+def test_a_word_of_the_boot_before_is_no_contact(node: Trial) -> None:
+    """The file of the controller's agent lies below /run of a simulated node, which a reboot does not clear."""
+    install(node)
+    node.is_reached = False
+    node.start()
+    node.tick(50)
+    assert node.status.remaining_test_time == 60
+
+
+def test_a_lost_contact_pauses_the_window(node: Trial) -> None:
+    install(node)
+    node.tick(20)
+    before = node.status.remaining_test_time
+    node.publish("zedagent", "ZedAgentStatus", "zedagent", ConfigGetStatus=2)
+    node.is_reached = False
+    node.tick(30)
+    assert node.status.remaining_test_time == before
+    node.is_reached = True
+    node.tick(before + 20)
+    assert node.states == ("unused", "active", "IMGB")
+
+
+def test_trouble_of_the_controller_restarts_the_window(node: Trial) -> None:
+    install(node)
+    node.tick(30)
+    node.is_reached = False
+    for _ in range(30):
+        node.publish("zedagent", "ZedAgentStatus", "zedagent", ConfigGetStatus=3)
+        node.tick(10)
+    assert node.states == ("active", "inprogress", "IMGB")
+    assert node.status.remaining_test_time == 60
+
+
+@pytest.mark.parametrize(
+    ("current", "states"),
+    [("IMGB", ("unused", "active", "IMGB")), ("IMGA", ("active", "unused", "IMGA"))],
+)
+def test_two_active_images_are_repaired(node: Trial, current: str, states: tuple[str, str, str]) -> None:
+    """A foreign program was cut between its two writes: the running image stays."""
+    node.set_slots("active", "active", current)
+    node.tick(20)
+    assert node.states == states
+
+
+def test_a_commit_that_was_cut_goes_on_though_the_loader_took_the_old_image(node: Trial) -> None:
+    install(node)
+    while node.states[1] != "active":
+        node.tick(10)
+    node.set_slots("active", "active", "IMGB")  # the second write is lost
+    node.slots.reboot("power cut", BootReason.POWER_FAIL)
+    node.start()
+    assert node.states == ("active", "active", "IMGA")
+    node.tick(200)
+    assert node.states == ("unused", "active", "IMGB")
+
+
+def test_requests_of_users_wait_for_the_verdict(node: Trial) -> None:
+    install(node)
+    node.tick(10)
+    assert node.order("reboot").outcome == "deferred"
+    node.tick(200)
+    assert [line["bootReason"] for line in node.reboots] == ["Update", "RebootCmd"]
+    assert node.states == ("unused", "active", "IMGB")
+
+
+def test_a_failed_version_is_refused_until_a_retry(node: Trial) -> None:
+    (node.base / "slots" / "IMGB.version").write_text("2.0")
+    install(node)
+    node.tick(10)
+    assert node.order("mark-failed").outcome == "accepted"
+    node.until_reboot()
+    assert node.states == ("active", "inprogress", "IMGA")
+    refused = node.order("install", "IMGB", version="2.0")
+    assert (refused.outcome, "has failed" in refused.message) == ("refused", True)
+    assert node.order("retry", "IMGB").outcome == "accepted"
+    node.until_reboot()
+    node.tick(100)
+    assert node.states == ("unused", "active", "IMGB")
+
+
+def test_an_update_is_cancelled_before_its_reboot(node: Trial) -> None:
+    node.order("install", "IMGB")
+    assert node.order("cancel", "IMGB").outcome == "accepted"
+    node.tick(100)
+    assert node.states == ("active", "unused", "IMGA")
+
+
+def test_an_install_during_a_test_is_deferred(node: Trial) -> None:
+    install(node)
+    assert node.order("install", "IMGA").outcome == "deferred"
+    node.until_reboot()
+    assert node.states == ("inprogress", "active", "IMGA")
+
+
+def test_a_forced_fallback_goes_to_the_unused_image(node: Trial) -> None:
+    assert node.order("force-fallback", "IMGB").outcome == "accepted"
+    node.tick(DONE + 10)
+    assert node.states == ("active", "inprogress", "IMGB")
+
+
+def test_the_reset_timer_reboots_once(tmp_path: Path) -> None:
+    node = Trial(tmp_path, {"timer.reboot.no.network": 120})
+    node.tick(50)
+    node.is_reached = False
+    node.tick(180 + 120 + DONE + 30)
+    assert [line["bootReason"] for line in node.reboots] == ["Disconnect"]
