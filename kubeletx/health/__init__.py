@@ -4,5 +4,5 @@
 
 It imports `api` and `linux` only and depends on no configuration. Everything is counted in ticks of 10 s, never in wall
 time. `validation`, `operations`, `maintenance` and `contact` decide and are pure; `guardian` reads, decides once a tick,
-and acts. docs/edge.md is the page for users.
+and acts.
 """

@@ -1,4 +1,4 @@
-"""Settings of the guardian: items of the reference by their names, and what the configuration file adds.
+"""HealthSettings of the guardian: items of the reference by their names, and what the configuration file adds.
 
 Every source of settings may be missing or wrong: a bad item is named in one line and keeps its last good value. Items
 come from the file, then from ``kubeletx health config``, then from the topic ConfigItemValueMap; later ones win.
@@ -16,7 +16,7 @@ _MAX: Final = 4294967295
 MAX_BYTES: Final = 1 << 20
 
 
-class Item(NamedTuple):
+class SettingItem(NamedTuple):
     """A number with its default and limits, or (`words`) one of several words."""
 
     default: int | str
@@ -26,28 +26,28 @@ class Item(NamedTuple):
     about: str = ""
 
 
-ITEMS: Final[Mapping[str, Item]] = {
-    "timer.reboot.no.network": Item(604800, 120, about="s without controller until a reboot"),
-    "timer.update.fallback.no.network": Item(300, 60, about="s without controller until a fallback"),
-    "timer.test.baseimage.update": Item(600, 30, 3600, about="s of the test window"),
-    "timer.update.fallback.failed.checks": Item(
+ITEMS: Final[Mapping[str, SettingItem]] = {
+    "timer.reboot.no.network": SettingItem(604800, 120, about="s without controller until a reboot"),
+    "timer.update.fallback.no.network": SettingItem(300, 60, about="s without controller until a fallback"),
+    "timer.test.baseimage.update": SettingItem(600, 30, 3600, about="s of the test window"),
+    "timer.update.fallback.failed.checks": SettingItem(
         300, 60, about="s of a failed required check until a fallback"
     ),
-    "timer.vault.ready.cutoff": Item(300, 60, about="s for the vault to open"),
-    "timer.config.interval": Item(60, 5, 86400, about="s between contacts with the controller"),
-    "force.fallback.counter": Item(0, about="a change asks for the other image"),
-    "kubernetes.drain.timeout": Item(24, 1, about="hours"),
-    "drain.skip.k8sapinotreachable.timeout": Item(300, 1, about="s"),
-    "kubernetes.drain.allnodes.config.multiple": Item(2, 1, 1000, about="times timer.config.interval"),
-    "maintenance.mode": Item("none", words=("none", "enabled", "disabled")),
-    "contact.fresh.limit": Item(180, 10, about="s after which a silent source counts as unreachable"),
-    "contact.successes": Item(1, 0, 1000, about="contacts after boot that a commit needs"),
-    "contact.lost.in.window": Item("pause", words=("pause", "restart"), about="the test window"),
+    "timer.vault.ready.cutoff": SettingItem(300, 60, about="s for the vault to open"),
+    "timer.config.interval": SettingItem(60, 5, 86400, about="s between contacts with the controller"),
+    "force.fallback.counter": SettingItem(0, about="a change asks for the other image"),
+    "kubernetes.drain.timeout": SettingItem(24, 1, about="hours"),
+    "drain.skip.k8sapinotreachable.timeout": SettingItem(300, 1, about="s"),
+    "kubernetes.drain.allnodes.config.multiple": SettingItem(2, 1, 1000, about="times timer.config.interval"),
+    "maintenance.mode": SettingItem("none", words=("none", "enabled", "disabled")),
+    "contact.fresh.limit": SettingItem(180, 10, about="s after which a silent source counts as unreachable"),
+    "contact.successes": SettingItem(1, 0, 1000, about="contacts after boot that a commit needs"),
+    "contact.lost.in.window": SettingItem("pause", words=("pause", "restart"), about="the test window"),
 }
 """Names, defaults and limits of EVE (pkg/pillar/types/global.go), and those of the guardian itself."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class HealthSettings(msgspec.Struct, frozen=True):
     """Current settings. `items`: values that differ from the defaults, checked. `sections`: of the file, as read."""
 
     items: Mapping[str, int | str] = {}
@@ -84,7 +84,9 @@ def check_item(name: str, value: object) -> int | str:
     return value
 
 
-def merge(settings: Settings, values: Mapping[str, object], complain: Callable[[str], object]) -> Settings:
+def merge(
+    settings: HealthSettings, values: Mapping[str, object], complain: Callable[[str], object]
+) -> HealthSettings:
     """Return settings with these items; `complain` gets one line for each bad one, which keeps its value."""
     items = dict(settings.items)
     for name, value in values.items():
@@ -92,10 +94,10 @@ def merge(settings: Settings, values: Mapping[str, object], complain: Callable[[
             items[name] = check_item(name, value)
         except ValueError as error:
             complain(str(error))
-    return Settings(items, settings.sections)
+    return HealthSettings(items, settings.sections)
 
 
-def read_file(path: Path, complain: Callable[[str], object]) -> Settings:
+def read_file(path: Path, complain: Callable[[str], object]) -> HealthSettings:
     """Return the settings of a YAML file. Whatever is wrong with it, the rest counts and `complain` gets a line."""
     import yaml  # a guardian without a file does not need it
 
@@ -107,14 +109,14 @@ def read_file(path: Path, complain: Callable[[str], object]) -> Settings:
         )
     except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         complain(f"{path}: {' '.join(str(error).split())}; the defaults count")
-        return Settings()
+        return HealthSettings()
     if content is None:
-        return Settings()
+        return HealthSettings()
     if not isinstance(content, dict):
         complain(
             f"{path}: a mapping of items is expected, found {type(content).__name__}; the defaults count"
         )
-        return Settings()
+        return HealthSettings()
     sections = {name: content[name] for name in SECTIONS if name in content}
     items = {str(name): value for name, value in content.items() if name not in sections}
-    return merge(Settings(sections=sections), items, lambda line: complain(f"{path}: {line}"))
+    return merge(HealthSettings(sections=sections), items, lambda line: complain(f"{path}: {line}"))

@@ -1,4 +1,4 @@
-"""Whether the controller is reached: one answer from several sources, each with a freshness stamp. Pure.
+"""Reach of the controller: one answer from several sources, each with a freshness stamp. Pure.
 
 A source that said "success" and is silent for longer than ``contact.fresh.limit`` counts as unreachable. Trouble of the
 controller itself (TEMPORARY_FAIL) counts as reached.
@@ -13,7 +13,7 @@ import msgspec
 from .model import Reach
 
 
-class Report(msgspec.Struct, frozen=True):
+class ContactReport(msgspec.Struct, frozen=True):
     """Last word of a source. `at`: when it was said again, in seconds of ticks. `count`: how often it said success."""
 
     reach: Reach
@@ -22,7 +22,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """Answer of all sources. `last`: second of the last tick at which the controller was reached; None: not yet.
+    """OrderAnswer of all sources. `last`: second of the last tick at which the controller was reached; None: not yet.
 
     `successes`: contacts since the boot. `source`: name of the source that decided.
     """
@@ -44,7 +44,7 @@ class Contact(msgspec.Struct, frozen=True):
 _ORDER = (Reach.SUCCESS, Reach.TEMPORARY_FAIL, Reach.FAIL, Reach.READ_SAVED)
 
 
-def merge(before: Contact, reports: Mapping[str, Report], now: int, fresh_seconds: int) -> Contact:
+def merge(before: Contact, reports: Mapping[str, ContactReport], now: int, fresh_seconds: int) -> Contact:
     """Return the answer at this tick: the best word that is fresh."""
     words: dict[Reach, str] = {}
     for name, report in sorted(reports.items()):

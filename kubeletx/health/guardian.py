@@ -15,24 +15,24 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from . import operations
-from .config import Settings, merge
+from .config import HealthSettings, merge
 from .contact import merge as merge_contact
 from .inbox import Inbox
-from .machine import Machine
+from .machine import MachineEffects
 from .model import (
     TICK_SECONDS,
-    Answer,
     Begin,
     BootReason,
     CheckState,
     Effect,
     Order,
+    OrderAnswer,
     SetSlot,
     SlotState,
     SlotTable,
     Tell,
 )
-from .operations import Deed, Step
+from .operations import Deed, OperationStep
 from .orders import IMAGE_VERBS, MARK_VERBS, OPERATION_VERBS, FailedImage, decide_image, request_of
 from .outbox import Orders
 from .slots import Slots, SlotsError
@@ -45,7 +45,7 @@ from .topics import (
     ZbootConfig,
     ZbootStatus,
 )
-from .validation import Facts, Mark, Phase, Validation, remaining_seconds, validate
+from .validation import ControllerMark, Facts, Phase, Validation, remaining_seconds, validate
 
 _STATUS, _ZBOOT_CONFIG, _ZBOOT_STATUS = PUBLISHED
 OWN: Final = "kubeletx-health"
@@ -64,8 +64,8 @@ class Guardian:
         run: Path,
         persist: Path,
         slots: Slots,
-        machine: Machine,
-        settings: Settings,
+        machine: MachineEffects,
+        settings: HealthSettings,
         *,
         boot: str,
         tell: Callable[[str, str], object],
@@ -92,7 +92,7 @@ class Guardian:
         self._apply_settings()
         self._table: SlotTable | None = None
         self._slots_problem = ""
-        self._mark = Mark.NONE
+        self._mark = ControllerMark.NONE
         self._requests: list[Begin] = []
         self.checks: tuple[CheckState, ...] = ()
         self.halted: Callable[[], bool] = lambda: True
@@ -105,7 +105,7 @@ class Guardian:
         return self._run.ticks * TICK_SECONDS
 
     def tick(self) -> None:
-        """Read, decide, store and act once. Raises what `Machine.act` raises, and Exit."""
+        """Read, decide, store and act once. Raises what `MachineEffects.act` raises, and Exit."""
         self._run = replace(self._run, ticks=self._run.ticks + 1)
         self._read_slots()
         self.inbox.read(self.now)
@@ -123,7 +123,7 @@ class Guardian:
             self._do(deed)
 
     def hurry(self) -> None:
-        """Answer orders between two ticks."""
+        """OrderAnswer orders between two ticks."""
         self._read_slots()
         self._take_orders()
 
@@ -191,14 +191,14 @@ class Guardian:
                 message, outcome = refusal, "refused"
             else:
                 self._requests.append(request)
-                waits = operation is not None and operation.step is Step.WAITING
+                waits = operation is not None and operation.step is OperationStep.WAITING
                 message = (
                     f"{order.verb} waits for the verdict on the image" if waits else f"{order.verb} begins"
                 )
                 outcome = "deferred" if waits else "accepted"
         elif order.verb in MARK_VERBS:
             if self._is_testing:
-                self._mark = Mark(order.verb.removeprefix("mark-"))
+                self._mark = ControllerMark(order.verb.removeprefix("mark-"))
                 message = f"the running image is marked {self._mark}"
             else:
                 message, outcome = "no image is being tested", "refused"
@@ -206,13 +206,13 @@ class Guardian:
             message, outcome = self._set_items(order.values)
         else:
             message, outcome = f"{order.verb!r} is not an order", "refused"
-        self.orders.answer(Answer(id=order.id, outcome=outcome, message=message), keeps=False)
+        self.orders.answer(OrderAnswer(id=order.id, outcome=outcome, message=message), keeps=False)
         return ()
 
     def _set_items(self, values: dict[str, str]) -> tuple[str, str]:
         problems: list[str] = []
         wanted = {name: value for name, value in values.items() if value}
-        checked = merge(Settings(), wanted, problems.append).items
+        checked = merge(HealthSettings(), wanted, problems.append).items
         if problems:
             return "; ".join(problems), "refused"
         items = {name: value for name, value in self._memory.items.items() if name not in values}
@@ -251,7 +251,7 @@ class Guardian:
         )
         validation, effects = validate(self._run.validation, facts, self._settings)
         if validation.phase is not Phase.TESTING:
-            self._mark = Mark.NONE
+            self._mark = ControllerMark.NONE
         self._run = replace(self._run, validation=validation, contact=contact)
         self._memory = replace(self._memory, commit=validation.commit)
         return effects
@@ -259,7 +259,7 @@ class Guardian:
     @property
     def _is_busy(self) -> bool:
         operation = self._run.operation
-        return operation is not None and operation.step not in {Step.WAITING, Step.HALTED}
+        return operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}
 
     # -- acting
 
@@ -357,7 +357,9 @@ class Guardian:
     def status(self) -> NodeAgentStatus:
         """Return what the guardian publishes about itself."""
         operation, validation = self._run.operation, self._run.validation
-        kind = operation.kind if operation is not None and operation.step is not Step.WAITING else None
+        kind = (
+            operation.kind if operation is not None and operation.step is not OperationStep.WAITING else None
+        )
         return NodeAgentStatus(
             cur_part=self._table.current_label if self._table else "",
             update_inprogress=validation.phase in {Phase.TESTING, Phase.COMMITTING, Phase.FALLING_BACK},

@@ -1,11 +1,11 @@
-"""What other agents publish, kept as the values that a tick needs."""
+"""Topics of other agents, kept as the values that a tick needs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Final
 
-from .contact import Report
+from .contact import ContactReport
 from .model import Begin, BootReason, Complain, Order, Reach
 from .orders import request_of
 from .topics import (
@@ -35,7 +35,7 @@ class Inbox:
 
     def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
         self.reader = Reader(run, persist, READ, complain)
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, ContactReport] = {}
         self.requests: list[Begin] = []
         self.domains: set[tuple[str, str]] = set()
         self.items: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class Inbox:
             return
         before = self.reports.get(source)
         count = before.count if before else 0
-        self.reports[source] = Report(reach, now, count + (reach is Reach.SUCCESS))
+        self.reports[source] = ContactReport(reach, now, count + (reach is Reach.SUCCESS))
 
     def _take(self, update: Update, now: int) -> None:
         value = update.value

@@ -1,4 +1,4 @@
-"""What the guardian does to the machine. The default only tells it; a real backend has to be named in the configuration."""
+"""Effects on the machine. The default only logs them; a real backend has to be named in the configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Rebooted(Exception):
     """The simulated machine has rebooted: the process ends with exit code 75."""
 
 
-class Machine(Protocol):
+class MachineEffects(Protocol):
     """Effects on the machine. Methods may block for 30 s and raise OSError."""
 
     name: str
@@ -44,7 +44,7 @@ class TellingMachine:
 
 
 class SimulatedMachine(TellingMachine):
-    """Machine of simulated slots: a reboot is a line in a file and the end of the process."""
+    """MachineEffects of simulated slots: a reboot is a line in a file and the end of the process."""
 
     name = "simulated"
 

@@ -74,22 +74,29 @@ def run(options: argparse.Namespace) -> int:
     from kubeletx.linux.boot import boot_id
     from kubeletx.linux.locks import LockHeld, take_lock
 
-    from .config import Settings, read_file
+    from .config import HealthSettings, read_file
     from .guardian import OWN, Exit, Guardian
-    from .machine import KernelMachine, Machine, Rebooted, SimulatedMachine, SystemdMachine, TellingMachine
+    from .machine import (
+        KernelMachine,
+        MachineEffects,
+        Rebooted,
+        SimulatedMachine,
+        SystemdMachine,
+        TellingMachine,
+    )
     from .slots import SlotsError, open_slots
     from .slots.file import FileSlots
 
     def complain(line: str) -> None:
         tell("BadConfiguration", line)
 
-    settings = read_file(options.config, complain) if options.config else Settings()
+    settings = read_file(options.config, complain) if options.config else HealthSettings()
     try:
         slots = open_slots(options.slots or "none")
     except SlotsError as error:
         print(f"kubeletx health: {error}", file=sys.stderr)
         return 2
-    machine: Machine
+    machine: MachineEffects
     backend = settings.sections.get("backend", "tell")
     if isinstance(slots, FileSlots):
         machine = SimulatedMachine(complain, slots)

@@ -58,7 +58,7 @@ class SlotTable(msgspec.Struct, frozen=True):
 
 
 class BootReason(enum.IntEnum):
-    """Why the node was booted. Numbers and names are those of EVE (pkg/pillar/types, BootReason)."""
+    """Reason for a boot of the node. Numbers and names are those of EVE (pkg/pillar/types, BootReason)."""
 
     NONE = 0
     FIRST = 1
@@ -89,7 +89,7 @@ _NAMES: Final = {BootReason.OOM: "OOM", BootReason.HW_WATCHDOG: "HWWatchdog"}
 
 
 class Reach(enum.IntEnum):
-    """What a source says about the controller. Numbers of EVE's ConfigGetStatus; 0: nothing yet."""
+    """Answer of a source about the controller. Numbers of EVE's ConfigGetStatus; 0: nothing yet."""
 
     UNKNOWN = 0
     SUCCESS = 1
@@ -107,7 +107,7 @@ class OperationKind(enum.StrEnum):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user, the controller or another agent asks for. `id`: unique; an order is carried out once.
+    """Request of a user, the controller or another agent. `id`: unique; an order is carried out once.
 
     `verb`: see `orders.VERBS`. `label`: slot, for orders about an image. `version`: of the image, for ``install``.
     """
@@ -122,7 +122,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """For ``config``: items to set; an empty value removes the item."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class OrderAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Reply to an order. `outcome`: accepted, deferred or refused; `message`: one line for users."""
 
     id: str
@@ -131,7 +131,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckLevel(enum.StrEnum):
-    """What a failed check means for the verdict."""
+    """Weight of a failed check in the verdict."""
 
     REQUIRED = "required"
     """While it fails, no image is committed; if it fails for too long, the node falls back."""

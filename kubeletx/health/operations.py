@@ -1,4 +1,4 @@
-"""How a boot ends: reboot, shutdown and poweroff in the reference's order. Pure.
+"""End of a boot: reboot, shutdown and poweroff in the reference's order. Pure.
 
     WAITING ─► ANNOUNCED 30 s ─► HALTING ≤ 300 s ─► SETTLING 30 s ─► ACTING 120 s ─► LATE
                                     └─► HALTED (a shutdown ends here)
@@ -24,8 +24,8 @@ SETTLE_SECONDS: Final = 30
 BACKSTOP_SECONDS: Final = 120
 
 
-class Step(enum.StrEnum):
-    """Step of an operation, see the drawing at the top of this file."""
+class OperationStep(enum.StrEnum):
+    """OperationStep of an operation, see the drawing at the top of this file."""
 
     WAITING = "Waiting"
     """An image is tested; the operation begins after the verdict."""
@@ -43,7 +43,7 @@ class Step(enum.StrEnum):
     """End of a shutdown: the machine stays on."""
 
 
-class Cause(enum.StrEnum):
+class StepCause(enum.StrEnum):
     """Reason for a step; the values are the labels of the drawing in docs/states.md."""
 
     VERDICT = "verdict on the image"
@@ -54,8 +54,8 @@ class Cause(enum.StrEnum):
     BACKSTOP = f"{BACKSTOP_SECONDS} s"
 
 
-_S, _C = Step, Cause
-TABLE: Final[Mapping[tuple[Step, Cause], Step]] = {
+_S, _C = OperationStep, StepCause
+TABLE: Final[Mapping[tuple[OperationStep, StepCause], OperationStep]] = {
     (_S.WAITING, _C.VERDICT): _S.ANNOUNCED,
     (_S.ANNOUNCED, _C.ANNOUNCED): _S.HALTING,
     (_S.HALTING, _C.HALTED): _S.SETTLING,
@@ -67,19 +67,19 @@ TABLE: Final[Mapping[tuple[Step, Cause], Step]] = {
 _STRENGTH: Final = {OperationKind.REBOOT: 0, OperationKind.SHUTDOWN: 1, OperationKind.POWEROFF: 2}
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class BootEnd(msgspec.Struct, frozen=True, kw_only=True):
     """An operation under way. `since`: second at which `step` began. `all_halted`: pods and domains have ended."""
 
     kind: OperationKind
     boot_reason: BootReason
     reason: str
-    step: Step
+    step: OperationStep
     since: int
     all_halted: bool = False
 
 
 class Deed(enum.StrEnum):
-    """What the guardian does when an operation enters a step."""
+    """Action of the guardian when an operation enters a step."""
 
     WRITE_REASON = "write the reason"
     HALT = "end all pods"
@@ -93,29 +93,27 @@ def strongest(requests: list[Begin]) -> Begin | None:
     return max(requests, key=lambda request: _STRENGTH[request.kind], default=None)
 
 
-def begin(
-    operation: Operation | None, request: Begin, now: int, *, waits: bool
-) -> tuple[Operation | None, str]:
+def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -> tuple[BootEnd | None, str]:
     """Begin an operation; returns it, and why the request is refused (empty: it is not).
 
     `waits`: an image is tested, and the request comes from a user.
     """
-    if operation is not None and operation.step not in {Step.WAITING, Step.HALTED}:
+    if operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}:
         if operation.kind is request.kind:
             return operation, ""
         return operation, f"a {operation.kind} is under way: {operation.reason}"
-    if operation is not None and operation.step is Step.HALTED and operation.kind is request.kind:
+    if operation is not None and operation.step is OperationStep.HALTED and operation.kind is request.kind:
         return operation, ""
-    waits_already = operation is not None and operation.step is Step.WAITING and waits
+    waits_already = operation is not None and operation.step is OperationStep.WAITING and waits
     if operation is not None and waits_already and _STRENGTH[request.kind] <= _STRENGTH[operation.kind]:
         same = operation.kind is request.kind
         return operation, "" if same else f"a {operation.kind} waits for the verdict on the image"
     return (
-        Operation(
+        BootEnd(
             kind=request.kind,
             boot_reason=request.boot_reason,
             reason=request.reason,
-            step=Step.WAITING if waits else Step.ANNOUNCED,
+            step=OperationStep.WAITING if waits else OperationStep.ANNOUNCED,
             since=now,
         ),
         "",
@@ -123,26 +121,26 @@ def begin(
 
 
 def advance(
-    operation: Operation, now: int, *, is_testing: bool, all_halted: bool
-) -> tuple[Operation, tuple[Deed, ...]]:
+    operation: BootEnd, now: int, *, is_testing: bool, all_halted: bool
+) -> tuple[BootEnd, tuple[Deed, ...]]:
     """Go one step on if it is due; returns what is to be done now. `all_halted`: no pod and no domain runs."""
     elapsed = now - operation.since
     match operation.step:
-        case Step.WAITING if not is_testing:
-            return _go(operation, Cause.VERDICT, now), ()
-        case Step.ANNOUNCED if elapsed >= ANNOUNCE_SECONDS:
+        case OperationStep.WAITING if not is_testing:
+            return _go(operation, StepCause.VERDICT, now), ()
+        case OperationStep.ANNOUNCED if elapsed >= ANNOUNCE_SECONDS:
             writes = () if operation.kind is OperationKind.SHUTDOWN else (Deed.WRITE_REASON,)
-            return _go(operation, Cause.ANNOUNCED, now), (*writes, Deed.HALT)
-        case Step.HALTING if all_halted or elapsed >= HALT_SECONDS:
+            return _go(operation, StepCause.ANNOUNCED, now), (*writes, Deed.HALT)
+        case OperationStep.HALTING if all_halted or elapsed >= HALT_SECONDS:
             stops = operation.kind is OperationKind.SHUTDOWN
             operation = replace(operation, all_halted=all_halted)
-            return _go(operation, Cause.STOPS if stops else Cause.HALTED, now), (Deed.SYNC,)
-        case Step.SETTLING if elapsed >= SETTLE_SECONDS:
-            return _go(operation, Cause.SETTLED, now), (Deed.SYNC, Deed.ACT)
-        case Step.ACTING if elapsed >= BACKSTOP_SECONDS:
-            return _go(operation, Cause.BACKSTOP, now), (Deed.EXIT,)
+            return _go(operation, StepCause.STOPS if stops else StepCause.HALTED, now), (Deed.SYNC,)
+        case OperationStep.SETTLING if elapsed >= SETTLE_SECONDS:
+            return _go(operation, StepCause.SETTLED, now), (Deed.SYNC, Deed.ACT)
+        case OperationStep.ACTING if elapsed >= BACKSTOP_SECONDS:
+            return _go(operation, StepCause.BACKSTOP, now), (Deed.EXIT,)
     return operation, ()
 
 
-def _go(operation: Operation, cause: Cause, now: int) -> Operation:
+def _go(operation: BootEnd, cause: StepCause, now: int) -> BootEnd:
     return replace(operation, step=TABLE[operation.step, cause], since=now)

@@ -1,4 +1,4 @@
-"""What users, the controller and other agents may ask for, and the answer to each. Pure."""
+"""Orders of users, the controller and other agents, and the answer to each. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 
 from .model import (
-    Answer,
     Begin,
     BootReason,
     Effect,
     OperationKind,
     Order,
+    OrderAnswer,
     SetSlot,
     SlotState,
     SlotTable,
@@ -33,9 +33,9 @@ class FailedImage(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Answer to an order, and what is done. `keeps`: the order stays and is tried again after the commit."""
+    """OrderAnswer to an order, and what is done. `keeps`: the order stays and is tried again after the commit."""
 
-    answer: Answer
+    answer: OrderAnswer
     effects: tuple[Effect, ...] = ()
     keeps: bool = False
 
@@ -43,10 +43,10 @@ class Reply(msgspec.Struct, frozen=True):
 def decide_image(
     order: Order, table: SlotTable | None, failed: FailedImage | None, *, commit: str = ""
 ) -> Reply:
-    """Answer an order about an image (T1, T11 to T14). `commit`: label of the image whose commit is under way."""
+    """OrderAnswer an order about an image (transitions 1 and 11 to 14 of EVE). `commit`: label of the image whose commit is under way."""
 
     def reply(outcome: str, message: str, *effects: Effect, keeps: bool = False) -> Reply:
-        return Reply(Answer(id=order.id, outcome=outcome, message=message), effects, keeps)
+        return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message), effects, keeps)
 
     if table is None or commit:
         why = f"{commit} is being committed" if commit else "the slots have not answered yet"

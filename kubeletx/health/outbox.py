@@ -12,7 +12,7 @@ import msgspec
 
 from kubeletx.linux.files import read_regular, remove_file, replace_unflushed
 
-from .model import Answer, Order
+from .model import Order, OrderAnswer
 
 MAX_BYTES: Final = 64 * 1024
 MAX_ORDERS: Final = 64
@@ -47,8 +47,8 @@ class Orders:
             orders.append(order)
         return orders
 
-    def answer(self, answer: Answer, *, keeps: bool) -> None:
-        """Answer an order and forget it; `keeps`: it is carried out later."""
+    def answer(self, answer: OrderAnswer, *, keeps: bool) -> None:
+        """OrderAnswer an order and forget it; `keeps`: it is carried out later."""
         if self._kept.get(answer.id) != answer.message:
             replace_unflushed(self._answers / f"{answer.id}.json", msgspec.json.encode(answer))
         if keeps:
@@ -58,7 +58,7 @@ class Orders:
             (self._orders / f"{answer.id}.json").unlink(missing_ok=True)
 
 
-def send(directory: Path, order: Order, seconds: float) -> Answer | None:
+def send(directory: Path, order: Order, seconds: float) -> OrderAnswer | None:
     """Send an order and wait for its answer; None: no answer in time, and the order was taken back.
 
     Raises OSError.
@@ -69,7 +69,7 @@ def send(directory: Path, order: Order, seconds: float) -> Answer | None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if answer.exists():
-            value = msgspec.json.decode(read_regular(answer, MAX_BYTES), type=Answer)
+            value = msgspec.json.decode(read_regular(answer, MAX_BYTES), type=OrderAnswer)
             remove_file(answer)
             return value
         time.sleep(0.01)

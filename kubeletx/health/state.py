@@ -19,7 +19,7 @@ import msgspec
 from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 
 from .contact import Contact
-from .operations import Operation
+from .operations import BootEnd
 from .orders import FailedImage
 from .validation import Validation
 
@@ -29,7 +29,7 @@ PREVIOUS: Final = ".previous"
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What survives a reboot. `boot`: identity of the boot that wrote it last.
+    """Values that survive a reboot. `boot`: identity of the boot that wrote it last.
 
     `commit`: label of the image whose commit has begun. `failed`: the last image that fell back. `counters`: last values of the
     controller's counters, by the name of the field. `items`: settings of ``kubeletx health config``.
@@ -47,12 +47,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
-    """What survives a restart of the guardian within one boot."""
+    """Values that survive a restart of the guardian within one boot."""
 
     boot: str = ""
     ticks: int = 0
     validation: Validation = Validation()
-    operation: Operation | None = None
+    operation: BootEnd | None = None
     contact: Contact = Contact()
 
 

@@ -85,7 +85,7 @@ class ZedAgentStatus(_Fields, frozen=True, kw_only=True):
 
 
 class LedBlinkerConfig(_Fields, frozen=True, kw_only=True):
-    """What the LED shows, published by any agent: 1 waits for an address, 2 connects, 3 connected, 4 onboarded, 5 radio
+    """State that the LED shows, published by any agent: 1 waits for an address, 2 connects, 3 connected, 4 onboarded, 5 radio
     silence, 10 and more: errors."""
 
     blink_counter: int = 0
@@ -113,7 +113,7 @@ class VolumeMgrStatus(_Fields, frozen=True, kw_only=True):
 
 
 class ConfigItemValueMap(_Fields, frozen=True, kw_only=True):
-    """Settings of the controller, key ``global``: items by name, each a number or a word."""
+    """HealthSettings of the controller, key ``global``: items by name, each a number or a word."""
 
     global_settings: dict[str, Any] = {}
 
@@ -129,7 +129,7 @@ ANY: Final = "*"
 """Name of the agent in topics that any agent may publish."""
 
 
-class Topic(NamedTuple):
+class HealthTopic(NamedTuple):
     """A topic: who publishes it, and its type."""
 
     agent: str
@@ -143,25 +143,25 @@ class Topic(NamedTuple):
 
 NODE_AGENT: Final = "nodeagent"
 PUBLISHED: Final = (
-    Topic(NODE_AGENT, NodeAgentStatus),
-    Topic(NODE_AGENT, ZbootConfig),
-    Topic("baseosmgr", ZbootStatus),
+    HealthTopic(NODE_AGENT, NodeAgentStatus),
+    HealthTopic(NODE_AGENT, ZbootConfig),
+    HealthTopic("baseosmgr", ZbootStatus),
 )
 READ: Final = (
-    Topic("zedagent", ZedAgentStatus),
-    Topic("zedagent", ConfigItemValueMap),
-    Topic(ANY, LedBlinkerConfig),
-    Topic(ANY, DomainStatus),
-    Topic("vaultmgr", VaultStatus),
-    Topic("volumemgr", VolumeMgrStatus),
-    Topic("zedkube", NodeDrainStatus),
+    HealthTopic("zedagent", ZedAgentStatus),
+    HealthTopic("zedagent", ConfigItemValueMap),
+    HealthTopic(ANY, LedBlinkerConfig),
+    HealthTopic(ANY, DomainStatus),
+    HealthTopic("vaultmgr", VaultStatus),
+    HealthTopic("volumemgr", VolumeMgrStatus),
+    HealthTopic("zedkube", NodeDrainStatus),
 )
 
 
 class Update(NamedTuple):
     """A file of a topic that was written or removed. `value` None: removed. `is_old`: it was there at the start."""
 
-    topic: Topic
+    topic: HealthTopic
     agent: str
     key: str
     value: Any
@@ -175,7 +175,7 @@ class Publisher:
         self._run, self._persist, self._complain = run, persist, complain
         self._written: dict[Path, bytes] = {}
 
-    def publish(self, topic: Topic, key: str, value: msgspec.Struct) -> None:
+    def publish(self, topic: HealthTopic, key: str, value: msgspec.Struct) -> None:
         """Publish a value; an error is told, and the next call tries again."""
         base = self._persist if topic.is_persistent else self._run
         path = base / topic.agent / topic.name / f"{key}.json"
@@ -189,7 +189,7 @@ class Publisher:
             return
         self._written[path] = data
 
-    def withdraw(self, topic: Topic, key: str) -> None:
+    def withdraw(self, topic: HealthTopic, key: str) -> None:
         path = (
             (self._persist if topic.is_persistent else self._run) / topic.agent / topic.name / f"{key}.json"
         )
@@ -201,7 +201,7 @@ class Reader:
     """Reads topics. `changes` returns what was written since its last call."""
 
     def __init__(
-        self, run: Path, persist: Path, topics: tuple[Topic, ...], complain: Callable[[str], object]
+        self, run: Path, persist: Path, topics: tuple[HealthTopic, ...], complain: Callable[[str], object]
     ) -> None:
         self._run, self._persist, self._topics, self._complain = run, persist, topics, complain
         self._seen: dict[Path, tuple[int, int]] = {}
@@ -231,7 +231,7 @@ class Reader:
         self._is_first = False
         return updates
 
-    def _directories(self, topic: Topic) -> list[Path]:
+    def _directories(self, topic: HealthTopic) -> list[Path]:
         base = self._persist if topic.is_persistent else self._run
         if topic.agent != ANY:
             return [base / topic.agent / topic.name]
@@ -251,7 +251,7 @@ class Reader:
             self._tell(directory, f"has {len(paths)} files; the first {MAX_KEYS} are read")
         return paths[:MAX_KEYS]
 
-    def _read(self, topic: Topic, agent: str, path: Path) -> Update | None:
+    def _read(self, topic: HealthTopic, agent: str, path: Path) -> Update | None:
         try:
             status = path.lstat()
         except OSError:

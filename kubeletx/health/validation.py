@@ -1,4 +1,4 @@
-"""What a tick decides about OS images: boot a new one once, test it, commit it, or fall back. Pure.
+"""Decisions of a tick about OS images: boot a new one once, test it, commit it, or fall back. Pure.
 
     NORMAL ─► INSTALLED ─► (reboot) ─► TESTING ─► COMMITTING ─► NORMAL
                                           └────► FALLING_BACK ─► (reboot) ─► NORMAL
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from .config import Settings
+from .config import HealthSettings
 from .contact import Contact
 from .model import (
     TICK_SECONDS,
@@ -48,7 +48,7 @@ class Phase(enum.StrEnum):
     """The test has failed; the node reboots."""
 
 
-class Cause(enum.StrEnum):
+class UpgradeCause(enum.StrEnum):
     """Reason for a change of phase; the values are the labels of the drawing in docs/states.md."""
 
     WRITTEN = "T1 other slot is updating"
@@ -64,8 +64,8 @@ class Cause(enum.StrEnum):
     MARKED_FAILED = "the controller marks the image failed"
 
 
-_P, _C = Phase, Cause
-TABLE: Final[Mapping[tuple[Phase, Cause], Phase]] = {
+_P, _C = Phase, UpgradeCause
+TABLE: Final[Mapping[tuple[Phase, UpgradeCause], Phase]] = {
     (_P.NORMAL, _C.WRITTEN): _P.INSTALLED,
     (_P.NORMAL, _C.BOOTED_NEW): _P.TESTING,
     (_P.INSTALLED, _C.CANCELLED): _P.NORMAL,
@@ -91,7 +91,7 @@ class Vault(enum.StrEnum):
     ERROR = "error"
 
 
-class Mark(enum.StrEnum):
+class ControllerMark(enum.StrEnum):
     """The controller's own verdict on the running image."""
 
     NONE = ""
@@ -115,18 +115,20 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tick sees. `table` None: the slots have not answered yet. `is_busy`: an operation is under way."""
+    """Values that a tick sees. `table` None: the slots have not answered yet. `is_busy`: an operation is under way."""
 
     now: int
     table: SlotTable | None
     contact: Contact = Contact()
     checks: Sequence[CheckState] = ()
     vault: Vault = Vault.NONE
-    mark: Mark = Mark.NONE
+    mark: ControllerMark = ControllerMark.NONE
     is_busy: bool = False
 
 
-def validate(state: Validation, facts: Facts, settings: Settings) -> tuple[Validation, tuple[Effect, ...]]:
+def validate(
+    state: Validation, facts: Facts, settings: HealthSettings
+) -> tuple[Validation, tuple[Effect, ...]]:
     """Decide one tick."""
     state = replace(
         state,
@@ -153,14 +155,14 @@ def failed_checks(checks: Sequence[CheckState]) -> list[CheckState]:
     return [check for check in checks if check.level is CheckLevel.REQUIRED and check.ok is False]
 
 
-def remaining_seconds(state: Validation, settings: Settings) -> int:
+def remaining_seconds(state: Validation, settings: HealthSettings) -> int:
     """Return what is left of the test window; 0 if no test runs."""
     if state.phase is not Phase.TESTING:
         return 0
     return max(0, settings.number("timer.test.baseimage.update") - state.counted)
 
 
-def vault_is_locked(state: Validation, now: int, settings: Settings) -> bool:
+def vault_is_locked(state: Validation, now: int, settings: HealthSettings) -> bool:
     """Return True if the vault has failed for longer than its cut-off."""
     since = state.vault_failed_since
     return since is not None and now - since > settings.number("timer.vault.ready.cutoff")
@@ -172,7 +174,7 @@ def _since(before: int | None, holds: bool, now: int) -> int | None:
     return now if before is None else before
 
 
-def _go(state: Validation, cause: Cause) -> Validation:
+def _go(state: Validation, cause: UpgradeCause) -> Validation:
     return replace(state, phase=TABLE[state.phase, cause], counted=0, held_by="")
 
 
@@ -181,21 +183,21 @@ def _reboot(boot_reason: BootReason, reason: str) -> Begin:
 
 
 def _upgrade(
-    state: Validation, facts: Facts, table: SlotTable, settings: Settings
+    state: Validation, facts: Facts, table: SlotTable, settings: HealthSettings
 ) -> tuple[Validation, list[Effect]]:
     if state.commit:
         return _go_on_with_commit(state, facts, table)
     if table.current.state in {SlotState.INPROGRESS, SlotState.UPDATING}:
         # UPDATING: a loader that does not count tries has booted it.
         if state.phase in {Phase.NORMAL, Phase.INSTALLED}:
-            state = _go(state, Cause.BOOTED_NEW)
+            state = _go(state, UpgradeCause.BOOTED_NEW)
         if state.phase is Phase.TESTING and not facts.is_busy:
             return _test(state, facts, table, settings)
         return state, []
     if state.phase is Phase.FALLING_BACK:
-        state = _go(state, Cause.BOOTED_OLD)
+        state = _go(state, UpgradeCause.BOOTED_OLD)
     if state.phase is Phase.TESTING:  # another program has committed the image
-        state = _go(state, Cause.COMMITTED)
+        state = _go(state, UpgradeCause.COMMITTED)
     return _rest(state, facts, table)
 
 
@@ -212,23 +214,23 @@ def _rest(state: Validation, facts: Facts, table: SlotTable) -> tuple[Validation
             SetSlot(other.label, SlotState.UNUSED),
         ]
     if other.state is not SlotState.UPDATING:
-        return (_go(state, Cause.CANCELLED) if state.phase is Phase.INSTALLED else state), []
+        return (_go(state, UpgradeCause.CANCELLED) if state.phase is Phase.INSTALLED else state), []
     if state.phase is Phase.NORMAL:
-        state = _go(state, Cause.WRITTEN)
+        state = _go(state, UpgradeCause.WRITTEN)
     if facts.is_busy:
         return state, []
     return state, [_reboot(BootReason.UPDATE, f"the new image in {other.label} is booted (T2)")]
 
 
 def _test(
-    state: Validation, facts: Facts, table: SlotTable, settings: Settings
+    state: Validation, facts: Facts, table: SlotTable, settings: HealthSettings
 ) -> tuple[Validation, list[Effect]]:
     label = table.current_label
     if failure := _failure(state, facts, settings):
         cause, boot_reason, text = failure
         return _go(state, cause), [_reboot(boot_reason, f"{label} falls back: {text}")]
-    if facts.mark is Mark.ACTIVE:
-        return _begin_commit(_go(state, Cause.MARKED_ACTIVE), table, "the controller marked it active")
+    if facts.mark is ControllerMark.ACTIVE:
+        return _begin_commit(_go(state, UpgradeCause.MARKED_ACTIVE), table, "the controller marked it active")
     held_by, restarts = _hold(facts, settings)
     counted = state.counted
     if restarts:
@@ -243,25 +245,27 @@ def _test(
         return replace(
             state, held_by=f"{facts.contact.successes} of {needed} contacts with the controller"
         ), []
-    return _begin_commit(_go(state, Cause.PASSED), table, f"{counted} s were good")
+    return _begin_commit(_go(state, UpgradeCause.PASSED), table, f"{counted} s were good")
 
 
-def _failure(state: Validation, facts: Facts, settings: Settings) -> tuple[Cause, BootReason, str] | None:
-    if facts.mark is Mark.FAILED:
-        return Cause.MARKED_FAILED, BootReason.FALLBACK, "the controller marked it failed"
+def _failure(
+    state: Validation, facts: Facts, settings: HealthSettings
+) -> tuple[UpgradeCause, BootReason, str] | None:
+    if facts.mark is ControllerMark.FAILED:
+        return UpgradeCause.MARKED_FAILED, BootReason.FALLBACK, "the controller marked it failed"
     lost = facts.contact.silent_seconds(facts.now)
     if lost > settings.number("timer.update.fallback.no.network"):
-        return Cause.UNREACHED, BootReason.FALLBACK, f"the controller was not reached for {lost} s"
+        return UpgradeCause.UNREACHED, BootReason.FALLBACK, f"the controller was not reached for {lost} s"
     if vault_is_locked(state, facts.now, settings):
-        return Cause.VAULT, BootReason.VAULT_FAILURE, "the vault did not open"
+        return UpgradeCause.VAULT, BootReason.VAULT_FAILURE, "the vault did not open"
     since = state.checks_failed_since
     if since is not None and facts.now - since > settings.number("timer.update.fallback.failed.checks"):
         names = ", ".join(f"{check.name}: {check.message}" for check in failed_checks(facts.checks))
-        return Cause.CHECKS, BootReason.FALLBACK, names
+        return UpgradeCause.CHECKS, BootReason.FALLBACK, names
     return None
 
 
-def _hold(facts: Facts, settings: Settings) -> tuple[str, bool]:
+def _hold(facts: Facts, settings: HealthSettings) -> tuple[str, bool]:
     """Return why this tick does not count for the test window (empty: it counts), and whether the window restarts."""
     if facts.contact.reach is Reach.TEMPORARY_FAIL:
         return "the controller answers, but has trouble of its own", True

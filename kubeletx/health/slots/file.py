@@ -16,7 +16,7 @@ from typing import Final
 from kubeletx.linux.files import read_regular, remove_file, replace_file
 
 from ..model import BootReason, Slot, SlotState, SlotTable
-from . import Abilities, SlotsError
+from .slots import Abilities, SlotsError
 
 LABELS: Final = ("IMGA", "IMGB")
 

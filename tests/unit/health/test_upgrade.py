@@ -52,7 +52,7 @@ def test_an_image_is_not_committed_unseen(node: Trial) -> None:
     assert node.states == ("active", "inprogress", "IMGB")
 
 
-def test_a_word_of_the_boot_before_is_no_contact(node: Trial) -> None:
+def test_a_word_of_the_boot_before_does_not_count(node: Trial) -> None:
     """The file of the controller's agent lies below /run of a simulated node, which a reboot does not clear."""
     install(node)
     node.is_reached = False

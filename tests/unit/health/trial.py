@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from kubeletx.health.config import Settings, merge
+from kubeletx.health.config import HealthSettings, merge
 from kubeletx.health.guardian import Guardian
 from kubeletx.health.machine import Rebooted, SimulatedMachine
-from kubeletx.health.model import Answer, Order
+from kubeletx.health.model import Order, OrderAnswer
 from kubeletx.health.outbox import new_id
 from kubeletx.health.slots.file import FileSlots
 from kubeletx.health.topics import NodeAgentStatus
@@ -31,7 +31,7 @@ class Trial:
 
     def __init__(self, base: Path, items: Mapping[str, object] = {}, **sections: Any) -> None:
         self.base, self.run, self.persist = base, base / "run", base / "persist"
-        self.settings = merge(Settings(sections=sections), items, fail)
+        self.settings = merge(HealthSettings(sections=sections), items, fail)
         self.lines: list[str] = []
         """What the guardian told, as ``Reason: message``."""
         self.is_reached = True
@@ -79,13 +79,13 @@ class Trial:
         new.write_text(json.dumps(fields))
         new.replace(path)
 
-    def order(self, verb: str, label: str = "", **fields: Any) -> Answer:
+    def order(self, verb: str, label: str = "", **fields: Any) -> OrderAnswer:
         """Send an order and return the guardian's answer."""
         order = Order(id=new_id(), verb=verb, label=label, **fields)
         own = self.run / "kubeletx-health"
         (own / "orders" / f"{order.id}.json").write_bytes(msgspec.json.encode(order))
         self.guardian.hurry()
-        return msgspec.json.decode((own / "answers" / f"{order.id}.json").read_bytes(), type=Answer)
+        return msgspec.json.decode((own / "answers" / f"{order.id}.json").read_bytes(), type=OrderAnswer)
 
     def set_slots(self, a: str, b: str, current: str = "IMGA") -> None:
         """Write the slots as an installer or a loader would."""

@@ -1,0 +1,41 @@
+"""The interface of slots: two places for OS images, whatever the boot loader is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from ..model import SlotState, SlotTable
+
+
+class SlotsError(Exception):
+    """The slots cannot be read or written now. The message is one line for users and says what to do."""
+
+
+class Abilities(msgspec.Struct, frozen=True, kw_only=True):
+    """Abilities of a backend. `counts_tries`: the loader itself uses up the try, so a hang before user space falls back.
+
+    `is_simulated`: a reboot is only written down. `limits`: what it cannot do, a line each.
+    """
+
+    counts_tries: bool
+    is_simulated: bool = False
+    limits: tuple[str, ...] = ()
+
+
+class Slots(Protocol):
+    """The two slots of one boot loader. All methods block, for up to 30 s if they run a program, and raise SlotsError."""
+
+    abilities: Abilities
+
+    def read(self) -> SlotTable:
+        """Read both slots."""
+        ...
+
+    def set_state(self, label: str, state: SlotState) -> None:
+        """Write the state of a slot so that it survives a power cut. The same again changes nothing.
+
+        INPROGRESS is refused: only the loader sets it, by using up the try.
+        """
+        ...
