@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.attachments.editing import record_editor
-from kubeletx_flexvolume.attachments.events import EventSubject
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
 from kubeletx_flexvolume.attachments.modes import VolumeLookup
 from kubeletx_flexvolume.attachments.node import LocalVolume, NodeContext, VolumeGuard
@@ -23,6 +22,7 @@ from kubeletx_flexvolume.backends.backend import AttachedSource, Backend, FenceR
 from kubeletx_flexvolume.values import AccessMode, Holder, HolderStatus, StorageVolume
 
 from kubeletx.api import Record, TimedOut, Unavailable
+from kubeletx.kube.types.meta import ObjectReference
 from kubeletx.testing import FakeClock, FakeRecords
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class EventsDouble:
     async def of_volume(self, name: str, *, reason: str, message: str) -> None:
         self.seen.append((name, reason, message))
 
-    async def of_object(self, subject: EventSubject, *, reason: str, message: str) -> None:
+    async def of_object(self, subject: ObjectReference, *, reason: str, message: str) -> None:
         self.seen.append((f"{subject.namespace}/{subject.name}", reason, message))
 
 

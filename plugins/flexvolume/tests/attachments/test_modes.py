@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from kubeletx_flexvolume.attachments.cluster_nodes import ClusterNodes, ClusterPods
+from kubeletx_flexvolume.attachments.cluster import ClusterNodes, ClusterPods
 from kubeletx_flexvolume.attachments.modes import CACHE_SECONDS, VolumeLookup
 from kubeletx_flexvolume.attachments.nodes import SILENT_SECONDS, RecordedNodes
 from kubeletx_flexvolume.attachments.proofs import StorageNode
@@ -46,7 +46,9 @@ async def test_modes_are_those_of_the_option_or_else_of_the_volume(
     assert api.requests.all(path="/persistentvolumes/", verb="get") == []
     assert await facts.modes(volume("pv-1")) == (RWO, ROX)
     found = await facts.find("pv-1")
-    assert (found.claim.namespace, found.claim.name, found.is_ours) == ("default", "data", True)
+    assert found is not None
+    assert found.spec.claim_ref is not None
+    assert (found.spec.claim_ref.namespace, found.spec.claim_ref.name) == ("default", "data")
 
 
 async def test_a_volume_without_an_object_is_of_one_node(client: KubeClient, clock: FakeClock) -> None:

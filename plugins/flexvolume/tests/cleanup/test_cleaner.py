@@ -10,15 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubeletx_flexvolume.attachments.events import EventSubject
-from kubeletx_flexvolume.cleanup.cleaner import ROUND_SECONDS, ClusterCleaner
+from kubeletx_flexvolume.cleanup.cleaner import ROUND_SECONDS, CleanupJournal, ClusterCleaner, VolumeObjects
 from kubeletx_flexvolume.cleanup.clusters import ClusterState, StorageCluster
-from kubeletx_flexvolume.cleanup.journal import CleanupJournal
-from kubeletx_flexvolume.cleanup.objects import VolumeObjects
 from kubeletx_flexvolume.cleanup.sequence import CleanupStep, VolumeCleanup
 
 from kubeletx.api import Unavailable
 from kubeletx.kube.client import KubeClient, Resource, load_kubeconfig
+from kubeletx.kube.types.meta import ObjectReference
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import until
@@ -35,7 +33,7 @@ OF_MAIN = {"cluster": MAIN}
 
 
 def cluster(state: ClusterState = ClusterState.DELETING, name: str = "main") -> StorageCluster:
-    subject = EventSubject(kind="StorageCluster", namespace="storage", name=name, uid=f"{name}-uid")
+    subject = ObjectReference(kind="StorageCluster", namespace="storage", name=name, uid=f"{name}-uid")
     return StorageCluster(
         resource=Resource("storage.kubeletx.io", "v1alpha1", "storageclusters"), subject=subject, state=state
     )
@@ -74,7 +72,7 @@ class CleanerModel:
     def __init__(self, path: Path, objects: Any = None) -> None:
         self.model = StorageModel("n1", "n2")
         self.node = NodeModel(self.model)
-        self.objects = objects or ObjectsDouble()
+        self.objects: Any = objects or ObjectsDouble()
         self.path = path
         self.clock = FakeClock()
         self.restart()

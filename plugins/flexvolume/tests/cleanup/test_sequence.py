@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_flexvolume.attachments.events import EventSubject
 from kubeletx_flexvolume.cleanup.sequence import (
     DELETE_TRIES,
     CleanupStep,
@@ -14,9 +13,10 @@ from kubeletx_flexvolume.cleanup.sequence import (
     after_step,
 )
 
+from kubeletx.kube.types.meta import ObjectReference
 from plugins.flexvolume.tests.attachments.attachment_model import volume
 
-CLUSTER = EventSubject(kind="StorageCluster", namespace="storage", name="main")
+CLUSTER = ObjectReference(kind="StorageCluster", namespace="storage", name="main")
 ORDER = list(CleanupStep)
 
 

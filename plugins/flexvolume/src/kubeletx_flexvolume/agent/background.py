@@ -148,11 +148,9 @@ def _cleanup(
 ) -> Cleanup:
     """Make the clean-up of a node of a cluster. `resources`: GROUP/VERSION/PLURAL of storage clusters. Raises InvalidConfig."""
     from ..attachments.definitions import cluster_resource
-    from ..cleanup.cleaner import ClusterCleaner
+    from ..cleanup.cleaner import CleanupJournal, ClusterCleaner, VolumeObjects
     from ..cleanup.clusters import ClusterWatch
     from ..cleanup.finalizers import FinalizerKeeper
-    from ..cleanup.journal import CleanupJournal
-    from ..cleanup.objects import VolumeObjects
 
     cleaner = ClusterCleaner(
         node,

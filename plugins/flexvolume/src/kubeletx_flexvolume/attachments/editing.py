@@ -26,7 +26,7 @@ from kubeletx.api import (
     Unavailable,
 )
 
-from .record import AttachmentEntry, entries_of, value_of
+from .record import AttachmentEntry, entries_of, value_of, without
 
 log = structlog.get_logger(__name__)
 
@@ -144,6 +144,13 @@ RecordEditor = ListEditor[AttachmentEntry]
 def record_editor(records: Records, clock: Clock, *, draw: Draw = random.random) -> RecordEditor:
     """Make the editor of attachment records."""
     return ListEditor(records, clock, decode=entries_of, encode=value_of, what="attachment record", draw=draw)
+
+
+async def strike(editor: RecordEditor, volume: str, gone: Sequence[AttachmentEntry]) -> None:
+    """Remove entries from the records of a volume's image, and from its own record last."""
+    keys = {one.key for one in gone}
+    for name in (*sorted({image for one in gone for image in one.images}), volume):
+        await editor.change(name, lambda entries: without(entries, keys))
 
 
 def not_served(error: KubeletxError) -> Unavailable:

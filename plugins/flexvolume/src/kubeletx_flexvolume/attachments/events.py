@@ -1,14 +1,15 @@
 """Events about attachments: reports for users.
 
-In a cluster they are core/v1 Events (`cluster_events`); without one they are log lines.
+In a cluster they are core/v1 Events (`cluster`); without one they are log lines.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-import msgspec
 import structlog
+
+from kubeletx.kube.types.meta import ObjectReference
 
 log = structlog.get_logger(__name__)
 
@@ -18,16 +19,6 @@ ENTRY_REMOVED: Final = "AttachmentEntryRemoved"
 NOT_REMOVED: Final = "AttachmentNotRemoved"
 
 
-class EventSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """Object that an event is about. `namespace` empty: a cluster-scoped object."""
-
-    kind: str
-    name: str
-    api_version: str = "v1"
-    namespace: str = ""
-    uid: str = ""
-
-
 class AttachmentEvents(Protocol):
     """Receiver of reports."""
 
@@ -35,7 +26,7 @@ class AttachmentEvents(Protocol):
         """Report something about a volume. `reason`: one word in CamelCase; `message`: one sentence."""
         ...
 
-    async def of_object(self, subject: EventSubject, *, reason: str, message: str) -> None:
+    async def of_object(self, subject: ObjectReference, *, reason: str, message: str) -> None:
         """Report something about another object of the cluster."""
         ...
 
@@ -46,7 +37,7 @@ class LoggedEvents:
     async def of_volume(self, name: str, *, reason: str, message: str) -> None:
         log.warning("Reported an event", volume=name, reason=reason, message=message)
 
-    async def of_object(self, subject: EventSubject, *, reason: str, message: str) -> None:
+    async def of_object(self, subject: ObjectReference, *, reason: str, message: str) -> None:
         log.warning(
             "Reported an event", object=f"{subject.kind} {subject.name}", reason=reason, message=message
         )

@@ -1,6 +1,6 @@
 """Facts about nodes: whether they exist, which boot they run, whether they are out of service.
 
-In a cluster they come from the Node objects (`cluster_nodes`). Without a cluster, several agents share one machine and
+In a cluster they come from the Node objects (`cluster`). Without a cluster, several agents share one machine and
 one store of records; there each agent writes a record of its node at its start, before it takes any volume, and
 refreshes it each minute.
 """

@@ -36,7 +36,7 @@ from .decision import (
     decide,
     is_of_same_use,
 )
-from .editing import TRIES
+from .editing import TRIES, strike
 from .events import LOCK_BROKEN
 from .fencing import ProofSearch
 from .garbage import item_of, rfc3339
@@ -155,7 +155,8 @@ class RecordBook:
         if not images:  # the answer to `take` was lost, or the journal
             stored = find_entry(await self._editor.items(volume.name), holder.key)
             images = stored.images if stored is not None else ()
-        await self._strike(entry_of(volume, msgspec.structs.replace(holder, images=images)))
+        entry = entry_of(volume, msgspec.structs.replace(holder, images=images))
+        await strike(self._editor, volume.name, [entry])
 
     async def holds(self, volume: StorageVolume, holder: Holder) -> bool:
         """Return True if the record has the entry."""
@@ -291,14 +292,9 @@ class RecordBook:
     async def _withdraw(self, entry: AttachmentEntry) -> None:
         """Remove what a refused take has written. Raises Unavailable if it may still be there, never Conflict."""
         try:
-            await self._strike(entry)
+            await strike(self._editor, entry.volume_name, [entry])
         except Conflict as error:
             raise Unavailable(error.message) from error
-
-    async def _strike(self, entry: AttachmentEntry) -> None:
-        """Remove an entry from all records, from its volume's record last."""
-        for name in (*entry.images, entry.volume_name):
-            await self._editor.change(name, lambda entries: without(entries, {entry.key}))
 
     async def _identities(self, volume: StorageVolume, *, make: bool = False) -> tuple[str, ...]:
         """Return the identities of the volume's image. A look that hangs is not repeated beside itself."""

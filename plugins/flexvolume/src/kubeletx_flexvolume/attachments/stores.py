@@ -12,7 +12,7 @@ import msgspec
 from kubeletx.api import Clock, InvalidConfig, NotFound, Records
 
 from .editing import Draw, RecordEditor, not_served, record_editor
-from .events import AttachmentEvents, EventSubject, LoggedEvents
+from .events import AttachmentEvents, LoggedEvents
 from .garbage import GarbageLists
 from .modes import VolumeLookup
 from .nodes import SILENT_SECONDS, NodeDirectory, RecordedNodes
@@ -20,7 +20,7 @@ from .nodes import SILENT_SECONDS, NodeDirectory, RecordedNodes
 if TYPE_CHECKING:
     from kubeletx.kube.client import KubeClient
 
-    from .cluster_nodes import ClusterPods
+    from .cluster import ClusterPods
 
 USER_AGENT: Final = "kubeletx-flexvolume"
 
@@ -102,15 +102,13 @@ def _cluster_stores(path: Path, node: str, clock: Clock, draw: Draw) -> Stores:
     from kubeletx.kube.client import KubeClient, load_kubeconfig
     from kubeletx.kube.client.records import CustomResourceRecords
 
-    from .cluster_events import ClusterEvents
-    from .cluster_nodes import ClusterNodes, ClusterPods
-    from .definitions import ATTACHMENT_KIND, ATTACHMENTS, GROUP, STALE, STALE_KIND, VERSION
+    from .cluster import ClusterEvents, ClusterNodes, ClusterPods
+    from .definitions import ATTACHMENT_KIND, ATTACHMENTS, STALE, STALE_KIND
 
     client = KubeClient(load_kubeconfig(path), clock=clock, user_agent=USER_AGENT)
     attachments = CustomResourceRecords(client, ATTACHMENTS, kind=ATTACHMENT_KIND, clock=clock)
     stale = CustomResourceRecords(client, STALE, kind=STALE_KIND, clock=clock)
     volumes = VolumeLookup(client, clock)
-    kind = EventSubject(kind=ATTACHMENT_KIND, api_version=f"{GROUP}/{VERSION}", name="")
     return Stores(
         attachments=attachments,
         stale=stale,
@@ -118,7 +116,7 @@ def _cluster_stores(path: Path, node: str, clock: Clock, draw: Draw) -> Stores:
         lists=GarbageLists(stale, clock, draw=draw),
         nodes=ClusterNodes(client),
         volumes=volumes,
-        events=ClusterEvents(client, volumes, clock, node=node, record_kind=kind),
+        events=ClusterEvents(client, volumes, clock, node=node),
         pods=ClusterPods(client),
         client=client,
         own_nodes=None,

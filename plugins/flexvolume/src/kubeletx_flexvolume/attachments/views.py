@@ -7,18 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import click
 import msgspec
-import structlog
 
 from kubeletx.api import Internal, NotFound, Record, Records
 
-from .editing import all_pages
+from .editing import all_pages, strike
 from .events import LOCK_BROKEN
 from .garbage import item_of
-from .record import AttachmentEntry, entries_of, is_image_record, without
+from .record import AttachmentEntry, entries_of, is_image_record
 from .stale import StaleReport
 from .stores import Stores
-
-log = structlog.get_logger(__name__)
 
 Row = dict[str, str]
 
@@ -87,9 +84,7 @@ async def release_volume(stores: Stores, volume: str, node: str) -> int:
     except Internal as error:  # the node also notices that its entry is gone
         click.echo(f"Warning: {error}", err=True)
 
-    keys = {one.key for one in gone}
-    for name in (*sorted({image for one in gone for image in one.images}), volume):
-        await stores.editor.change(name, lambda present: without(present, keys))
+    await strike(stores.editor, volume, gone)
     message = f"Volume {volume} is no longer attached for {gone[0]}: {why}"
     await stores.events.of_volume(volume, reason=LOCK_BROKEN, message=message)
     return len(gone)

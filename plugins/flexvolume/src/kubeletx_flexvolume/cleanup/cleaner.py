@@ -8,24 +8,31 @@ Volumes do not wait for each other. What fails is tried again in the next round.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
-from kubeletx.api import KubeletxError, TimedOut, sleep_or, within
+from kubeletx.api import Blocking, Conflict, KubeletxError, NotFound, TimedOut, Unavailable, sleep_or, within
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubeletx.kube.types.objects import ClaimReference
+from kubeletx.linux.files import replace_file
+from kubeletx.linux.json_files import read_json
 
+from ..attachments.editing import strike
+from ..attachments.modes import read_volume
 from ..attachments.node import LocalVolumes
-from ..attachments.record import without
 from ..attachments.stores import Stores
-from ..values import StorageVolume
+from ..values import DRIVER, StorageVolume
 from .clusters import ClusterState, StorageCluster
-from .journal import CleanupJournal
-from .objects import VolumeObjects
 from .sequence import CleanupStep, StepResult, VolumeCleanup, after_step
 
 log = structlog.get_logger(__name__)
 
+VERSION: Final = 1
 STEP_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 10.0
 _OF_OBJECTS: Final = (CleanupStep.DELETE_CLAIM, CleanupStep.DELETE_VOLUME)
@@ -187,14 +194,9 @@ class ClusterCleaner:
             case CleanupStep.DELETE_VOLUME:
                 return await self._objects.delete_volume(state)
             case CleanupStep.REMOVE_RECORD:
-                own = [
-                    one
-                    for one in await self._stores.editor.items(state.volume.name)
-                    if one.node == self._node
-                ]
-                keys = {one.key for one in own}
-                for record in (*sorted({image for one in own for image in one.images}), state.volume.name):
-                    await self._stores.editor.change(record, lambda entries: without(entries, keys))
+                editor, name = self._stores.editor, state.volume.name
+                own = [one for one in await editor.items(name) if one.node == self._node]
+                await strike(editor, name, own)
             case _:
                 await self._local().drop(state.volume, why=_WHY, force=True)
         return True
@@ -213,3 +215,83 @@ class ClusterCleaner:
         """Write the journal. `without`: name of a volume that is done."""
         async with self._saving:
             await self._journal.save([one for name, one in self._work.items() if name != without])
+
+
+class VolumeObjects:
+    """Claims and PersistentVolumes of a cluster.
+
+    Only those of the agent's own driver are deleted, and only after a look-up: deletions carry the UID.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        """`client`: its identity may get and delete PersistentVolumes and claims."""
+        self._client = client
+
+    async def look_up(self, state: VolumeCleanup) -> VolumeCleanup:
+        """Return the state with the claim and the PersistentVolume of the volume."""
+        found = await read_volume(self._client, state.volume.name)
+        looked_up = msgspec.structs.replace(state, is_looked_up=True)
+        if found is None or (found.spec.flex_volume or {}).get("driver") != DRIVER:
+            return looked_up
+        claim = found.spec.claim_ref or ClaimReference()
+        return msgspec.structs.replace(
+            looked_up,
+            claim_namespace=claim.namespace,
+            claim_name=claim.name,
+            claim_uid=claim.uid,
+            volume_uid=found.metadata.uid,
+        )
+
+    async def delete_claim(self, state: VolumeCleanup) -> bool:
+        """Delete the claim; returns False if there was none. Pods that still run keep it, marked as deleted."""
+        if not state.claim_name:
+            return False
+        path = PERSISTENT_VOLUME_CLAIMS.path(state.claim_namespace, state.claim_name)
+        return await self._delete(path, state.claim_uid)
+
+    async def delete_volume(self, state: VolumeCleanup) -> bool:
+        """Delete the PersistentVolume; returns False if there was none."""
+        if not state.volume_uid:
+            return False
+        return await self._delete(PERSISTENT_VOLUMES.path(name=state.volume.name), state.volume_uid)
+
+    async def _delete(self, path: str, uid: str) -> bool:
+        try:
+            await self._client.delete(path, uid=uid)
+        except (NotFound, Conflict):  # Conflict: another object has the name now
+            return False
+        return True
+
+
+class _Content(msgspec.Struct, frozen=True):
+    volumes: tuple[VolumeCleanup, ...] = ()
+    version: int = VERSION
+
+
+class CleanupJournal:
+    """The unfinished clean-ups of this node, in one file. `path`: in a directory that only root can write.
+
+    It is separate from the journals of the volumes: the clean-up goes on after those are gone, and after a restart of
+    the agent during which the storage cluster, its claims and PersistentVolumes were deleted.
+    """
+
+    def __init__(self, path: Path, blocking: Blocking) -> None:
+        self._path = path
+        self._blocking = blocking
+
+    async def load(self) -> tuple[VolumeCleanup, ...]:
+        """Return the unfinished clean-ups; none if there is no file. Raises Unavailable if it cannot be read.
+
+        A damaged file is set aside: clusters that are being deleted still exist, since records name them, and begin again.
+        """
+        without = "; unmount the volumes of deleted storage clusters by hand then"
+        content = await self._blocking(lambda: read_json(self._path, _Content, VERSION, without=without))
+        return content.volumes if content is not None else ()
+
+    async def save(self, volumes: Iterable[VolumeCleanup]) -> None:
+        """Write the unfinished clean-ups; they are on disk when it returns. Raises Unavailable."""
+        data = msgspec.json.encode(_Content(tuple(volumes)))
+        try:
+            await self._blocking(replace_file, self._path, data)
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be written: {error.strerror or error}") from error

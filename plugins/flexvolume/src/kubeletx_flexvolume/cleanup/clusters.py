@@ -14,16 +14,11 @@ import enum
 from collections.abc import Callable, Sequence
 
 import msgspec
-import structlog
 
 from kubeletx.api import Clock
 from kubeletx.kube.client import KubeClient, Reflector, Resource
 from kubeletx.kube.types.custom import CustomObject
-from kubeletx.kube.types.meta import ObjectMeta
-
-from ..attachments.events import EventSubject
-
-log = structlog.get_logger(__name__)
+from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
 
 
 class ClusterState(enum.Enum):
@@ -38,7 +33,7 @@ class StorageCluster(msgspec.Struct, frozen=True, kw_only=True):
     """One storage cluster as it was last seen. `resource`: custom resource that it is an object of."""
 
     resource: Resource
-    subject: EventSubject
+    subject: ObjectReference
     state: ClusterState
     finalizers: tuple[str, ...] = ()
     version: str = ""
@@ -119,7 +114,7 @@ class _ClusterSink:
 
     def _cluster(self, item: CustomObject, state: ClusterState) -> StorageCluster:
         meta, resource = item.metadata, self._resource
-        subject = EventSubject(
+        subject = ObjectReference(
             kind=item.kind or resource.plural,
             api_version=f"{resource.group}/{resource.version}",
             namespace=meta.namespace,

@@ -116,7 +116,7 @@ class FinalizerKeeper:
         others = [finalizer for finalizer in cluster.finalizers if finalizer != FINALIZER]
         wanted = [*others, FINALIZER] if nodes else others
         change = {"metadata": {"finalizers": wanted, "resourceVersion": cluster.version}}
-        path = cluster.resource.path(cluster.subject.namespace, cluster.subject.name)
+        path = cluster.resource.path(*cluster.key.split("/"))
         try:
             await self._client.patch(path, change, CustomObject, kind=Patch.MERGE)
         except (Conflict, NotFound):

@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from ..attachments.events import EventSubject
+from kubeletx.kube.types.meta import ObjectReference
+
 from ..values import StorageVolume
 
 DELETE_TRIES: Final = 3
@@ -51,7 +52,7 @@ class VolumeCleanup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     volume: StorageVolume
-    cluster: EventSubject
+    cluster: ObjectReference
     claim_namespace: str = ""
     claim_name: str = ""
     claim_uid: str = ""
