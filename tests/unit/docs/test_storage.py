@@ -13,10 +13,11 @@ import click
 import msgspec
 import pytest
 import yaml
-from kubeletx_flexvolume.agent import options, server
+from kubeletx_flexvolume.agent import background, options, server
+from kubeletx_flexvolume.agent.installer import DEFAULT_PLUGIN_DIRECTORY, KNOWN_PLUGIN_DIRECTORIES
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.agent.paths import TargetPath
-from kubeletx_flexvolume.attachments import definitions, events, loops, proofs
+from kubeletx_flexvolume.attachments import definitions, events, proofs
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
@@ -34,7 +35,6 @@ from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.device import MAKE_OPTIONS
 from kubeletx_flexvolume.driver import program
-from kubeletx_flexvolume.driver.install import DEFAULT_PLUGIN_DIRECTORY, KNOWN_PLUGIN_DIRECTORIES
 from kubeletx_flexvolume.host import driver
 from kubeletx_flexvolume.plugin import PANEL
 from kubeletx_flexvolume.values import DRIVER, AccessMode
@@ -251,7 +251,7 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"| {driver.MOST_CALLS}, of one driver {driver.MOST_OF_ONE_DRIVER} |" in others
     assert f"{FlexSettings().timeout_seconds:g} s together (`timeoutSeconds`)" in others
     assert f"panel {PANEL}" in others.replace("\n", " ")
-    assert (loops.LIST_SECONDS, loops.CHECK_SECONDS) == (600, 60)
+    assert (background.LIST_SECONDS, background.CHECK_SECONDS) == (600, 60)
     assert "every ten minutes" in PAGE
     assert "each minute" in PAGE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.agent.background import Attachments, make_attachments
+from kubeletx_flexvolume.agent.background import CHECK_SECONDS, FIRST_SECONDS, Attachments, make_attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.definitions import (
     CLUSTERS,
@@ -17,7 +17,6 @@ from kubeletx_flexvolume.attachments.definitions import (
     LEASE,
     NAMESPACE,
 )
-from kubeletx_flexvolume.attachments.loops import CHECK_SECONDS, FIRST_SECONDS
 from kubeletx_flexvolume.attachments.record import is_image_record, value_of
 from kubeletx_flexvolume.values import HolderStatus
 

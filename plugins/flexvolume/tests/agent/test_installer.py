@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.installer import CHECK_SECONDS, LAST_TOUCH_SECONDS, DriverInstaller
+from kubeletx_flexvolume.agent.installer import (
+    CHECK_SECONDS,
+    LAST_TOUCH_SECONDS,
+    DriverInstaller,
+    InstallPlace,
+)
 from kubeletx_flexvolume.agent.server import AgentServer
 from kubeletx_flexvolume.agent.wire import SUCCESS, DriverRequest, reply
-from kubeletx_flexvolume.driver.install import InstallPlace
 
 from kubeletx.api import Conflict, PermissionDenied
 from kubeletx.testing import FakeClock

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from kubeletx_flexvolume.agent.installer import InstallPlace, driver_content, install
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.agent.sockets import open_socket
 from kubeletx_flexvolume.agent.wire import framed, reply
-from kubeletx_flexvolume.driver.install import InstallPlace, driver_content, install
 
 
 def test_invalid_options_are_refused_with_their_names(tmp_path: Path) -> None:

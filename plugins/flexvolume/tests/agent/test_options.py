@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeletx_flexvolume.agent.mount_options import problem_with_option
-from kubeletx_flexvolume.agent.options import parse_options
+from kubeletx_flexvolume.agent.options import parse_options, problem_with_option
 from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.backends.registry import Backends
 from kubeletx_flexvolume.values import AccessMode, MountRequest

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from kubeletx_flexvolume.agent.background import DAY_SECONDS, FIRST_SECONDS, lead, scan_daily
 from kubeletx_flexvolume.attachments.definitions import LEASE, NAMESPACE
-from kubeletx_flexvolume.attachments.loops import DAY_SECONDS, FIRST_SECONDS, lead, scan_daily
 from kubeletx_flexvolume.attachments.stale import Scanner, StaleReport
 
 from kubeletx.api import Unavailable

@@ -26,20 +26,18 @@ from kubeletx.linux.locks import LockHeld, hold_lock
 from kubeletx.linux.mounts import read_mounts
 from kubeletx.linux.notify import notify
 
-from ..attachments.loops import Work
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
 from ..backends.registry import build_backends
 from ..commands import Commands
 from ..device import Device
-from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
 from ..mounts import Mounts
 from ..values import file_stem
-from .background import make_attachments
+from .background import Work, make_attachments
 from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
-from .installer import DriverInstaller
+from .installer import KNOWN_PLUGIN_DIRECTORIES, DriverInstaller, install_places
 from .namespace import MountNamespace, NamespacePrograms
 from .operations import Operations
 from .server import AgentServer

@@ -223,8 +223,8 @@ def uninstall(directories: tuple[Path, ...]) -> None:
 
     Stop the agent before. Mounted volumes stay; to unmount them, delete their pods before you stop the agent.
     """
-    from ..driver.install import install_places
-    from ..driver.install import uninstall as remove
+    from .installer import install_places
+    from .installer import uninstall as remove
     from .sockets import find_agent
 
     for place in install_places(directories) if not directories else install_places(directories, known=()):

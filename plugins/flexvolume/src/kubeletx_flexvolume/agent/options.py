@@ -24,7 +24,6 @@ from ..backends import nfs
 from ..backends.registry import Backends
 from ..device import MAKE_OPTIONS
 from ..values import AccessMode, MountRequest, PodRef, StorageVolume
-from .mount_options import DIRECTORY, known_options, problem_with_option
 from .paths import TargetPath, check_volume_name
 
 DEFAULT_FS_TYPE: Final = "ext4"
@@ -37,6 +36,45 @@ _OPTIONS: Final = frozenset(
 )
 _MAX_OPTIONS: Final = 32
 _CLUSTER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+DIRECTORY: Final = "directory"
+"""In place of a file system: a directory that is bind-mounted."""
+
+_ALL: Final = "nosuid nodev noexec noatime nodiratime relatime strictatime"
+_DEVICE: Final = f"{_ALL} lazytime nolazytime sync dirsync discard nodiscard grpid nogrpid"
+_EXT: Final = (
+    f"{_DEVICE} acl noacl user_xattr nouser_xattr iversion noiversion barrier nobarrier delalloc nodelalloc "
+    "auto_da_alloc noauto_da_alloc journal_checksum bsddf minixdf norecovery noload commit= inode_readahead_blks= "
+    "journal_ioprio= max_batch_time= min_batch_time= stripe= data= data_err= errors="
+)
+_MOUNT_OPTIONS: Final = {
+    DIRECTORY: _ALL,
+    "ext3": _EXT,
+    "ext4": _EXT,
+    "xfs": f"{_DEVICE} nouuid inode64 inode32 largeio nolargeio swalloc norecovery allocsize= logbsize= logbufs= sunit= "
+    "swidth=",
+    "nfs": f"{_ALL} sync acl noacl hard soft softreval intr nointr tcp udp rdma lock nolock ac noac cto nocto rdirplus "
+    "nordirplus resvport noresvport sharecache nosharecache fsc nofsc acdirmax= acdirmin= acregmax= acregmin= "
+    "actimeo= nconnect= port= retrans= retry= rsize= timeo= wsize= local_lock= lookupcache= nfsvers= proto= sec= "
+    "vers=",
+}
+_ALLOWED: Final = {name: frozenset(words.split()) for name, words in _MOUNT_OPTIONS.items()}
+_NUMBER: Final = "[0-9]{1,10}[kmgKMG]?"
+_VALUES: Final = {
+    "data": "journal|ordered|writeback",
+    "data_err": "ignore|abort",
+    "errors": "continue|remount-ro",
+    "local_lock": "all|flock|posix|none",
+    "lookupcache": "all|none|pos|positive",
+    "nfsvers": r"[234](\.[0-9])?",
+    "proto": "tcp6?|udp6?|rdma6?",
+    "sec": "sys|none|krb5|krb5i|krb5p",
+    "vers": r"[234](\.[0-9])?",
+}
+"""Allowed mount options of each file system.
+
+They become one argument of mount(8), so each is matched as a whole. An option is allowed if it concerns this mount only:
+with ``errors=panic``, for example, a damaged volume stops the node. Sources: mount(8), ext4(5), xfs(5), nfs(5).
+"""
 
 
 def parse_options(text: str, target: TargetPath, backends: Backends) -> MountRequest:
@@ -168,7 +206,12 @@ def _mount_options(options: Mapping[str, str], target: TargetPath, backend: str)
     if len(found) > _MAX_OPTIONS:
         problems.append(f"there are more than {_MAX_OPTIONS}")
     if problems:
-        raise _bad(target, "option mountOptions", problems[0], f"use {known_options(file_system)}")
+        raise _bad(
+            target,
+            "option mountOptions",
+            problems[0],
+            f"use {', '.join(_MOUNT_OPTIONS[file_system].split())}",
+        )
     return found
 
 
@@ -201,3 +244,14 @@ def _of_kubelet(options: Mapping[str, str], key: str, target: TargetPath) -> str
 
 def _bad(target: TargetPath, field: str, problem: str, fix: str = "") -> InvalidPod:
     return InvalidPod(obj=f"volume {target.name}", field=field, problem=problem, fix=fix)
+
+
+def problem_with_option(option: str, file_system: str) -> str:
+    """Return why a volume of this file system must not be mounted with an option; empty: it may."""
+    name, has_value, value = option.partition("=")
+    if f"{name}{has_value}" not in _ALLOWED[file_system]:
+        return f"{option!r} is not allowed for {file_system}"
+    pattern = _VALUES.get(name, _NUMBER)
+    if has_value and re.fullmatch(pattern, value) is None:
+        return f"{option!r} is not allowed: the value must match {pattern}"
+    return ""

@@ -1,14 +1,16 @@
 """`Backend`: one kind of storage, such as image files on loop devices.
 
 The agent calls a backend for one volume at a time, after it has journaled the step. Every call may be repeated.
+Options become arguments of programs, so their syntax is narrow.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -16,6 +18,12 @@ from kubeletx.api import InvalidConfig
 from kubeletx.linux.mounts import MountPoint
 
 from ..values import AccessMode, Holder, StorageVolume
+
+WORD: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,252}")
+HOST: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z.]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]")
+HOSTS: Final = re.compile(r"[0-9A-Za-z\[][-0-9A-Za-z.:,\[\]/]{0,1000}")
+PATH: Final = re.compile(r"(/[0-9A-Za-z_][-0-9A-Za-z._]*){1,64}|/")
+PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class SourceType(enum.Enum):
@@ -127,3 +135,26 @@ def check_one_writer(volume: StorageVolume, modes: Sequence[AccessMode]) -> None
             problem="with ReadWriteMany several nodes write to one device, which destroys its file system",
             fix="use ReadWriteOnce, a block volume, or backend nfs",
         )
+
+
+def parameter(volume: StorageVolume, name: str, pattern: re.Pattern[str], default: str | None = None) -> str:
+    """Return the option `name` of the volume. Raises InvalidConfig if it does not match `pattern`.
+
+    `default` None: the option is required.
+    """
+    value = volume.parameters.get(name, default)
+    if value is None:
+        raise bad_option(volume, name, "is missing", f"add it; backend {volume.backend} needs it")
+    check_word(volume, name, value, pattern)
+    return value
+
+
+def check_word(volume: StorageVolume, name: str, value: str, pattern: re.Pattern[str] = WORD) -> None:
+    """Raise InvalidConfig if the value of option `name` does not match `pattern`."""
+    if not pattern.fullmatch(value):
+        raise bad_option(volume, name, f"{value!r} is invalid", f"it must match {pattern.pattern}")
+
+
+def bad_option(volume: StorageVolume, name: str, problem: str, fix: str) -> InvalidConfig:
+    """Return the error of option `name` of a volume."""
+    return InvalidConfig(obj=f"volume {volume.name}", field=f"option {name}", problem=problem, fix=fix)

@@ -21,8 +21,16 @@ from kubeletx.linux.files import private_directory, replace_file
 
 from ..commands import Commands
 from ..values import AccessMode, StorageVolume, file_stem
-from .backend import AttachedSource, Backend, check_one_writer, device_source
-from .parameters import HOST, PORT, check_word, parameter
+from .backend import (
+    HOST,
+    PORT,
+    AttachedSource,
+    Backend,
+    check_one_writer,
+    check_word,
+    device_source,
+    parameter,
+)
 
 NAME: Final = "nbd"
 _SECONDS: Final = 30.0

@@ -14,8 +14,7 @@ from typing import Final
 from kubeletx.linux.mounts import MountPoint
 
 from ..values import StorageVolume
-from .backend import AttachedSource, Backend, SourceType
-from .parameters import HOST, PATH, check_word, parameter
+from .backend import HOST, PATH, AttachedSource, Backend, SourceType, check_word, parameter
 
 NAME: Final = "nfs"
 

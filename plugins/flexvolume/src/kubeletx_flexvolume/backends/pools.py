@@ -18,9 +18,10 @@ from typing import Final
 
 import msgspec
 
-from kubeletx.api import InvalidConfig, NotFound, Unavailable
+from kubeletx.api import NotFound, Unavailable
 
 from ..values import StorageVolume
+from .backend import bad_option
 
 IMAGE_NAME: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,239}")
 MAX_SIZE: Final = 1 << 60
@@ -47,21 +48,23 @@ class Pools:
         """Raise InvalidConfig if the volume's pool or image cannot exist."""
         if volume.pool not in self._pools:
             known = ", ".join(sorted(self._pools)) or "none"
-            raise _bad(
+            raise bad_option(
                 volume,
                 "pool",
                 f"{volume.pool!r} is not configured on this node (known: {known})",
                 "add --pool",
             )
         if not IMAGE_NAME.fullmatch(volume.image):
-            raise _bad(
+            raise bad_option(
                 volume,
                 "image",
                 f"{volume.image!r} is not a file name",
                 "use letters, digits, '-', '_' and '.'",
             )
         if volume.size_bytes > MAX_SIZE:
-            raise _bad(volume, "size", f"{volume.size_bytes} bytes are too many", f"use at most {MAX_SIZE}")
+            raise bad_option(
+                volume, "size", f"{volume.size_bytes} bytes are too many", f"use at most {MAX_SIZE}"
+            )
 
     def get(self, volume: StorageVolume) -> Pool:
         self.check(volume)
@@ -116,7 +119,7 @@ class Pools:
         except OSError as error:
             raise _unusable(volume, path, error) from error
         if not stat.S_ISDIR(mode):
-            raise _bad(volume, "image", f"{path} is not a directory", "give the name of a directory")
+            raise bad_option(volume, "image", f"{path} is not a directory", "give the name of a directory")
         return str(path)
 
     def image_at(self, path: str) -> tuple[str, str] | None:
@@ -130,13 +133,15 @@ class Pools:
     def _checked(self, volume: StorageVolume, path: Path) -> str:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            raise _bad(volume, "image", f"{path} is not a regular file", "give the name of an image file")
+            raise bad_option(
+                volume, "image", f"{path} is not a regular file", "give the name of an image file"
+            )
         if found.st_nlink > 1 and self.get(volume).is_shared:
             problem = f"{path} has {found.st_nlink} hard links, and another node may have it by another name"
-            raise _bad(volume, "image", problem, "remove its other names")
+            raise bad_option(volume, "image", problem, "remove its other names")
         if found.st_size < max(1, volume.size_bytes):
             problem = f"{path} has {found.st_size} bytes, and {volume.size_bytes} are asked for"
-            raise _bad(volume, "size", problem, "expand the image, or correct the size")
+            raise bad_option(volume, "size", problem, "expand the image, or correct the size")
         return str(path)
 
 
@@ -173,7 +178,3 @@ def _missing(volume: StorageVolume, path: Path) -> NotFound:
 
 def _unusable(volume: StorageVolume, path: Path, error: OSError) -> Unavailable:
     return Unavailable(f"volume {volume.name}: {path}: {error.strerror}; check pool {volume.pool}")
-
-
-def _bad(volume: StorageVolume, field: str, problem: str, fix: str) -> InvalidConfig:
-    return InvalidConfig(obj=f"volume {volume.name}", field=f"option {field}", problem=problem, fix=fix)

@@ -22,8 +22,17 @@ from kubeletx.linux.programs import STDIN_FILE, ProgramResult
 
 from ..commands import Commands
 from ..values import AccessMode, Holder, StorageVolume
-from .backend import AttachedSource, Backend, FenceResult, check_one_writer, device_source
-from .parameters import HOSTS, WORD, check_word, parameter
+from .backend import (
+    HOSTS,
+    WORD,
+    AttachedSource,
+    Backend,
+    FenceResult,
+    check_one_writer,
+    check_word,
+    device_source,
+    parameter,
+)
 
 NAME: Final = "rbd"
 SECRET_KEY: Final = "key"

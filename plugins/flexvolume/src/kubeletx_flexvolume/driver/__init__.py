@@ -1,1 +1,1 @@
-"""The executable driver kubeletx.io/storage (`program`), and its installation (`install`)."""
+"""The executable driver kubeletx.io/storage (`program`)."""
