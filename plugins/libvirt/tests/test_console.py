@@ -98,7 +98,7 @@ class Machines:
     async def get(self, unit_id: UnitId) -> Machines:
         return self
 
-    def state(self, unit_id: UnitId, found: Machines) -> UnitState:
+    def state(self, unit_id: UnitId, domain: Machines) -> UnitState:
         return self._state
 
 

@@ -54,7 +54,7 @@ class Addresses:
         if not wanted:
             return
         alive = {sandbox.spec.uid for sandbox in self._records.sandboxes.values() if not sandbox.is_stopped}
-        self._holders = {key: one for key, one in self._holders.items() if one.uid in alive}
+        self._holders = {key: kept for key, kept in self._holders.items() if kept.uid in alive}
         others = {**self._made(alive), **self._holders}
         for address, name in wanted.items():
             other = others.get(address)
@@ -79,15 +79,15 @@ class Addresses:
                 del self._holders[address]
 
     def _made(self, alive: Container[PodUid]) -> dict[Address, Holder]:
-        found: dict[Address, Holder] = {}
+        holders: dict[Address, Holder] = {}
         for unit_id, record in self._records.units.items():
             identity, machine = self._domains.identity(unit_id), record.machine
             if identity is None or identity.uid not in alive or machine is None:
                 continue
             links = [link for nic in record.present_nics for link in self._links(machine, nic, identity)]
             holder = Holder(identity.uid, f"{identity.namespace}/{identity.pod}")
-            found.update((address, holder) for address, _ in static_addresses(links))
-        return found
+            holders.update((address, holder) for address, _ in static_addresses(links))
+        return holders
 
     def _links(self, machine: Machine, nic: Nic, identity: Identity) -> tuple[GuestLink, ...]:
         """Return the links of one interface to the operator's networks.

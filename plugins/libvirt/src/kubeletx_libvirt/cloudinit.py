@@ -300,7 +300,7 @@ def _ethernet(link: GuestLink, *, asks: bool) -> dict[str, Any]:
     addresses = [address for address in link.addresses if not asks or ":" in address]
     if addresses:
         data["addresses"] = addresses
-    routes = [one for one in link.routes if not asks or ":" in one.destination]
+    routes = [route for route in link.routes if not asks or ":" in route.destination]
     if routes:
         data["routes"] = [_route(route.destination, route.gateway, link) for route in routes]
     if link.dns is not None and (link.dns.servers or link.dns.searches):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import libvirt
@@ -51,7 +51,7 @@ class Consoles:
                 await before.end(TAKEN_OVER)
             session = ConsoleSession(self._connection, self._host, writable=request.stdin)
             await session.open(unit_id)
-            self._open = {key: one for key, one in self._open.items() if not one.is_ended}
+            self._open = {key: opened for key, opened in self._open.items() if not opened.is_ended}
             self._open[unit_id] = session
         return session
 
@@ -84,7 +84,7 @@ class ConsoleSession:
     async def open(self, unit_id: UnitId) -> None:
         self._stream = await self._connection.use(_open, unit_id, self._on_event)
 
-    async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+    async def output(self) -> AsyncGenerator[tuple[Channel, bytes], None]:
         while (data := await self._parts.get()) is not None:
             self._waiting_bytes -= len(data)
             if self._is_paused and self._waiting_bytes < _PAUSE_AT // 2:

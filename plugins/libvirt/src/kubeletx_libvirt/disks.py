@@ -69,11 +69,11 @@ def remove_disks(directory: Path) -> None:
 
 def base_paths(state_directory: Path) -> set[str]:
     """Return the paths of the images on which overlays exist, including overlays of ended machines. Blocking."""
-    found: set[str] = set()
+    bases: set[str] = set()
     for path in (state_directory / "disks").glob("*/root-*.qcow2*"):
         with contextlib.suppress(FileNotFoundError):  # its pod ended meanwhile
-            found.add(backing_file(path) or "")
-    return found
+            bases.add(backing_file(path) or "")
+    return bases
 
 
 def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:

@@ -32,7 +32,7 @@ from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.records import Records, Run
 
 
-class Found(NamedTuple):
+class UnitDomain(NamedTuple):
     """One domain of this runtime. `state` and `reason`: libvirt's numbers for its state."""
 
     identity: Identity
@@ -70,7 +70,7 @@ class DomainReader:
             and identity.runtime == self._runtime
         )
 
-    async def all(self) -> dict[UnitId, Found]:
+    async def all(self) -> dict[UnitId, UnitDomain]:
         """Return all domains of this runtime.
 
         Identities that a concurrent call has cached are kept, so that two calls do not hide a new domain from
@@ -81,14 +81,14 @@ class DomainReader:
         self._known.update(read)
         for gone in known - states.keys():
             self._known.pop(gone, None)
-        found: dict[UnitId, Found] = {}
+        domains: dict[UnitId, UnitDomain] = {}
         for uuid, (state, reason) in states.items():
             identity = self._known.get(uuid)
             if identity is not None and self.is_ours(identity):
-                found[UnitId(uuid)] = Found(identity, state, reason)
-        return found
+                domains[UnitId(uuid)] = UnitDomain(identity, state, reason)
+        return domains
 
-    async def find(self, unit_id: UnitId) -> Found | None:
+    async def find(self, unit_id: UnitId) -> UnitDomain | None:
         """Return one domain; None if it does not exist, or belongs to another agent or runtime."""
         is_known = unit_id in self._known
         answer = await self._connection.use(_read_one, unit_id, is_known)
@@ -100,13 +100,15 @@ class DomainReader:
         if not is_known:
             self._known[unit_id] = read
         identity = self._known.get(unit_id)
-        return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
+        return (
+            UnitDomain(identity, state, reason) if identity is not None and self.is_ours(identity) else None
+        )
 
-    async def get(self, unit_id: UnitId) -> Found:
-        found = await self.find(unit_id)
-        if found is None:
+    async def get(self, unit_id: UnitId) -> UnitDomain:
+        domain = await self.find(unit_id)
+        if domain is None:
             raise NotFound(f"machine {unit_id} does not exist")
-        return found
+        return domain
 
     def identity(self, unit_id: str) -> Identity | None:
         """Return the cached identity of a domain; None if it has not been read, or is of another agent or runtime."""
@@ -117,26 +119,26 @@ class DomainReader:
         """Return True if the domain's identity has been read, even if it belongs to another agent or runtime."""
         return uuid in self._known
 
-    def state(self, unit_id: UnitId, found: Found) -> UnitState:
+    def state(self, unit_id: UnitId, domain: UnitDomain) -> UnitState:
         """Return the unit's state, computed from libvirt's state and the record of the unit's start."""
         run = self._records.run_of(unit_id)
         has_run = run.started_at_ns > 0
         was_started = has_run or (run.is_starting and unit_id not in self.starting)
-        return unit_state(found.state, found.reason, was_started=was_started, has_run=has_run)
+        return unit_state(domain.state, domain.reason, was_started=was_started, has_run=has_run)
 
-    def summary(self, unit_id: UnitId, found: Found) -> UnitSummary:
+    def summary(self, unit_id: UnitId, domain: UnitDomain) -> UnitSummary:
         """Convert a domain to an entry of the unit list.
 
         Reads only memory: the cached identity and the stored records.
         """
-        identity = found.identity
+        identity = domain.identity
         return UnitSummary(
             id=unit_id,
             sandbox_id=identity.sandbox_id,
             uid=identity.uid,
             name=identity.unit,
             attempt=identity.attempt,
-            state=self.state(unit_id, found),
+            state=self.state(unit_id, domain),
             created_at_ns=identity.created_at_ns,
             image=identity.image,
             image_id=identity.image_ref,
@@ -144,12 +146,12 @@ class DomainReader:
             annotations=identity.annotations,
         )
 
-    def summaries(self, found: Mapping[UnitId, Found], match: Mapping[str, str]) -> list[UnitSummary]:
+    def summaries(self, domains: Mapping[UnitId, UnitDomain], match: Mapping[str, str]) -> list[UnitSummary]:
         """Return the summaries of the units whose labels contain every pair of `match`."""
         return [
-            self.summary(unit_id, one)
-            for unit_id, one in found.items()
-            if match.items() <= one.identity.labels.items()
+            self.summary(unit_id, domain)
+            for unit_id, domain in domains.items()
+            if match.items() <= domain.identity.labels.items()
         ]
 
     async def status(self, unit_id: UnitId) -> UnitStatus:
@@ -157,16 +159,16 @@ class DomainReader:
 
         The first call after the machine's end stores how it ended.
         """
-        found = await self.get(unit_id)
-        summary = self.summary(unit_id, found)
-        run = await self.confirm(unit_id, found)
+        domain = await self.get(unit_id)
+        summary = self.summary(unit_id, domain)
+        run = await self.confirm(unit_id, domain)
         if summary.state is UnitState.EXITED:
-            run = await self.settle(unit_id, found)
-        info = {"libvirtState": f"{found.state}/{found.reason}"}
+            run = await self.settle(unit_id, domain)
+        info = {"libvirtState": f"{domain.state}/{domain.reason}"}
         reason = run.reason
         message = "" if summary.state.is_alive else run.message
         if summary.state is UnitState.PAUSED:
-            reason = held_reason(found.state, found.reason)
+            reason = held_reason(domain.state, domain.reason)
             if reason == DISK_ERROR:
                 reason, message = disk_hold(await self._disk_errors(unit_id))
         record = self._records.units.get(unit_id)
@@ -179,8 +181,8 @@ class DomainReader:
             exit_code=None if is_alive else run.exit_code,
             reason=reason if summary.state in (UnitState.EXITED, UnitState.PAUSED) else "",
             message=message,
-            log_path=found.identity.log_path,
-            image_ref=found.identity.image_ref,
+            log_path=domain.identity.log_path,
+            image_ref=domain.identity.image_ref,
             restarts=run.restarts,
             resources=record.resources if record is not None else {},
             info=info,
@@ -191,13 +193,13 @@ class DomainReader:
             return await self._connection.use(_read_disk_errors, unit_id)
         return {}
 
-    async def confirm(self, unit_id: UnitId, found: Found) -> Run:
+    async def confirm(self, unit_id: UnitId, domain: UnitDomain) -> Run:
         """Return the stored `Run` of the unit.
 
         If the machine is on and its start is not confirmed yet, the start is stored as confirmed.
         """
         run = self._records.run_of(unit_id)
-        is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED)
+        is_on = self.state(unit_id, domain) in (UnitState.RUNNING, UnitState.PAUSED)
         if is_on and run.is_starting and unit_id not in self.starting:
             run = msgspec.structs.replace(
                 run, is_starting=False, started_at_ns=run.since_ns or now_ns(self._host)
@@ -205,13 +207,13 @@ class DomainReader:
             await self._records.save_run(unit_id, run)
         return run
 
-    async def settle(self, unit_id: UnitId, found: Found) -> Run:
+    async def settle(self, unit_id: UnitId, domain: UnitDomain) -> Run:
         """Return the stored `Run` of a machine that is off; the first call stores when and how it ended."""
         run = self._records.run_of(unit_id)
         if run.finished_at_ns:
             return run
         cut_off = run.is_starting and run.started_at_ns == 0
-        end = end_of(found.reason, cut_off=cut_off, hint=run.hint)
+        end = end_of(domain.reason, cut_off=cut_off, hint=run.hint)
         now = now_ns(self._host)
         never_ran = end.reason == START_CUT_OFF
         started_at_ns = 0 if never_ran else run.started_at_ns or run.since_ns
@@ -264,9 +266,9 @@ class DomainReader:
             await self._records.save_run(unit_id, msgspec.structs.replace(run, since_ns=now_ns(self._host)))
         elif event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
             with contextlib.suppress(NotFound):
-                found = await self.get(unit_id)
-                if self.state(unit_id, found) is UnitState.EXITED:
-                    await self.settle(unit_id, found)
+                domain = await self.get(unit_id)
+                if self.state(unit_id, domain) is UnitState.EXITED:
+                    await self.settle(unit_id, domain)
 
 
 class EventWaits:
@@ -308,17 +310,17 @@ async def get_on(
     unit_id: UnitId,
     without: str,
     states: Collection[UnitState] = (UnitState.RUNNING, UnitState.PAUSED),
-) -> Found:
+) -> UnitDomain:
     """Return a domain that is on. Raises NotFound, and Conflict if its state is none of `states`.
 
     `without`: what a machine lacks that is off, as the end of the message.
     """
-    found = await domains.get(unit_id)
-    state = domains.state(unit_id, found)
+    domain = await domains.get(unit_id)
+    state = domains.state(unit_id, domain)
     if state not in states:
-        name = f"{found.identity.namespace}/{found.identity.pod}"
+        name = f"{domain.identity.namespace}/{domain.identity.pod}"
         raise Conflict(f"machine {name} is {state.value}, not running: {without}")
-    return found
+    return domain
 
 
 def now_ns(host: Host) -> int:
@@ -361,8 +363,8 @@ def _read_one(
 
 
 def _read_disk_errors(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
-    found: dict[str, int] = handle.lookupByUUIDString(uuid).diskErrors(0)
-    return found
+    errors: dict[str, int] = handle.lookupByUUIDString(uuid).diskErrors(0)
+    return errors
 
 
 def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:

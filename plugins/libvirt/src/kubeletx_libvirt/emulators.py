@@ -42,11 +42,11 @@ class Emulators:
         Machines whose emulator is not found on this node are left out.
         """
         with self._lock:
-            found = self._known_usage(uuids)
-            if missing := set(uuids) - found.keys():
+            usages = self._known_usage(uuids)
+            if missing := set(uuids) - usages.keys():
                 self._search(missing)
-                found |= self._known_usage(missing)
-            return found
+                usages |= self._known_usage(missing)
+            return usages
 
     def _known_usage(self, uuids: Collection[str]) -> dict[str, EmulatorUsage]:
         return {uuid: usage for uuid in uuids if (usage := self._usage_of(uuid)) is not None}

@@ -82,10 +82,10 @@ def check_visibility(shares: Sequence[Share], pid: int, proc: Path = PROC) -> No
     The message says what the process sees and how to fix it.
     """
     for share in shares:
-        if found := _difference(share, proc / str(pid) / "root"):
+        if difference := _difference(share, proc / str(pid) / "root"):
             raise Conflict(
                 f"volume {share.volume} at {share.target}: in the place of {share.place} libvirtd (process {pid}) has "
-                f"{found}"
+                f"{difference}"
             )
 
 

@@ -20,7 +20,7 @@ from kubeletx.api import InvalidPod, Nic, NicState, NicStatus, Unavailable, Unit
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx_libvirt.addresses import NO_POD_LINK, Holder
 from kubeletx_libvirt.domain.devices import interface_aliases
-from kubeletx_libvirt.domain_reader import Found, read_definition
+from kubeletx_libvirt.domain_reader import UnitDomain, read_definition
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.network.links import GuestLink, interface_alias, interface_xml
@@ -49,13 +49,13 @@ class Nics(Part):
         node cannot provide.
         """
         async with self._units.alone(unit_id):
-            found = await self._domains.get(unit_id)
+            domain = await self._domains.get(unit_id)
             live, kept = await self._aliases(unit_id)
             alias = interface_alias(nic.name)
             if alias in kept and (live is None or alias in live):
                 return
-            link = await self._resolve(unit_id, found, nic)
-            identity = found.identity
+            link = await self._resolve(unit_id, domain, nic)
+            identity = domain.identity
             self._addresses.hold(Holder(identity.uid, f"{identity.namespace}/{identity.pod}"), (link,))
             await self._save(unit_id, (*self._without(unit_id, nic.name), nic))
             to_live, to_kept = live is not None and alias not in live, alias not in kept
@@ -68,14 +68,14 @@ class Nics(Part):
         the pod network's interface.
         """
         async with self._units.alone(unit_id):
-            found = await self._domains.find(unit_id)
-            if found is None:
+            domain = await self._domains.find(unit_id)
+            if domain is None:
                 return
             live, kept = await self._aliases(unit_id)
             alias = interface_alias(name)
             if alias not in kept and alias not in (live or {}):
                 return
-            await self._refuse_own(found, name, (live or {}) | kept)
+            await self._refuse_own(domain, name, (live or {}) | kept)
             if alias in kept:
                 await self._connection.use(_detach, unit_id, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
             going = [nic for nic in self._nics(unit_id) if nic.name == name]
@@ -85,10 +85,10 @@ class Nics(Part):
                     self._addresses.release(unit_id, nic)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        found = await self._domains.get(unit_id)
+        domain = await self._domains.get(unit_id)
         live, kept = await self._aliases(unit_id)
         said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
-        return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
+        return list_interfaces(live, kept, said, await self._links.find(domain.identity.uid))
 
     async def _unplug(self, unit_id: UnitId, alias: str) -> bool:
         """Request the unplug repeatedly.
@@ -116,23 +116,25 @@ class Nics(Part):
         is_on, now, then = await self._connection.use(_read_both, unit_id)
         return (interface_aliases(now) if is_on else None), interface_aliases(then)
 
-    async def _resolve(self, unit_id: UnitId, found: Found, nic: Nic) -> GuestLink:
+    async def _resolve(self, unit_id: UnitId, domain: UnitDomain, nic: Nic) -> GuestLink:
         record = self._records.units.get(unit_id)
         machine = record.machine if record is not None else None
         if machine is None:
-            raise Unsupported(f"the record of machine {found.identity.pod} is lost; recreate the pod")
-        own = await self._links.find(found.identity.uid) or NO_POD_LINK
+            raise Unsupported(f"the record of machine {domain.identity.pod} is lost; recreate the pod")
+        own = await self._links.find(domain.identity.uid) or NO_POD_LINK
         resolved = resolve_nics(
             msgspec.structs.replace(machine, nics=(nic,)),
             own,
             networks=self._settings.networks,
             ports=self._settings.ports,
             unknown=self._settings.unknown_network,
-            uid=found.identity.uid,
+            uid=domain.identity.uid,
         )
-        link = next(one for one in resolved.links if one.name == nic.name)
+        link = next(candidate for candidate in resolved.links if candidate.name == nic.name)
         if own is NO_POD_LINK and link.source == own.source:
-            raise Unavailable(f"pod {found.identity.pod} has no pod network for interface {nic.name} to join")
+            raise Unavailable(
+                f"pod {domain.identity.pod} has no pod network for interface {nic.name} to join"
+            )
         if link.source == own.source:
             raise InvalidPod(
                 field=f"spec.nics[{nic.name}]",
@@ -142,12 +144,12 @@ class Nics(Part):
             )
         return link
 
-    async def _refuse_own(self, found: Found, name: str, macs: Mapping[str, str]) -> None:
-        own = await self._links.find(found.identity.uid)
+    async def _refuse_own(self, domain: UnitDomain, name: str, macs: Mapping[str, str]) -> None:
+        own = await self._links.find(domain.identity.uid)
         is_own = own is not None and macs.get(interface_alias(name), "").lower() == own.mac.lower()
         if name == "eth0" or is_own:
             raise Unsupported(
-                f"interface {name} of machine {found.identity.pod} is the pod network's own and stays with the pod"
+                f"interface {name} of machine {domain.identity.pod} is the pod network's own and stays with the pod"
             )
 
     def _nics(self, unit_id: UnitId) -> tuple[Nic, ...]:

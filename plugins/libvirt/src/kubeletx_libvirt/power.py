@@ -25,7 +25,7 @@ import structlog
 
 from kubeletx.api import Conflict, KubeletxError, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
-from kubeletx_libvirt.domain_reader import Found, now_ns, read_definition
+from kubeletx_libvirt.domain_reader import UnitDomain, now_ns, read_definition
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.units import Units, ask_again_seconds, call_guest_agent, pause_domain, resume_domain
 
@@ -63,24 +63,24 @@ class Power(Part):
 
     async def pause(self, unit_id: UnitId) -> None:
         async with self._units.alone(unit_id):
-            state, found = await self._look(unit_id)
+            state, domain = await self._look(unit_id)
             if state is UnitState.PAUSED:
                 return
             if state is not UnitState.RUNNING:
-                _refuse(found, state)
+                _refuse(domain, state)
             await self._connection.use(pause_domain, unit_id)
             await self._since_now(unit_id)
 
     async def resume(self, unit_id: UnitId) -> None:
-        state, found = await self._look(unit_id)
+        state, domain = await self._look(unit_id)
         if state is UnitState.SUSPENDED:
             await self._units.start(unit_id)
         async with self._units.alone(unit_id):
-            state, found = await self._look(unit_id)
+            state, domain = await self._look(unit_id)
             if state is UnitState.RUNNING:
                 return
             if state is not UnitState.PAUSED:
-                _refuse(found, state)
+                _refuse(domain, state)
             await self._connection.use(resume_domain, unit_id)
             await self._since_now(unit_id)
 
@@ -90,12 +90,12 @@ class Power(Part):
         Raises Unsupported for a machine with shared directories, Conflict for a machine that is off.
         """
         async with self._units.alone(unit_id):
-            state, found = await self._look(unit_id)
+            state, domain = await self._look(unit_id)
             if state is UnitState.SUSPENDED:
                 return
             if state not in (UnitState.RUNNING, UnitState.PAUSED):
-                _refuse(found, state)
-            await self._refuse_shares(unit_id, found)
+                _refuse(domain, state)
+            await self._refuse_shares(unit_id, domain)
             await self._connection.use(_save, unit_id)
             await self._since_now(unit_id)
 
@@ -119,9 +119,9 @@ class Power(Part):
         if delay_seconds <= 0:
             await self._reboot(unit_id)
             return
-        state, found = await self._look(unit_id)
+        state, domain = await self._look(unit_id)
         if state is not UnitState.RUNNING:
-            _refuse(found, state)
+            _refuse(domain, state)
         at_ns = now_ns(self._host) + int(delay_seconds * 1e9)
         run = self._records.run_of(unit_id)
         await self._records.save_run(unit_id, msgspec.structs.replace(run, reboot_at_ns=at_ns))
@@ -140,18 +140,18 @@ class Power(Part):
 
     # --- private ---
 
-    async def _look(self, unit_id: UnitId) -> tuple[UnitState, Found]:
-        found = await self._domains.get(unit_id)
-        return self._domains.state(unit_id, found), found
+    async def _look(self, unit_id: UnitId) -> tuple[UnitState, UnitDomain]:
+        domain = await self._domains.get(unit_id)
+        return self._domains.state(unit_id, domain), domain
 
     async def _since_now(self, unit_id: UnitId) -> None:
         run = self._records.run_of(unit_id)
         await self._records.save_run(unit_id, msgspec.structs.replace(run, since_ns=now_ns(self._host)))
 
-    async def _refuse_shares(self, unit_id: UnitId, found: Found) -> None:
+    async def _refuse_shares(self, unit_id: UnitId, domain: UnitDomain) -> None:
         why = forbids_saved_memory(await self._connection.use(read_definition, unit_id))
         if why is not None:
-            who = f"machine {found.identity.namespace}/{found.identity.pod}"
+            who = f"machine {domain.identity.namespace}/{domain.identity.pod}"
             raise Unsupported(f"{who} cannot be saved: {why}; pause it or switch it off")
 
     def _plan_reboot(self, unit_id: UnitId, at_ns: int) -> None:
@@ -174,9 +174,9 @@ class Power(Part):
 
     async def _reboot(self, unit_id: UnitId) -> None:
         async with self._units.alone(unit_id):
-            state, found = await self._look(unit_id)
+            state, domain = await self._look(unit_id)
             if state is not UnitState.RUNNING:
-                _refuse(found, state)
+                _refuse(domain, state)
             with self._waits.expect(unit_id, "reboot") as heard:
                 try:
                     async with asyncio.timeout(REBOOT_SECONDS):
@@ -199,8 +199,8 @@ class Power(Part):
                     await heard.wait()
 
 
-def _refuse(found: Found, state: UnitState) -> NoReturn:
-    who = f"machine {found.identity.namespace}/{found.identity.pod}"
+def _refuse(domain: UnitDomain, state: UnitState) -> NoReturn:
+    who = f"machine {domain.identity.namespace}/{domain.identity.pod}"
     is_, fix = {
         UnitState.PAUSED: ("paused", "resume it first"),
         UnitState.SUSPENDED: ("suspended", "resume it first"),

@@ -254,7 +254,7 @@ def _translated(error: OSError, path: Path, verb: str) -> KubeletxError:
     words = error.strerror or str(error)
     where = error.filename or path
     if is_full(error):
-        room = next(one for one in (path, *path.parents) if one.exists())
+        room = next(place for place in (path, *path.parents) if place.exists())
         return Unavailable(
             f"cannot {verb} {where}: {words} ({free_bytes(room)} bytes are free); make room on this disk",
             reason=STATE_FULL,

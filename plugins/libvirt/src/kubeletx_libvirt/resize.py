@@ -51,12 +51,12 @@ class Resizes(Part):
         and for less memory than the guest needs; Unsupported for fewer vCPUs of a running emulated guest.
         """
         async with self._units.alone(unit_id):
-            found = await self._domains.get(unit_id)
+            domain = await self._domains.get(unit_id)
             record = self._records.units[unit_id]
             wanted = merged(record.asked or record.spec.resources, resources)
             size = self._size_of(wanted, _machine(record))
             check_within(size, record.resources)
-            if self._domains.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED):
+            if self._domains.state(unit_id, domain) in (UnitState.RUNNING, UnitState.PAUSED):
                 text = await self._connection.use(read_definition, unit_id)
                 if (why := refusal(text, size)) is not None:
                     raise Unsupported(why)

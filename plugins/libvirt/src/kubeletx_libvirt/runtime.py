@@ -264,9 +264,9 @@ class LibvirtRuntime:
         await self.units.remove(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        found = await self.domains.all()
-        self.units.end_crashed_guests(found)
-        return self.domains.summaries(found, match)
+        domains = await self.domains.all()
+        self.units.end_crashed_guests(domains)
+        return self.domains.summaries(domains, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
         return await self.domains.status(unit_id)
@@ -310,8 +310,8 @@ class LibvirtRuntime:
             await self.domains.note(event)
             await self.resizes.note(event)
             if event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
-                found = await self.domains.find(UnitId(event.uuid))
-                self.units.end_crashed_guests({UnitId(event.uuid): found} if found is not None else {})
+                domain = await self.domains.find(UnitId(event.uuid))
+                self.units.end_crashed_guests({UnitId(event.uuid): domain} if domain is not None else {})
         if event.kind in ("reboot", "device-removed"):  # a reboot has been counted then
             self.waits.wake(event.uuid, event.kind)
         if identity is not None and event.kind == "agent" and event.event == _CONNECTED:
@@ -333,8 +333,8 @@ class LibvirtRuntime:
         await self._handle(DomainEvent(unit_id, "reboot"))
 
     async def _look_at_boots(self) -> None:
-        for unit_id, found in (await self.domains.all()).items():
-            if found.state == libvirt.VIR_DOMAIN_RUNNING:
+        for unit_id, domain in (await self.domains.all()).items():
+            if domain.state == libvirt.VIR_DOMAIN_RUNNING:
                 self._boots.look(unit_id)
                 with contextlib.suppress(KubeletxError):  # a later event or start measures it
                     await self.resizes.catch_up(unit_id)
@@ -350,9 +350,9 @@ class LibvirtRuntime:
         """Rebuild lost records from the domains, and remove the files of domains and pods that no longer exist."""
         all_found = await self.domains.all()
         self.units.end_crashed_guests(all_found)
-        for unit_id, found in all_found.items():
-            await self.domains.confirm(unit_id, found)
-        await self.sandboxes.adopt(found.identity for found in all_found.values())
+        for unit_id, domain in all_found.items():
+            await self.domains.confirm(unit_id, domain)
+        await self.sandboxes.adopt(domain.identity for domain in all_found.values())
         for unit_id in await self.records.list_unit_directories():
             if unit_id not in all_found:  # left by a crash between two steps, or a removal by another client
                 with contextlib.suppress(KubeletxError):  # the next `open` tries again
@@ -360,8 +360,8 @@ class LibvirtRuntime:
         await self.sandboxes.repair_links()
 
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
-        found = await self.domains.all()
-        return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
+        domains = await self.domains.all()
+        return [unit_id for unit_id, domain in domains.items() if domain.identity.sandbox_id == sandbox_id]
 
     def _recorded_units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
         """Return the units of the sandbox that have a record, whether their domains exist or not."""

@@ -56,14 +56,14 @@ class Snapshots(Part):
         AlreadyExists, and Conflict or Unsupported if the machine cannot have this snapshot now.
         """
         async with self._units.alone(unit_id):
-            found = await self._domains.get(unit_id)
-            state = self._domains.state(unit_id, found)
+            domain = await self._domains.get(unit_id)
+            state = self._domains.state(unit_id, domain)
             if await self._find(unit_id, name) is not None:
-                raise AlreadyExists(f"machine {found.identity.pod} has a snapshot {name!r} already")
+                raise AlreadyExists(f"machine {domain.identity.pod} has a snapshot {name!r} already")
             text = await self._connection.use(read_definition, unit_id)
             if (why := refusal(text, state, memory)) is not None:
                 kind = Conflict if state is UnitState.SUSPENDED or not state.is_alive else Unsupported
-                raise kind(f"cannot make snapshot {name!r} of machine {found.identity.pod}: {why}")
+                raise kind(f"cannot make snapshot {name!r} of machine {domain.identity.pod}: {why}")
             # A paused guest writes nothing, and its agent cannot answer: the disk is as after a power cut.
             quiesce = state is UnitState.RUNNING and not memory
             wanted = snapshot_xml(name, disks_seen(text), running=state.is_alive, memory=memory)
@@ -71,21 +71,21 @@ class Snapshots(Part):
             made = await self._find(unit_id, name)
             if made is None:
                 raise NotFound(
-                    f"snapshot {name!r} of machine {found.identity.pod} was removed by another program; make it again"
+                    f"snapshot {name!r} of machine {domain.identity.pod} was removed by another program; make it again"
                 )
             return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
         await self._domains.get(unit_id)
-        return sorted(await self._connection.use(_list, unit_id), key=lambda one: one.created_at_ns)
+        return sorted(await self._connection.use(_list, unit_id), key=lambda snapshot: snapshot.created_at_ns)
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
         async with self._units.alone(unit_id):
-            found = await self._domains.get(unit_id)
+            domain = await self._domains.get(unit_id)
             wanted = await self._find(unit_id, name)
             if wanted is None:
-                raise NotFound(f"machine {found.identity.pod} has no snapshot {name!r}")
-            state = self._domains.state(unit_id, found)
+                raise NotFound(f"machine {domain.identity.pod} has no snapshot {name!r}")
+            state = self._domains.state(unit_id, domain)
             runs_after = wanted.with_memory or state in (UnitState.RUNNING, UnitState.PAUSED)
             old = self._records.run_of(unit_id)
             # While libvirt replaces the emulator the machine is off; the unit must not be seen as ended.
@@ -105,16 +105,16 @@ class Snapshots(Part):
 
     async def _find(self, unit_id: UnitId, name: str) -> SnapshotStatus | None:
         listed = await self._connection.use(_list, unit_id)
-        return next((one for one in listed if one.name == name), None)
+        return next((snapshot for snapshot in listed if snapshot.name == name), None)
 
     async def _run_after(self, unit_id: UnitId, old: Run, with_memory: bool) -> Run:
         """Return the `Run` to store after a restore.
 
         It is the old one if the machine continues as before, else a new one.
         """
-        found = await self._domains.get(unit_id)
+        domain = await self._domains.get(unit_id)
         now = now_ns(self._host)
-        is_on = found.state != libvirt.VIR_DOMAIN_SHUTOFF
+        is_on = domain.state != libvirt.VIR_DOMAIN_SHUTOFF
         if is_on == (old.started_at_ns > 0 and not old.finished_at_ns) and (with_memory or not is_on):
             return msgspec.structs.replace(old, since_ns=now)
         if is_on:
@@ -187,7 +187,8 @@ def _list(handle: libvirt.virConnect, uuid: str) -> list[SnapshotStatus]:
         disks = [disk for disk in disks_seen(read_definition(handle, uuid)) if disk.is_written and disk.path]
         sizes = read_snapshot_sizes(disks[0].path) if disks else {}
     return [
-        snapshot_status(one.getXMLDesc(), is_current=bool(one.isCurrent()), sizes=sizes) for one in listed
+        snapshot_status(snapshot.getXMLDesc(), is_current=bool(snapshot.isCurrent()), sizes=sizes)
+        for snapshot in listed
     ]
 
 

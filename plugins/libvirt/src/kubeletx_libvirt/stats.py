@@ -174,7 +174,11 @@ def _read_usage(handle: libvirt.virConnect, uuids: Collection[str]) -> dict[str,
 
 def _read_available(handle: libvirt.virConnect, uuids: Collection[str]) -> dict[str, int]:
     read = _read(handle, uuids, libvirt.VIR_DOMAIN_STATS_BALLOON)
-    return {uuid: value for uuid, one in read.items() if (value := _bytes(one, "balloon.usable")) is not None}
+    return {
+        uuid: value
+        for uuid, figures in read.items()
+        if (value := _bytes(figures, "balloon.usable")) is not None
+    }
 
 
 def _read(handle: libvirt.virConnect, uuids: Collection[str], what: int) -> dict[str, dict[str, Any]]:
@@ -184,7 +188,9 @@ def _read(handle: libvirt.virConnect, uuids: Collection[str], what: int) -> dict
             domains.append(handle.lookupByUUIDString(uuid))
     if not domains:
         return {}
-    return {domain.UUIDString(): one for domain, one in handle.domainListGetStats(domains, what, _ACTIVE)}
+    return {
+        domain.UUIDString(): figures for domain, figures in handle.domainListGetStats(domains, what, _ACTIVE)
+    }
 
 
 def _bytes(figures: Mapping[str, Any], name: str) -> int | None:

@@ -46,7 +46,7 @@ from kubeletx_libvirt.domain.metadata import (
 from kubeletx_libvirt.domain.sizing import Size, check_maximums
 from kubeletx_libvirt.domain.states import fatal_hold, is_half_made
 from kubeletx_libvirt.domain.xml import Disk, Plan, domain_xml
-from kubeletx_libvirt.domain_reader import Found, now_ns
+from kubeletx_libvirt.domain_reader import UnitDomain, now_ns
 from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.guest_parts import Guests
@@ -152,21 +152,21 @@ class Units(Part):
         A machine that has ended boots again from its disk.
         """
         async with self.alone(unit_id):
-            found = await self._domains.get(unit_id)
-            state = self._domains.state(unit_id, found)
+            domain = await self._domains.get(unit_id)
+            state = self._domains.state(unit_id, domain)
             if state not in (UnitState.RUNNING, UnitState.PAUSED):
-                await self._boot(unit_id, found, state)
+                await self._boot(unit_id, domain, state)
 
-    async def _boot(self, unit_id: UnitId, found: Found, state: UnitState) -> None:
+    async def _boot(self, unit_id: UnitId, domain: UnitDomain, state: UnitState) -> None:
         old = self._records.run_of(unit_id)
         record = self._records.units.get(unit_id)
         machine = record.machine if record is not None else None
         paused = machine is not None and machine.power == "paused"
         self._domains.starting.add(unit_id)
         try:
-            await self._host.blocking(_make_log_directory, found.identity.log_path)
+            await self._host.blocking(_make_log_directory, domain.identity.log_path)
             if record is not None:
-                sandbox = self._records.sandboxes.get(found.identity.sandbox_id)
+                sandbox = self._records.sandboxes.get(domain.identity.sandbox_id)
                 network = None if sandbox is None or state is UnitState.SUSPENDED else sandbox.spec
                 await self._guests.renew(unit_id, record, network)
             if state is not UnitState.SUSPENDED:
@@ -205,44 +205,44 @@ class Units(Part):
         discarded instead.
         """
         async with self.alone(unit_id):
-            found = await self._domains.find(unit_id)
-            if found is not None and is_half_made(found.state, found.reason):  # left by a cancelled start
+            domain = await self._domains.find(unit_id)
+            if domain is not None and is_half_made(domain.state, domain.reason):  # left by a cancelled start
                 await self._connection.use(destroy_domain, unit_id)
-                found = await self._domains.find(unit_id)
-            if found is None:
+                domain = await self._domains.find(unit_id)
+            if domain is None:
                 return
-            state = self._domains.state(unit_id, found)
+            state = self._domains.state(unit_id, domain)
             if state in (UnitState.CREATED, UnitState.EXITED):
                 return
-            if state is UnitState.SUSPENDED and grace_seconds > 0 and await self._wake(unit_id, found):
-                found = await self._domains.get(unit_id)
-                state = self._domains.state(unit_id, found)
+            if state is UnitState.SUSPENDED and grace_seconds > 0 and await self._wake(unit_id, domain):
+                domain = await self._domains.get(unit_id)
+                state = self._domains.state(unit_id, domain)
             if state is UnitState.SUSPENDED:
                 await self._connection.use(_discard_saved, unit_id)
                 text = "The machine's saved memory was thrown away"
-                self._record_event(sandbox_of(found.identity), MEMORY_DISCARDED, text)
-            elif what := fatal_hold(found.state, found.reason):
+                self._record_event(sandbox_of(domain.identity), MEMORY_DISCARDED, text)
+            elif what := fatal_hold(domain.state, domain.reason):
                 await self._end_fatal_hold(unit_id, what)
             elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
                 await self._connection.use(destroy_domain, unit_id)
-            found = await self._domains.find(unit_id)
-            if found is not None and self._domains.state(unit_id, found) is UnitState.EXITED:
+            domain = await self._domains.find(unit_id)
+            if domain is not None and self._domains.state(unit_id, domain) is UnitState.EXITED:
                 if state is UnitState.SUSPENDED:
-                    found = found._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
-                await self._domains.settle(unit_id, found)
+                    domain = domain._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
+                await self._domains.settle(unit_id, domain)
 
-    async def _wake(self, unit_id: UnitId, found: Found) -> bool:
+    async def _wake(self, unit_id: UnitId, domain: UnitDomain) -> bool:
         """Restore a suspended machine, so that its guest can shut down.
 
         Returns False if the machine cannot be restored. Raises TimedOut.
         """
         try:
-            await self._boot(unit_id, found, UnitState.SUSPENDED)
+            await self._boot(unit_id, domain, UnitState.SUSPENDED)
         except TimedOut:
             raise
         except KubeletxError as error:
             text = f"The machine cannot come back from its saved memory to shut down: {error}"
-            self._record_event(sandbox_of(found.identity), MEMORY_DISCARDED, text)
+            self._record_event(sandbox_of(domain.identity), MEMORY_DISCARDED, text)
             return False
         return True
 
@@ -256,10 +256,10 @@ class Units(Part):
                 await self._guests.release(unit_id)
                 await self._records.forget_unit(unit_id)
 
-    def end_crashed_guests(self, found: Mapping[UnitId, Found]) -> None:
+    def end_crashed_guests(self, domains: Mapping[UnitId, UnitDomain]) -> None:
         """Start a task for each crashed guest among `found` that ends its emulator, so that its unit ends."""
-        for unit_id, one in found.items():
-            if fatal_hold(one.state, one.reason) and unit_id not in self._ending:
+        for unit_id, domain in domains.items():
+            if fatal_hold(domain.state, domain.reason) and unit_id not in self._ending:
                 task = asyncio.create_task(self._end_crashed(unit_id), name=f"libvirt-dead-guest-{unit_id}")
                 self._ending[unit_id] = task
 
@@ -273,13 +273,13 @@ class Units(Part):
 
     async def _end_if_crashed(self, unit_id: UnitId) -> None:
         async with self.alone(unit_id):
-            found = await self._domains.find(unit_id)
-            if found is None or not (what := fatal_hold(found.state, found.reason)):
+            domain = await self._domains.find(unit_id)
+            if domain is None or not (what := fatal_hold(domain.state, domain.reason)):
                 return
             await self._end_fatal_hold(unit_id, what)
-            found = await self._domains.find(unit_id)
-            if found is not None and self._domains.state(unit_id, found) is UnitState.EXITED:
-                await self._domains.settle(unit_id, found)
+            domain = await self._domains.find(unit_id)
+            if domain is not None and self._domains.state(unit_id, domain) is UnitState.EXITED:
+                await self._domains.settle(unit_id, domain)
 
     async def _end_fatal_hold(self, unit_id: UnitId, what: str) -> None:
         """Store the reason for the crash (`what`), then end the emulator; only its state showed the reason."""
@@ -292,15 +292,15 @@ class Units(Part):
         The root disk is kept for the pod's next attempt, unless the machine's `keep_disk` is False.
         """
         async with self.alone(unit_id):
-            found = await self._domains.find(unit_id)
-            if found is None and unit_id not in self._records.units:
+            domain = await self._domains.find(unit_id)
+            if domain is None and unit_id not in self._records.units:
                 return
-            if found is not None:
+            if domain is not None:
                 await self._connection.use(_undefine, unit_id)
                 self._domains.forget(unit_id)
             record = self._records.units.get(unit_id)
-            if found is not None and record is not None:
-                await self._remove_own_disk(found.identity, record.spec)
+            if domain is not None and record is not None:
+                await self._remove_own_disk(domain.identity, record.spec)
             await self._guests.release(unit_id)
             await self._records.forget_unit(unit_id)
 
@@ -386,8 +386,8 @@ class Units(Part):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await ended.wait()
-                    found = await self._domains.find(unit_id)
-                    if found is None or not self._domains.state(unit_id, found).is_alive:
+                    domain = await self._domains.find(unit_id)
+                    if domain is None or not self._domains.state(unit_id, domain).is_alive:
                         return
                     ended.clear()
 

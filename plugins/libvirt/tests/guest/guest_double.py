@@ -151,7 +151,7 @@ class Machines:
     async def get(self, unit_id: UnitId) -> None:
         assert unit_id == UNIT
 
-    def state(self, unit_id: UnitId, found: None) -> UnitState:
+    def state(self, unit_id: UnitId, domain: None) -> UnitState:
         return UnitState.RUNNING
 
     async def status(self, unit_id: UnitId) -> UnitStatus:

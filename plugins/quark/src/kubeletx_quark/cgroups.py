@@ -96,8 +96,8 @@ def container_cgroups(hierarchy: Hierarchy) -> Iterator[tuple[str, Path]]:
 
 
 def _id_of(name: str) -> str:
-    found = _CONTAINER.fullmatch(name)
-    return found["id"] if found else ""
+    match = _CONTAINER.fullmatch(name)
+    return match["id"] if match else ""
 
 
 def _path_in(hierarchy: Hierarchy, text: str) -> str:

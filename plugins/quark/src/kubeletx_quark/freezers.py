@@ -134,12 +134,12 @@ class Freezers:
             return {}
         if is_whole:
             async with self._one_look:
-                found, seen = await self._host.blocking(_look, self._hierarchy, known, missing)
+                freezers, seen = await self._host.blocking(_look, self._hierarchy, known, missing)
         else:  # the few containers of a pod; a thread for each look would be too many
-            found, seen = _look(self._hierarchy, known, missing)
-        for unit_id, freezer in found.items():
+            freezers, seen = _look(self._hierarchy, known, missing)
+        for unit_id, freezer in freezers.items():
             self._known.setdefault(unit_id, freezer)
-        self._hidden |= missing - found.keys()
+        self._hidden |= missing - freezers.keys()
         return seen
 
     async def finish(self, unit_ids: Iterable[UnitId]) -> None:
@@ -184,13 +184,13 @@ def _look(
     hierarchy: Hierarchy, known: dict[UnitId, Freezer], missing: set[UnitId]
 ) -> tuple[dict[UnitId, Freezer], dict[UnitId, FreezerReading]]:
     """Return the freezers of containers in `missing`, and the state of all. Blocks, 0.1 ms for each container."""
-    found: dict[UnitId, Freezer] = {}
+    freezers: dict[UnitId, Freezer] = {}
     if missing:
         for container_id, directory in container_cgroups(hierarchy):
             if container_id in missing:
-                found[UnitId(container_id)] = Freezer(directory, hierarchy.version)
+                freezers[UnitId(container_id)] = Freezer(directory, hierarchy.version)
     seen = {}
-    for unit_id, freezer in {**known, **found}.items():
+    for unit_id, freezer in {**known, **freezers}.items():
         try:
             state = freezer.state()
         except KubeletxError as error:
@@ -201,4 +201,4 @@ def _look(
         is_frozen = state in _RESTING
         killed = find_killed(freezer.directory) if is_frozen and hierarchy.version == 1 else ()
         seen[unit_id] = FreezerReading(is_frozen, killed)
-    return found, seen
+    return freezers, seen

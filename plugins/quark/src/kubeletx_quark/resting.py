@@ -162,9 +162,9 @@ class Resting:
             await self.refresh(unit, seen.get(unit.id))
         own = {unit.id for unit in listed if self._is_own(unit)}
         return {
-            key: one.killed
-            for key, one in seen.items()
-            if one.killed and key in own and key in self._by and key not in self._calls
+            key: reading.killed
+            for key, reading in seen.items()
+            if reading.killed and key in own and key in self._by and key not in self._calls
         }
 
     async def refresh(self, summary: UnitSummary, hint: FreezerReading | None = None) -> None:

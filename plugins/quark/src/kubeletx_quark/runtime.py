@@ -126,7 +126,7 @@ class QuarkRuntime(ContainerdRuntime):
 
         Raises Unavailable before `open`.
         """
-        known = tuple(one.value for one in self._choices.known()) if self._can_stand_by else ()
+        known = tuple(strategy.value for strategy in self._choices.known()) if self._can_stand_by else ()
         return replace(super().traits(), standby_strategies=known)
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -140,8 +140,8 @@ class QuarkRuntime(ContainerdRuntime):
 
     async def find_events(self) -> SupportsEvents | None:
         """Return the events of `ContainerdRuntime`; containers that other programs pause or resume are recorded."""
-        found = await super().find_events()
-        return _PauseEvents(found, self._resting.suspect) if found is not None else None
+        events = await super().find_events()
+        return _PauseEvents(events, self._resting.suspect) if events is not None else None
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
         """Call RunPodSandbox, and store the strategy of the sandbox's containers.
@@ -149,7 +149,7 @@ class QuarkRuntime(ContainerdRuntime):
         Raises InvalidPod if the sandbox has an annotation with an unknown strategy.
         """
         named = spec.annotations.get(names.STANDBY_STRATEGY)
-        known = [one.value for one in StrategyName]
+        known = [strategy.value for strategy in StrategyName]
         if named is not None and named not in known:
             raise InvalidPod(
                 field=f"metadata.annotations[{names.STANDBY_STRATEGY}]",
@@ -178,7 +178,7 @@ class QuarkRuntime(ContainerdRuntime):
             await super().stop_unit(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        await self._standby.wake_all(lambda one: one == unit_id)
+        await self._standby.wake_all(lambda other: other == unit_id)
         await super().remove_unit(unit_id)
         self._resting.forget(unit_id)
 
@@ -197,10 +197,10 @@ class QuarkRuntime(ContainerdRuntime):
             return listed
         ended = await self._standby.look(listed, is_whole=names.POD_UID not in match)
         if ended:
-            changed = await asyncio.gather(*(self._ended(one) for one in listed if one.id in ended))
-            by_id = {one.id: one for one in changed}
-            listed = [by_id.get(one.id, one) for one in listed]
-        return [self._corrected(one) for one in listed]
+            changed = await asyncio.gather(*(self._ended(unit) for unit in listed if unit.id in ended))
+            by_id = {unit.id: unit for unit in changed}
+            listed = [by_id.get(unit.id, unit) for unit in listed]
+        return [self._corrected(unit) for unit in listed]
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
         status = await super().unit_status(unit_id)
@@ -262,25 +262,25 @@ class QuarkRuntime(ContainerdRuntime):
             sandbox_id = owner.sandbox_id
         else:
             sandbox_id = (await super().unit_status(unit_id)).summary.sandbox_id
-        found = self._choices.find(sandbox_id)
-        if found is None:
+        strategy = self._choices.find(sandbox_id)
+        if strategy is None:
             await self.list_sandboxes({})
-            found = self._choices.find(sandbox_id)
-        if found is None:
+            strategy = self._choices.find(sandbox_id)
+        if strategy is None:
             raise NotFound(f"sandbox {sandbox_id} of container {unit_id} is gone")
         is_seen = self._freezers.get(unit_id) is not None
-        if found is StrategyName.FREEZER and not (is_seen or self._choices.is_requested(sandbox_id)):
+        if strategy is StrategyName.FREEZER and not (is_seen or self._choices.is_requested(sandbox_id)):
             try:
                 await self._freezers.find(unit_id)
             except Unsupported:
                 return StrategyName.PAUSE
-        return found
+        return strategy
 
     async def _wake_units(self, sandbox_id: SandboxId) -> None:
         """Thaw the sandbox's resting containers, also those that no list has returned yet."""
         if not self._resting:
             return
-        units = {one.id for one in await super().list_units({}) if one.sandbox_id == sandbox_id}
+        units = {unit.id for unit in await super().list_units({}) if unit.sandbox_id == sandbox_id}
         await self._standby.wake_all(units.__contains__)
 
 

@@ -300,7 +300,7 @@ class AsyncSessionClient:
             session_id=session.id,
             message_id=session.message_id,
             state=_TO_WIRE[state],
-            clients=((one.id, one.joined_at, one.left_at) for one in clients),
+            clients=((client.id, client.joined_at, client.left_at) for client in clients),
         )
         code: grpc.StatusCode | None = None
         try:

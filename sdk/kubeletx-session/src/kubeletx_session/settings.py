@@ -79,16 +79,16 @@ class Settings:
 
         Raises SettingsError if the pod has no session directory.
         """
-        found = os.environ if environ is None else environ
-        if not found.get(DIRECTORY):
+        variables = os.environ if environ is None else environ
+        if not variables.get(DIRECTORY):
             raise SettingsError(
                 f'{DIRECTORY} is not set; give the pod the annotation kubeletx.io/sessions: "true", '
                 "or in a virtual machine set it to the mounted directory"
             )
         return cls(
-            directory=Path(found[DIRECTORY]),
-            service=found.get(SERVICE, ""),
-            pod_id=found.get(POD_ID, ""),
+            directory=Path(variables[DIRECTORY]),
+            service=variables.get(SERVICE, ""),
+            pod_id=variables.get(POD_ID, ""),
             **limits,
         )
 
@@ -97,17 +97,17 @@ class Settings:
         path = self.directory / "metadata.json"
         content = self.read("metadata.json")
         try:
-            found = json.loads(content)
-            application = found.get("application") or {}
+            document = json.loads(content)
+            application = document.get("application") or {}
             return Metadata(
-                pod_id=found["podId"],
-                pod_uid=found.get("podUid", ""),
-                service=found.get("service", ""),
-                node=found.get("node", ""),
-                endpoints=tuple(Endpoint(**one) for one in found.get("endpoints", ())),
+                pod_id=document["podId"],
+                pod_uid=document.get("podUid", ""),
+                service=document.get("service", ""),
+                node=document.get("node", ""),
+                endpoints=tuple(Endpoint(**endpoint) for endpoint in document.get("endpoints", ())),
                 application=application.get("name", ""),
                 application_data=application.get("data", ""),
-                raw=found,
+                raw=document,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{path} is not the metadata of an instance: {error!r}") from error

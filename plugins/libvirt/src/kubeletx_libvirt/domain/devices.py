@@ -30,8 +30,8 @@ def shared_directories(text: str) -> tuple[str, ...]:
 
     `text`: the domain's XML.
     """
-    found = ElementTree.fromstring(text).findall("./devices/filesystem")
-    return tuple(_attribute(one, "target", "dir") or "unnamed" for one in found)
+    filesystems = ElementTree.fromstring(text).findall("./devices/filesystem")
+    return tuple(_attribute(filesystem, "target", "dir") or "unnamed" for filesystem in filesystems)
 
 
 def forbids_saved_memory(text: str) -> str | None:
@@ -50,13 +50,13 @@ def disks_seen(text: str) -> tuple[DiskSeen, ...]:
     """Return all disks of the domain. `text`: the domain's XML."""
     return tuple(
         DiskSeen(
-            target=_attribute(one, "target", "dev"),
-            format=_attribute(one, "driver", "type") or "raw",
-            path=_attribute(one, "source", "file"),
-            device=one.get("device", "disk"),
-            read_only=one.find("readonly") is not None,
+            target=_attribute(disk, "target", "dev"),
+            format=_attribute(disk, "driver", "type") or "raw",
+            path=_attribute(disk, "source", "file"),
+            device=disk.get("device", "disk"),
+            read_only=disk.find("readonly") is not None,
         )
-        for one in ElementTree.fromstring(text).findall("./devices/disk")
+        for disk in ElementTree.fromstring(text).findall("./devices/disk")
     )
 
 
@@ -66,11 +66,11 @@ def interface_aliases(text: str) -> dict[str, str]:
     `text`: the domain's XML.
     """
     return {
-        _attribute(one, "alias", "name"): _attribute(one, "mac", "address")
-        for one in ElementTree.fromstring(text).findall("./devices/interface")
+        _attribute(interface, "alias", "name"): _attribute(interface, "mac", "address")
+        for interface in ElementTree.fromstring(text).findall("./devices/interface")
     }
 
 
 def _attribute(parent: ElementTree.Element, child: str, name: str) -> str:
-    found = parent.find(child)
-    return "" if found is None else found.get(name, "")
+    element = parent.find(child)
+    return "" if element is None else element.get(name, "")

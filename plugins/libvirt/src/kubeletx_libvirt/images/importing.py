@@ -148,8 +148,8 @@ def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[st
         _check_virtual(header.virtual_size_bytes, limits)
         qcow2.check_complete(header, lambda at, length: os.pread(file.fileno(), length, at), size)
         return QCOW2, header.virtual_size_bytes
-    if found := _foreign(head):
-        raise Refused(f"is {found}, not a disk", "publish qcow2 or raw; qemu-img convert makes one")
+    if foreign := _foreign(head):
+        raise Refused(f"is {foreign}, not a disk", "publish qcow2 or raw; qemu-img convert makes one")
     if claimed == QCOW2:
         raise Refused("is named .qcow2 and holds no qcow2 file", "check what the server really sends")
     if size < _SECTOR:

@@ -139,16 +139,16 @@ class Registry:
     def _choose(self, manifests: tuple[Descriptor, ...]) -> Descriptor:
         machine = platform.machine()
         wanted = _ARCHITECTURES.get(machine, machine)
-        found = []
+        offered = []
         for manifest in manifests:
             where = manifest.platform or {}
             if where.get("os") in ("linux", None, "") and where.get("architecture") == wanted:
                 if _DIGEST.fullmatch(manifest.digest):
                     return manifest
             else:
-                found.append(f"{where.get('os', '?')}/{where.get('architecture', '?')}")
+                offered.append(f"{where.get('os', '?')}/{where.get('architecture', '?')}")
         raise Refused(
-            f"is not there for linux/{wanted} (but for {', '.join(found)[:200]})", "push it for that"
+            f"is not there for linux/{wanted} (but for {', '.join(offered)[:200]})", "push it for that"
         )
 
     async def _get_document(self, reference: str) -> tuple[str, _Document]:

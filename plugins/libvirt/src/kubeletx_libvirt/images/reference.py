@@ -187,18 +187,18 @@ def _parse_pin(image: str, fragment: str) -> Pin:
 
 
 def _parse_oci(image: str, text: str) -> OciImage:
-    found = find_image_reference(text)
-    if found is None:
+    parsed = find_image_reference(text)
+    if parsed is None:
         raise _invalid(
             image,
             "is neither a URL, a path, HOST/PATH.qcow2 (.img, .raw, then .xz, .gz, .zst) nor a registry reference",
             "a registry reference is [REGISTRY/]name[:TAG][@sha256:DIGEST] with a name in lower case",
         )
-    found = found.canonical
-    if found.digest and not found.digest.startswith("sha256:"):
+    parsed = parsed.canonical
+    if parsed.digest and not parsed.digest.startswith("sha256:"):
         raise _invalid(image, "has a digest other than sha256", "write @sha256: and 64 hexadecimal digits")
     return OciImage(
-        registry=found.registry.lower(), repository=found.path, tag=found.tag, digest=found.digest
+        registry=parsed.registry.lower(), repository=parsed.path, tag=parsed.tag, digest=parsed.digest
     )
 
 

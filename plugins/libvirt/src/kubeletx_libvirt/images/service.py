@@ -351,16 +351,16 @@ class LibvirtImages:
         Only images that were fetched without a credential are considered. Returns None if there is none.
         """
         index = self._need_index()
-        found: str | None = None
+        image_id: str | None = None
         if isinstance(source, OciImage):
             origin = index.origins.get(source.key) if source.digest else None
-            found = origin.image if origin is not None else None
+            image_id = origin.image if origin is not None else None
         elif source.pin is not None:
             pin = str(source.pin)
-            found = next((key for key, disk in index.disks.items() if pin in disk.published), None)
-        if found is None or index.disks[found].protected:
+            image_id = next((key for key, disk in index.disks.items() if pin in disk.published), None)
+        if image_id is None or index.disks[image_id].protected:
             return None
-        return found if await self._is_there(found, index.disks[found]) else None
+        return image_id if await self._is_there(image_id, index.disks[image_id]) else None
 
     async def _add_name(self, key: str, name: str, image_id: str) -> None:
         origin = self._need_index().origins.get(key)

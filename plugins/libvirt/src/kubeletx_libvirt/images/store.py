@@ -81,8 +81,8 @@ class Store:
         """Return the store's id. The first call makes it; it is the same as long as the directory exists."""
         path = self.directory / "store-id"
         try:
-            if found := path.read_text().strip():
-                return found
+            if store_id := path.read_text().strip():
+                return store_id
         except FileNotFoundError:  # the first start of this store
             pass
         replace_file(path, f"libvirt-{uuid.uuid4()}\n".encode())
@@ -145,13 +145,13 @@ class Store:
 
     def sizes(self, disks: dict[str, StoredDisk]) -> dict[str, int]:
         """Return the number of bytes on disk for each of `disks` whose file exists and is complete, by image id."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for image_id, disk in disks.items():
             with contextlib.suppress(FileNotFoundError):
                 status = self.blob_path(image_id, disk.format).stat()
                 if status.st_size == disk.file_bytes:
-                    found[image_id] = status.st_blocks * 512
-        return found
+                    sizes[image_id] = status.st_blocks * 512
+        return sizes
 
     def usage(self) -> tuple[int, int]:
         """Return the bytes and inodes of everything below the directory; a file with two hard links counts once."""

@@ -70,7 +70,7 @@ def lease_of(link: GuestLink, mac: str) -> Lease | None:
 
     `mac`: sender address of the answers.
     """
-    mine = [one for one in map(ipaddress.ip_interface, link.addresses) if one.version == 4]
+    mine = [address for address in map(ipaddress.ip_interface, link.addresses) if address.version == 4]
     if not mine:
         return None
     dns = link.dns
@@ -175,7 +175,7 @@ def _classless(lease: Lease) -> Iterator[bytes]:
     for gateway in sorted(foreign):
         if f"{gateway}/32" not in known:
             yield _descriptor(f"{gateway}/32") + _NOBODY
-    for route in sorted(lease.routes, key=lambda one: bool(one.gateway)):
+    for route in sorted(lease.routes, key=lambda lease_route: bool(lease_route.gateway)):
         router = ipaddress.IPv4Address(route.gateway).packed if route.gateway else _NOBODY
         yield _descriptor(route.destination) + router
 
@@ -187,7 +187,10 @@ def _descriptor(destination: str) -> bytes:
 
 def _domain(name: str) -> bytes:
     labels = [label.encode("idna") if not label.isascii() else label.encode() for label in name.split(".")]
-    return b"".join(bytes([len(one)]) + one for one in labels if 0 < len(one) <= _MOST_LABEL_BYTES) + b"\0"
+    return (
+        b"".join(bytes([len(label)]) + label for label in labels if 0 < len(label) <= _MOST_LABEL_BYTES)
+        + b"\0"
+    )
 
 
 def _options(data: bytes) -> Iterator[tuple[int, bytes]]:

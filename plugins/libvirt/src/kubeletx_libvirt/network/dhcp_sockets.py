@@ -73,19 +73,19 @@ class DhcpSockets:
 
     def close(self, uid: str) -> None:
         """Close the pod's socket, since an open socket keeps its namespace alive."""
-        found = self._sockets.pop(uid, None)
-        if found is not None:
-            asyncio.get_running_loop().remove_reader(found.fileno())
-            found.close()
+        raw_socket = self._sockets.pop(uid, None)
+        if raw_socket is not None:
+            asyncio.get_running_loop().remove_reader(raw_socket.fileno())
+            raw_socket.close()
 
     def close_all(self) -> None:
         for uid in list(self._sockets):
             self.close(uid)
 
-    def _answer(self, uid: str, one: socket.socket, lease: Lease) -> None:
+    def _answer(self, uid: str, raw_socket: socket.socket, lease: Lease) -> None:
         for _ in range(_AT_ONCE):
             try:
-                frame = one.recv(_MOST_BYTES)
+                frame = raw_socket.recv(_MOST_BYTES)
             except (BlockingIOError, InterruptedError):  # all requests are answered
                 return
             except OSError as error:  # ENETDOWN: the device went down, or is gone with its pod
@@ -95,7 +95,7 @@ class DhcpSockets:
                 return
             if (reply := answer(frame, lease)) is not None:
                 with contextlib.suppress(OSError):  # the guest asks again
-                    one.send(reply)
+                    raw_socket.send(reply)
 
 
 # --- on threads of their own ---
@@ -104,16 +104,16 @@ class DhcpSockets:
 def _open(netns: Path) -> socket.socket:
     kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with namespaces.entered(netns):
-        one = socket.socket(socket.AF_PACKET, kind, 0)
+        raw_socket = socket.socket(socket.AF_PACKET, kind, 0)
     try:
         code = b"".join(struct.pack("HBBI", *step) for step in _FILTER)
         holder = ctypes.create_string_buffer(code)
         program = struct.pack("HL", len(_FILTER), ctypes.addressof(holder))
-        one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+        raw_socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
         with contextlib.suppress(OSError):  # kernels before 4.20: what goes to the guest is filtered as well
-            one.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
-        one.bind((INNER_DEVICE, _ALL_PROTOCOLS))
+            raw_socket.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+        raw_socket.bind((INNER_DEVICE, _ALL_PROTOCOLS))
     except OSError:
-        one.close()
+        raw_socket.close()
         raise
-    return one
+    return raw_socket

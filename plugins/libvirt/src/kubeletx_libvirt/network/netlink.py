@@ -174,13 +174,13 @@ def _raise_for(what: str, flags: int, answer: bytes) -> None:
 
 def _to_device(answer: bytes) -> Device:
     _, _, index, flags, _ = _LINK.unpack_from(answer)
-    found = dict(_attributes(answer[_LINK.size :]))
+    attributes = dict(_attributes(answer[_LINK.size :]))
     return Device(
-        name=found[_IFLA_IFNAME].rstrip(b"\0").decode(),
+        name=attributes[_IFLA_IFNAME].rstrip(b"\0").decode(),
         index=index,
         is_up=bool(flags & IFF_UP),
-        mtu=struct.unpack("=I", found[_IFLA_MTU])[0],
-        master=struct.unpack("=I", found.get(_IFLA_MASTER, bytes(4)))[0],
+        mtu=struct.unpack("=I", attributes[_IFLA_MTU])[0],
+        master=struct.unpack("=I", attributes.get(_IFLA_MASTER, bytes(4)))[0],
     )
 
 

@@ -56,7 +56,7 @@ def resolve_nics(
     nics = machine.nics or (() if vpc.is_pod_network else (Nic(name="eth1"),))
     for index, nic in enumerate(nics):
         link = _link(f"spec.nics[{index}]", nic, vpc, pod_link, tables, uid)
-        if link.source == pod_link.source and any(one.source == link.source for one in links):
+        if link.source == pod_link.source and any(earlier.source == link.source for earlier in links):
             raise _refusal(
                 field=f"spec.nics[{index}]",
                 problem="a second interface on the pod network, which gives a pod one address",
@@ -85,29 +85,29 @@ class _Tables:
     def vpc(self, name: str) -> NetworkTarget:
         if not name:
             return POD_NETWORK
-        found = self.networks.get(name)
-        if found is None:
+        target = self.networks.get(name)
+        if target is None:
             self._missing("spec.vpc", name, "networks", "its interfaces join the node's pod network")
-        return found or POD_NETWORK
+        return target or POD_NETWORK
 
     def port(self, field: str, port_id: str) -> PortEntry | None:
-        found = self.ports.get(port_id)
-        if found is None:
+        entry = self.ports.get(port_id)
+        if entry is None:
             self._missing(
                 f"{field}.portId", port_id, "ports", "the interface gets a stable MAC address of its own"
             )
-        return found
+        return entry
 
     def named(self, field: str, name: str) -> NetworkTarget:
-        found = self.networks.get(name)
-        if found is None:
+        target = self.networks.get(name)
+        if target is None:
             known = ", ".join(sorted(self.networks)) or "none"
             raise _refusal(
                 field=field,
                 problem=f"{name!r} is not in libvirt.networks of this node",
                 fix=f"use one of: {known}",
             )
-        return found
+        return target
 
     def _missing(self, field: str, name: str, table: str, instead: str) -> None:
         problem = f"{name!r} is not in libvirt.{table} of this node"

@@ -232,7 +232,9 @@ def _is_whole(inside: dict[str, Device], interface: str) -> bool:
     if not {interface, INNER_DEVICE, INNER_BRIDGE} <= inside.keys():
         return False
     bridge, ports = inside[INNER_BRIDGE], (inside[interface], inside[INNER_DEVICE])
-    return all(one.is_up for one in (*ports, bridge)) and all(port.master == bridge.index for port in ports)
+    return all(device.is_up for device in (*ports, bridge)) and all(
+        port.master == bridge.index for port in ports
+    )
 
 
 def _port_mappings(ports: tuple[PortMapping, ...]) -> list[dict[str, object]]:
