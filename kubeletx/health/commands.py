@@ -81,8 +81,8 @@ def _send(run_dir: Path, verb: str, **fields: object) -> int:
     from .outbox import new_id, send
 
     directory = run_dir / OWN
-    if not directory.is_dir():
-        return _fail(f"{directory} does not exist: no guardian runs with --run-dir {run_dir}")
+    if not _guardian_runs(directory):
+        return _fail(f"no guardian runs with --run-dir {run_dir}; nothing was ordered")
     try:
         answer = send(directory, Order(id=new_id(), verb=verb, **fields), ANSWER_SECONDS)  # type: ignore[arg-type] # fields of Order
     except OSError as error:
@@ -93,6 +93,12 @@ def _send(run_dir: Path, verb: str, **fields: object) -> int:
         )
     print(f"{answer.outcome}: {answer.message}")
     return 1 if answer.outcome == "refused" else 0
+
+
+def _guardian_runs(directory: Path) -> bool:
+    from kubeletx.linux.locks import lock_holders
+
+    return bool(lock_holders(directory / "lock"))
 
 
 def _config(options: argparse.Namespace) -> int:

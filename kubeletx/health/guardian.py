@@ -123,7 +123,7 @@ class Guardian:
             self._do(deed)
 
     def hurry(self) -> None:
-        """OrderAnswer orders between two ticks."""
+        """Take orders between two ticks."""
         self._read_slots()
         self._take_orders()
 

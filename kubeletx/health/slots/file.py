@@ -98,20 +98,19 @@ class FileSlots:
         remove_file(path)
 
     def _slot(self, label: str) -> Slot:
-        word = self._word(f"{label}.state")
+        word = self._word(f"{label}.state", absent=SlotState.UNUSED)
         try:
             state = SlotState(word)
         except ValueError:
             path = self._directory / f"{label}.state"
             raise SlotsError(f"{path}: {word[:40]!r} is not one of {', '.join(SlotState)}") from None
-        try:
-            version = self._word(f"{label}.version")
-        except SlotsError:
-            version = label
+        version = self._word(f"{label}.version", absent=label)
         return Slot(label, state, version, str(self._directory / f"{label}.state"))
 
-    def _word(self, name: str) -> str:
+    def _word(self, name: str, *, absent: str | None = None) -> str:
         path = self._directory / name
+        if absent is not None and not path.exists():
+            return absent
         try:
             return read_regular(path, 4096).decode(errors="replace").strip()
         except OSError as error:
