@@ -64,7 +64,7 @@ async def assemble(
         sessions = make_sessions(ctx, node, volumes, pods)
         sources = make_sources(ctx, node, pods)
         views = make_views(ctx, node, runtimes, images, volumes, pods, services)
-        usage = make_session_usage(ctx, node, volumes, pods, views, sessions)
+        usage = make_session_usage(ctx, node, volumes, runtimes, pods, sessions)
         fornaxcore = make_fornax(ctx, node, runtimes, pods, views, sessions)
         make_plugin_feeds(ctx, services, node, pods, sources, views)
         make_clean_up(ctx, runtimes, volumes, pods)

@@ -5,23 +5,30 @@ A pod with a cgroup of the agent is read from the kernel; another one, such as a
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kubeletx.api import Blocking, KubeletxError, PodUid, UnitStats
+import structlog
+
+from kubeletx.api import Blocking, KubeletxError, PodUid, RuntimeName, SupportsStats, UnitStats, names
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.cgroups.usage import read_cgroup
-from kubeletx.node.totals import UsageReport
 from kubeletx.pods import NodeContext, PodManager, PodWorker
-from kubeletx.runtimes.usage import UsageBoard
+from kubeletx.runtimes.registry import RuntimeRegistry
 
 if TYPE_CHECKING:
     from kubeletx.sessions.meter import LogPosition, PodReading
 
+log = structlog.get_logger(__name__)
+
 _LOG: Final = re.compile(r"(\d+)\.log")
+_STATS_SECONDS: Final = 5.0
+"""Deadline of the query for one pod."""
 
 
 class SessionReadings:
@@ -34,7 +41,7 @@ class SessionReadings:
         context: NodeContext,
         cgroups: PodCgroupManager | None,
         trees: CgroupTrees,
-        usage: UsageBoard,
+        registry: RuntimeRegistry,
         blocking: Blocking,
     ) -> None:
         """`cgroups` None: the agent makes no cgroups for pods."""
@@ -42,7 +49,7 @@ class SessionReadings:
         self._context = context
         self._cgroups = cgroups
         self._trees = trees
-        self._usage = usage
+        self._registry = registry
         self._blocking = blocking
 
     async def read(self, uids: Set[PodUid]) -> Mapping[PodUid, PodReading]:
@@ -53,11 +60,35 @@ class SessionReadings:
             for worker in workers
         }
         readings: dict[PodUid, PodReading] = await self._blocking(_read_pods, self._trees, places)
-        measured = [uid for uid, reading in readings.items() if reading.cpu_seconds is None]
-        if measured:
-            units = UsageReport(runtimes=await self._usage.read()).units_by_pod()
-            readings |= {uid: _measured(readings[uid], units.get(uid, ())) for uid in measured}
+        by_runtime: dict[RuntimeName, list[PodUid]] = {}
+        for worker in workers:
+            if readings[worker.uid].cpu_seconds is None and worker.facts.runtime is not None:
+                by_runtime.setdefault(worker.facts.runtime, []).append(worker.uid)
+        for measured in await asyncio.gather(*(self._ask(*item) for item in by_runtime.items())):
+            readings |= {uid: _measured(readings[uid], units) for uid, units in measured.items()}
         return readings
+
+    async def _ask(
+        self, runtime: RuntimeName, uids: Iterable[PodUid]
+    ) -> Mapping[PodUid, Sequence[UnitStats]]:
+        """Query the present usage of pods, one after the other, until the runtime fails.
+
+        A value of `UsageBoard`, which is up to five seconds old, would charge a session for the time before it.
+        """
+        found: dict[PodUid, Sequence[UnitStats]] = {}
+        handle = self._registry.find(runtime)
+        stats = handle.capability(SupportsStats) if handle is not None and handle.state.reachable else None
+        if handle is None or stats is None:
+            return found
+        try:
+            for uid in uids:
+                match = {names.POD_UID: str(uid)}
+                found[uid] = await handle.ask(
+                    "list_unit_stats", partial(stats.list_unit_stats, match), seconds=_STATS_SECONDS
+                )
+        except KubeletxError as error:
+            log.debug("Failed to read the usage of pods with sessions", runtime=runtime, err=str(error))
+        return found
 
     def _cgroup(self, worker: PodWorker) -> str:
         """Return the path of the pod's cgroup; empty if the runtime measures the pod."""
@@ -109,7 +140,7 @@ def _log_positions(directory: Path) -> Iterator[LogPosition]:
             continue
 
 
-def _measured(reading: PodReading, units: tuple[UnitStats, ...]) -> PodReading:
+def _measured(reading: PodReading, units: Sequence[UnitStats]) -> PodReading:
     from kubeletx.sessions.meter import PodReading
 
     cpu = [unit.cpu_usage_core_ns for unit in units if unit.cpu_usage_core_ns is not None]

@@ -12,7 +12,7 @@ from ..config.ports import split_address
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .pods import PodsAssembly
-from .views import ViewsAssembly
+from .runtimes import RuntimesAssembly
 from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def make_session_usage(
     ctx: PartContext,
     node: NodeAssembly,
     volumes: VolumesAssembly,
+    runtimes: RuntimesAssembly,
     pods: PodsAssembly,
-    views: ViewsAssembly,
     sessions: Sessions,
 ) -> SessionUsage:
     """Count what sessions use. Nothing runs before the first session is open."""
@@ -95,7 +95,7 @@ def make_session_usage(
         context=node.context,
         cgroups=pods.cgroups,
         trees=ctx.host.trees,
-        usage=views.usage,
+        registry=runtimes.registry,
         blocking=volumes.files,
     )
     usage = SessionUsage(

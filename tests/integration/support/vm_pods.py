@@ -34,13 +34,13 @@ def make_machines(
     `agent`: more fields of the agent's configuration; `settings`: of the plugin.
     """
     images = str(load_machine_image().parent)
+    plugin = {"accelerator": "qemu", "imageDirectories": [images], **settings}
+    more = dict(agent or {})
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        **(agent or {}),
-        "kubeletx": {
-            "plugins": {"libvirt": {"accelerator": "qemu", "imageDirectories": [images], **settings}}
-        },
+        **more,
+        "kubeletx": {**more.get("kubeletx", {}), "plugins": {"libvirt": plugin}},
     }
     path = directory / "config.yaml"
     path.write_text(json.dumps(config))
