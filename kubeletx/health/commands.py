@@ -98,7 +98,8 @@ def _send(run_dir: Path, verb: str, **fields: object) -> int:
 def _guardian_runs(directory: Path) -> bool:
     from kubeletx.linux.locks import lock_holders
 
-    return bool(lock_holders(directory / "lock"))
+    lock = directory / "lock"
+    return lock.exists() and bool(lock_holders(lock))
 
 
 def _config(options: argparse.Namespace) -> int:

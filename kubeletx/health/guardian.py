@@ -22,7 +22,6 @@ from .machine import MachineEffects
 from .model import (
     TICK_SECONDS,
     Begin,
-    BootReason,
     CheckState,
     Effect,
     Order,
@@ -32,9 +31,10 @@ from .model import (
     SlotTable,
     Tell,
 )
-from .operations import Deed, OperationStep
+from .operations import BootEnd, Deed, OperationStep
 from .orders import IMAGE_VERBS, MARK_VERBS, OPERATION_VERBS, FailedImage, decide_image, request_of
 from .outbox import Orders
+from .reasons import BootRecord, ReasonFiles, deduce
 from .slots import Slots, SlotsError
 from .state import Memory, RunState, StateFile
 from .topics import (
@@ -81,6 +81,7 @@ class Guardian:
         def bad(line: str) -> None:
             tell("BadState", line)
 
+        self._reasons = ReasonFiles(persist)
         self._memory_file = StateFile(persist / OWN / "memory", Memory(), bad)
         self._run_file = StateFile(run / OWN / "state", RunState(), bad, survives_power_loss=False)
         self._memory = self._memory_file.read()
@@ -98,6 +99,8 @@ class Guardian:
         self.halted: Callable[[], bool] = lambda: True
         if self._memory.boot != boot:
             self._note_boot(boot)
+        if self._reasons.read() == self._memory.last_boot:
+            self._reasons.discard()
 
     @property
     def now(self) -> int:
@@ -309,6 +312,8 @@ class Guardian:
         operation = self._run.operation
         assert operation is not None
         match deed:
+            case Deed.WRITE_REASON:
+                self._write_reason(operation)
             case Deed.SYNC:
                 os.sync()
             case Deed.ACT:
@@ -321,6 +326,17 @@ class Guardian:
                     f"the machine is still there {operations.BACKSTOP_SECONDS} s after {operation.kind}"
                 )
 
+    def _write_reason(self, operation: BootEnd) -> None:
+        record = BootRecord(
+            boot_reason=operation.boot_reason,
+            reason=operation.reason,
+            image=self._table.current_label if self._table else "",
+        )
+        try:
+            self._reasons.write(record)
+        except OSError as error:
+            self._tell("BadState", f"the reason of the reboot cannot be written: {error.strerror}")
+
     # -- storing and telling
 
     def _store(self) -> None:
@@ -328,7 +344,20 @@ class Guardian:
         self._run_file.write(self._run)
 
     def _note_boot(self, boot: str) -> None:
-        self._memory = replace(self._memory, boot=boot, restart_counter=self._memory.restart_counter + 1)
+        """Store why this boot happened, at its first process."""
+        evidence = self._reasons.evidence(is_new=not self._memory.boot)
+        record = self._reasons.read()
+        if record is None:
+            boot_reason, reason = deduce(evidence)
+            record = BootRecord(boot_reason=boot_reason, reason=reason)
+        try:
+            counter = self._reasons.count_boot()
+        except OSError as error:
+            self._tell("BadState", f"status/restartcounter cannot be written: {error.strerror}")
+            counter = self._memory.restart_counter + 1
+        self._memory = replace(self._memory, boot=boot, restart_counter=counter, last_boot=record)
+        self._memory_file.write(self._memory)
+        self._tell("Booted", f"{record.boot_reason.text}: {record.reason}")
 
     def _publish(self) -> None:
         table = self._table
@@ -356,7 +385,7 @@ class Guardian:
 
     def status(self) -> NodeAgentStatus:
         """Return what the guardian publishes about itself."""
-        operation, validation = self._run.operation, self._run.validation
+        operation, validation, boot = self._run.operation, self._run.validation, self._memory.last_boot
         kind = (
             operation.kind if operation is not None and operation.step is not OperationStep.WAITING else None
         )
@@ -368,7 +397,10 @@ class Guardian:
             device_shutdown=kind == "shutdown",
             device_poweroff=kind == "poweroff",
             all_domains_halted=operation is not None and operation.all_halted,
-            reboot_reason=operation.reason if operation else "",
-            boot_reason=operation.boot_reason if operation else BootReason.NONE,
+            reboot_reason=operation.reason if operation else boot.reason,
+            boot_reason=operation.boot_reason if operation else boot.boot_reason,
+            reboot_stack=boot.stack,
+            reboot_image=boot.image,
+            reboot_time=boot.time,
             restart_counter=self._memory.restart_counter,
         )

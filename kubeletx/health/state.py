@@ -21,6 +21,7 @@ from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 from .contact import Contact
 from .operations import BootEnd
 from .orders import FailedImage
+from .reasons import BootRecord
 from .validation import Validation
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -37,6 +38,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     boot: str = ""
     restart_counter: int = 0
+    last_boot: BootRecord = BootRecord()
+    """Reason for the present boot."""
     commit: str = ""
     failed: FailedImage | None = None
     tested: str = ""
