@@ -37,17 +37,10 @@ from .outbox import Orders
 from .reasons import BootRecord, ReasonFiles, deduce
 from .slots import Slots, SlotsError
 from .state import Memory, RunState, StateFile
-from .topics import (
-    NODE_AGENT,
-    PUBLISHED,
-    NodeAgentStatus,
-    Publisher,
-    ZbootConfig,
-    ZbootStatus,
-)
-from .validation import ControllerMark, Facts, Phase, Validation, remaining_seconds, validate
+from .statuses import node_agent_status, zboot_config, zboot_status
+from .topics import NODE_AGENT, NODE_AGENT_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS, NodeAgentStatus, Publisher
+from .validation import ControllerMark, Facts, Phase, Validation, validate
 
-_STATUS, _ZBOOT_CONFIG, _ZBOOT_STATUS = PUBLISHED
 OWN: Final = "kubeletx-health"
 """Name of the guardian's own directory below RUN and PERSIST."""
 
@@ -360,47 +353,14 @@ class Guardian:
         self._tell("Booted", f"{record.boot_reason.text}: {record.reason}")
 
     def _publish(self) -> None:
-        table = self._table
-        self._publisher.publish(_STATUS, NODE_AGENT, self.status())
-        if table is None:
+        self._publisher.publish(NODE_AGENT_STATUS, NODE_AGENT, self.status())
+        if self._table is None:
             return
-        for slot in table.slots:
-            is_done = self._run.validation.commit == slot.label
-            self._publisher.publish(
-                _ZBOOT_CONFIG, slot.label, ZbootConfig(partition_label=slot.label, test_complete=is_done)
-            )
-            self._publisher.publish(
-                _ZBOOT_STATUS,
-                slot.label,
-                ZbootStatus(
-                    partition_label=slot.label,
-                    partition_devname=slot.device,
-                    partition_state=slot.state,
-                    short_version=slot.version,
-                    long_version=slot.version,
-                    current_partition=slot.label == table.current_label,
-                    test_complete=is_done,
-                ),
-            )
+        commit = self._run.validation.commit
+        for slot in self._table.slots:
+            self._publisher.publish(ZBOOT_CONFIG, slot.label, zboot_config(slot, commit))
+            self._publisher.publish(ZBOOT_STATUS, slot.label, zboot_status(slot, self._table, commit))
 
     def status(self) -> NodeAgentStatus:
-        """Return what the guardian publishes about itself."""
-        operation, validation, boot = self._run.operation, self._run.validation, self._memory.last_boot
-        kind = (
-            operation.kind if operation is not None and operation.step is not OperationStep.WAITING else None
-        )
-        return NodeAgentStatus(
-            cur_part=self._table.current_label if self._table else "",
-            update_inprogress=validation.phase in {Phase.TESTING, Phase.COMMITTING, Phase.FALLING_BACK},
-            remaining_test_time=remaining_seconds(validation, self._settings),
-            device_reboot=kind == "reboot",
-            device_shutdown=kind == "shutdown",
-            device_poweroff=kind == "poweroff",
-            all_domains_halted=operation is not None and operation.all_halted,
-            reboot_reason=operation.reason if operation else boot.reason,
-            boot_reason=operation.boot_reason if operation else boot.boot_reason,
-            reboot_stack=boot.stack,
-            reboot_image=boot.image,
-            reboot_time=boot.time,
-            restart_counter=self._memory.restart_counter,
-        )
+        """Return the published state of the node."""
+        return node_agent_status(self._run, self._memory, self._table, self._settings)

@@ -142,11 +142,10 @@ class HealthTopic(NamedTuple):
 
 
 NODE_AGENT: Final = "nodeagent"
-PUBLISHED: Final = (
-    HealthTopic(NODE_AGENT, NodeAgentStatus),
-    HealthTopic(NODE_AGENT, ZbootConfig),
-    HealthTopic("baseosmgr", ZbootStatus),
-)
+NODE_AGENT_STATUS: Final = HealthTopic(NODE_AGENT, NodeAgentStatus)
+ZBOOT_CONFIG: Final = HealthTopic(NODE_AGENT, ZbootConfig)
+ZBOOT_STATUS: Final = HealthTopic("baseosmgr", ZbootStatus)
+PUBLISHED: Final = (NODE_AGENT_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS)
 READ: Final = (
     HealthTopic("zedagent", ZedAgentStatus),
     HealthTopic("zedagent", ConfigItemValueMap),

@@ -1,0 +1,51 @@
+"""Statuses that the guardian publishes, from its state. Pure."""
+
+from __future__ import annotations
+
+from .config import HealthSettings
+from .model import OperationKind, Slot, SlotTable
+from .operations import OperationStep
+from .state import Memory, RunState
+from .topics import NodeAgentStatus, ZbootConfig, ZbootStatus
+from .validation import Phase, remaining_seconds
+
+
+def node_agent_status(
+    run: RunState, memory: Memory, table: SlotTable | None, settings: HealthSettings
+) -> NodeAgentStatus:
+    """Return the state of the node; while an operation is under way, its reason stands for that of the present boot."""
+    operation, boot = run.operation, memory.last_boot
+    begun = operation.kind if operation is not None and operation.step is not OperationStep.WAITING else None
+    return NodeAgentStatus(
+        cur_part=table.current_label if table else "",
+        update_inprogress=run.validation.phase in {Phase.TESTING, Phase.COMMITTING, Phase.FALLING_BACK},
+        remaining_test_time=remaining_seconds(run.validation, settings),
+        device_reboot=begun is OperationKind.REBOOT,
+        device_shutdown=begun is OperationKind.SHUTDOWN,
+        device_poweroff=begun is OperationKind.POWEROFF,
+        all_domains_halted=operation is not None and operation.all_halted,
+        reboot_reason=operation.reason if operation else boot.reason,
+        boot_reason=operation.boot_reason if operation else boot.boot_reason,
+        reboot_stack=boot.stack,
+        reboot_image=boot.image,
+        reboot_time=boot.time,
+        restart_counter=memory.restart_counter,
+    )
+
+
+def zboot_config(slot: Slot, commit: str) -> ZbootConfig:
+    """Return the guardian's word on a slot. `commit`: label of the image whose commit is under way."""
+    return ZbootConfig(partition_label=slot.label, test_complete=slot.label == commit)
+
+
+def zboot_status(slot: Slot, table: SlotTable, commit: str) -> ZbootStatus:
+    """Return the state of a slot."""
+    return ZbootStatus(
+        partition_label=slot.label,
+        partition_devname=slot.device,
+        partition_state=slot.state,
+        short_version=slot.version,
+        long_version=slot.version,
+        current_partition=slot.label == table.current_label,
+        test_complete=slot.label == commit,
+    )
