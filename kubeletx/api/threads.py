@@ -127,7 +127,11 @@ class BoundedThreadPool:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             stop.set()
-            await asyncio.wait((task,))
+            while not task.done():
+                with contextlib.suppress(
+                    asyncio.CancelledError
+                ):  # a second one does not end the function either
+                    await asyncio.wait((task,))
             if not task.cancelled():
                 task.exception()
             raise

@@ -8,14 +8,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubeletx_flexvolume.device import Device
 from kubeletx_flexvolume.host.drivers import base_environment
 from kubeletx_flexvolume.host.node import Node
 from kubeletx_flexvolume.host.processes import Processes
-from kubeletx_flexvolume.host.threads import Threads
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import KubeletxError, Unavailable
@@ -90,13 +88,10 @@ def loop_device(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 
 async def look(tmp_path: Path, device: str) -> None:
-    async def blocking(function: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.to_thread(function, *args)
-
     processes = Processes(tmp_path / "running")
     await processes.open()
-    threads = Threads(blocking, 2, finishes=False)
-    node = Node(partial(processes.run, environment=base_environment()), threads, threads)
+    run = partial(processes.run, environment=base_environment())
+    node = Node(run, asyncio.to_thread, asyncio.to_thread)
     programs = node.programs("pv", "", asyncio.get_running_loop().time() + 20)
     assert await Device(device, programs).look("ext4", read_only=False) == ""
 

@@ -136,3 +136,26 @@ async def test_a_cancelled_caller_of_finish_waits_for_the_end_of_the_call_and_ma
         await task
     assert ended == [True]
     pool.close()
+
+
+async def test_a_second_cancellation_does_not_end_the_wait_for_the_call() -> None:
+    pool = BoundedThreadPool("x", when_full=WhenFull.WAIT)
+    began, go = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def work() -> None:
+        began.set()
+        ended.append(go.wait(60))
+
+    task = asyncio.create_task(pool.finish(work))
+    await pool.run(began.wait, 60)
+    for _ in range(2):
+        task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert not task.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [True]
+    pool.close()

@@ -16,7 +16,6 @@ from kubeletx_flexvolume.device import Device
 from kubeletx_flexvolume.host.driver import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
 from kubeletx_flexvolume.host.node import Node, same_volume
 from kubeletx_flexvolume.host.processes import Processes, group_lives
-from kubeletx_flexvolume.host.threads import Threads
 from structlog.testing import capture_logs
 
 from kubeletx.api import TimedOut, Unavailable
@@ -165,46 +164,6 @@ async def test_slots_limit_all_calls_and_those_of_one_driver_in_their_order() ->
     assert [one for one in order if one >= 10] == list(range(10, 20))
 
 
-async def test_threads_finish_files_before_a_cancelled_caller_continues() -> None:
-    started, go = asyncio.Event(), asyncio.Event()
-    done = []
-
-    async def blocking(function, *args):  # type: ignore[no-untyped-def]
-        started.set()
-        await go.wait()
-        return function(*args)
-
-    threads = Threads(blocking, 1, finishes=True)
-    call = asyncio.create_task(threads.run(done.append, 1), name="call")
-    await started.wait()
-    call.cancel()
-    await asyncio.sleep(0)
-    call.cancel()
-    await asyncio.sleep(0)
-    assert not call.done()
-    go.set()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert done == [1]
-
-
-async def test_threads_of_volumes_wait_for_a_free_share_and_have_a_deadline() -> None:
-    go = asyncio.Event()
-
-    async def blocking(function, *args):  # type: ignore[no-untyped-def]
-        await go.wait()
-        return function(*args)
-
-    threads = Threads(blocking, 1, finishes=False)
-    soon = asyncio.get_running_loop().time() + 0.05
-    with pytest.raises(TimedOut, match="did not answer"):
-        await threads.run_until(soon, int)
-    with pytest.raises(TimedOut):  # the first call still has the share
-        await threads.run_until(soon, int)
-    go.set()
-    assert await threads.run(int, "7") == 7
-
-
 def node_on(processes: Processes) -> Node:
     """Return a node with the real programs."""
 
@@ -213,8 +172,8 @@ def node_on(processes: Processes) -> Node:
 
     return Node(
         partial(processes.run, environment=ENVIRONMENT),
-        Threads(blocking, 1, finishes=True),
-        Threads(blocking, 1, finishes=False),
+        blocking,
+        blocking,
     )
 
 
@@ -276,6 +235,5 @@ async def test_links_in_the_directory_of_a_path_are_resolved_and_the_path_itself
         raise AssertionError(program)
 
     entry = shown(str(real / "target"))
-    threads = Threads(blocking, 1, finishes=True)
-    node = Node(run, threads, threads, lambda: (entry,))
+    node = Node(run, blocking, blocking, lambda: (entry,))
     assert await node.find_mount(str(tmp_path / "link" / "target")) == entry

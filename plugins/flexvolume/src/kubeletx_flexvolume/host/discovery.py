@@ -22,12 +22,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Clock, KubeletxError
+from kubeletx.api import Blocking, Clock, KubeletxError
 from kubeletx.linux.inotify import Inotify
 
 from ..errors import file_error
 from .options import driver_parts
-from .threads import Threads
 
 log = structlog.get_logger(__name__)
 
@@ -52,13 +51,13 @@ class Discovery:
         self,
         directory: Path,
         clock: Clock,
-        threads: Threads,
+        blocking: Blocking,
         on_found: Callable[[Mapping[str, FoundDriver]], None],
     ) -> None:
         """`on_found`: called after each look with all drivers, by name."""
         self._directory = directory
         self._clock = clock
-        self._threads = threads
+        self._blocking = blocking
         self._on_found = on_found
         self._changed = asyncio.Event()
         self._queue: Inotify | None = None
@@ -76,7 +75,7 @@ class Discovery:
             for _ in range(3):
                 self._changed.clear()
                 try:
-                    drivers, watched = await self._threads.run(_scan, self._directory)
+                    drivers, watched = await self._blocking(_scan, self._directory)
                 except OSError as error:
                     raise file_error("cannot read the directory of volume drivers", error) from error
                 if not self._follow(watched):

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import structlog
 
-from kubeletx.api import KubeletxError, Unavailable
+from kubeletx.api import Blocking, KubeletxError, Unavailable
 from kubeletx.api.backoff import Backoff
 from kubeletx.api.host import Clock
 from kubeletx.api.names import Event
@@ -30,7 +30,6 @@ from ..errors import DriverMissing
 from .discovery import Discovery, FoundDriver
 from .driver import CallSlots, Command, DriverState, FlexDriver
 from .processes import Processes
-from .threads import Threads
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +52,7 @@ class FlexDrivers:
         settings: FlexSettings,
         clock: Clock,
         *,
-        threads: Threads,
+        blocking: Blocking,
         processes: Processes,
         on_change: Callable[[], None],
     ) -> None:
@@ -66,7 +65,7 @@ class FlexDrivers:
         self._drivers: dict[str, FlexDriver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that have not ended, including tasks of removed drivers."""
-        self._discovery = Discovery(directory, clock, threads, self._take)
+        self._discovery = Discovery(directory, clock, blocking, self._take)
         self._environment = base_environment() | dict(settings.environment)
 
     def __iter__(self) -> Iterator[FlexDriver]:

@@ -14,13 +14,12 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import Unavailable
+from kubeletx.api import Blocking, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.linux.json_files import JsonFiles
 
 from ..errors import file_error
 from .entries import VERSION, FlexEntry
-from .threads import Threads
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +40,13 @@ def entry_files(directory: Path) -> JsonFiles[FlexEntry]:
 class FlexJournal:
     """Entries in memory and on disk. Callers hold the lock of an entry's key while they change it."""
 
-    def __init__(self, files: JsonFiles[FlexEntry], threads: Threads) -> None:
+    def __init__(self, files: JsonFiles[FlexEntry], blocking: Blocking) -> None:
+        """`blocking`: finishes its function also if the caller is cancelled.
+
+        A late write would otherwise replace what the next call for the volume has written.
+        """
         self._files = files
-        self._threads = threads
+        self._blocking = blocking
         self._entries: dict[str, FlexEntry] = {}
         self._blocked: set[str] = set()
         """Keys of files that could not be read, or are of a newer version."""
@@ -51,7 +54,7 @@ class FlexJournal:
 
     async def load(self) -> None:
         try:
-            loaded = await self._threads.run(self._files.load)
+            loaded = await self._blocking(self._files.load)
         except OSError as error:
             raise file_error("cannot read the journal of FlexVolumes", error) from error
         self._entries, self._blocked = loaded.values, set(loaded.problems)
@@ -62,7 +65,7 @@ class FlexJournal:
         """Raise Unavailable if the file of one of these keys still cannot be read, or is of a newer version."""
         for key in self._blocked.intersection(keys):
             try:
-                entry = await self._threads.run(self._files.read, key)
+                entry = await self._blocking(self._files.read, key)
             except Unavailable as error:
                 error.reason = Event.FAILED_MOUNT
                 raise
@@ -104,7 +107,7 @@ class FlexJournal:
             is_done = True
 
         try:
-            await self._threads.run(change)
+            await self._blocking(change)
         except OSError as error:
             is_full = error.errno in _IS_FULL
             if not is_release or not is_full:
@@ -118,7 +121,7 @@ class FlexJournal:
                 self._is_warned = True
                 log.warning("Failed to update an entry of the journal, releasing it anyway", err=str(error))
         finally:
-            # Also if the caller was cancelled meanwhile: `Threads` has waited for the file.
+            # Also if the caller was cancelled meanwhile: `_blocking` has waited for the file.
             if is_done and entry is None:
                 self._entries.pop(key, None)
             elif is_done and entry is not None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from kubeletx.api import TimedOut, Unavailable, VolumeStats
+from kubeletx.api import Blocking, TimedOut, Unavailable, VolumeStats
 from kubeletx.api.names import Event
 from kubeletx.linux.blank import PROBE
 from kubeletx.linux.blank_probe import INTERRUPTED
@@ -23,7 +23,6 @@ from kubeletx.linux.programs import ProgramResult
 
 from ..errors import file_error
 from ..programs import LOOK_SECONDS
-from .threads import Threads
 
 R = TypeVar("R")
 
@@ -44,16 +43,16 @@ class Node:
     def __init__(
         self,
         run: RunProgram,
-        files: Threads,
-        volumes: Threads,
+        files: Blocking,
+        volumes: Blocking,
         table: Callable[[], tuple[MountPoint, ...]] = read_mounts,
     ) -> None:
-        """`files`, `volumes`: for calls on the node's own files, and for calls that may hang with a volume.
+        """`files`, `volumes`: threads for calls on the node's own files, and for calls that may hang with a volume.
 
         `table`: returns the present mounts; called on a thread.
         """
         self.run = run
-        self._threads = files
+        self._files = files
         self._volumes = volumes
         self._table = table
 
@@ -70,32 +69,37 @@ class Node:
 
     async def exists(self, path: str) -> bool:
         """Return True if a path that is not a mount point exists."""
-        return await self._threads.run(os.path.lexists, path)
+        return await self._files(os.path.lexists, path)
 
     async def measure(self, path: str, until: float) -> VolumeStats:
         """Return the use of the file system at a path. Raises TimedOut at the deadline."""
         try:
-            return await self._volumes.run_until(until, _measure, path)
+            async with asyncio.timeout_at(until):
+                return await self._volumes(_measure, path)
+        except TimeoutError:
+            raise TimedOut(
+                f"the file system at {path} did not answer before the deadline", reason=Event.FAILED_MOUNT
+            ) from None
         except OSError as error:
             raise file_error(f"cannot measure the volume at {path}", error) from error
 
     async def make_directory(self, path: str) -> None:
         """Make a directory with mode 0750, and missing parents; succeeds if it exists."""
         try:
-            await self._threads.run(_make, path)
+            await self._files(_make, path)
         except OSError as error:
             raise file_error("cannot make the directory of the volume", error) from error
 
     async def remove_directory(self, path: str) -> None:
         """Remove a directory if it is empty and not a mount point; otherwise leave it."""
         try:
-            await self._threads.run(_remove, path)
+            await self._files(_remove, path)
         except OSError as error:
             raise file_error("cannot remove the directory of the volume", error) from error
 
     async def _read(self, function: Callable[[], R]) -> R:
         try:
-            return await self._threads.run(function)
+            return await self._files(function)
         except OSError as error:
             raise file_error("cannot read the table of mounts", error) from error
 

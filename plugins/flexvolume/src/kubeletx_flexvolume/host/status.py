@@ -14,10 +14,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import KubeletxError, PluginHost, Table
+from kubeletx.api import Blocking, KubeletxError, PluginHost, Table
 from kubeletx.linux.files import replace_unflushed
-
-from .threads import Threads
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +38,9 @@ class FlexDriverStatus(msgspec.Struct, frozen=True, kw_only=True):
 class StatusFile:
     """Writes the status of the drivers after each change."""
 
-    def __init__(self, path: Path, threads: Threads) -> None:
+    def __init__(self, path: Path, blocking: Blocking) -> None:
         self._path = path
-        self._threads = threads
+        self._blocking = blocking
         self._changed = asyncio.Event()
 
     def mark(self) -> None:
@@ -56,7 +54,7 @@ class StatusFile:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self._threads.run(replace_unflushed, self._path, msgspec.json.encode(look()))
+                await self._blocking(replace_unflushed, self._path, msgspec.json.encode(look()))
                 is_failing = False
             except (OSError, KubeletxError) as error:  # it is written again after the next change
                 if not is_failing:

@@ -23,14 +23,13 @@ from msgspec.structs import replace
 from kubeletx.api import KubeletxError, TimedOut, Unavailable, VolumeRequest
 
 from ..errors import DriverFailed, invalid_volume, volume_error
-from .devices import VolumeDevices
+from .calls import VolumeCalls
 from .driver import FlexDriver
 from .drivers import FlexDrivers
 from .entries import DeviceStage, FlexEntry, UseState, entry_key, new_entry, new_use
 from .journal import FlexJournal
 from .node import Node
 from .options import global_directory
-from .targets import PodTargets
 
 log = structlog.get_logger(__name__)
 
@@ -47,16 +46,14 @@ class VolumeSteps:
         drivers: FlexDrivers,
         journal: FlexJournal,
         node: Node,
-        targets: PodTargets,
-        devices: VolumeDevices,
+        calls: VolumeCalls,
         plugins_directory: PurePosixPath,
         node_name: str,
     ) -> None:
         self._drivers = drivers
         self._journal = journal
         self._node = node
-        self._targets = targets
-        self._devices = devices
+        self._calls = calls
         self._plugins_directory = plugins_directory
         self._node_name = node_name
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -96,7 +93,7 @@ class VolumeSteps:
         if entry is None:
             raise volume_error(Unavailable, request.volume_name, "it is not prepared, and cannot be expanded")
         async with self._turn(entry.key, request, until):
-            return await self._devices.expand(entry, request, driver, size_bytes, until)
+            return await self._calls.expand(entry, request, driver, size_bytes, until)
 
     async def _check(self, request: VolumeRequest) -> None:
         """Raise Unavailable if the volume has an entry that cannot be read."""
@@ -124,12 +121,12 @@ class VolumeSteps:
         self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
     ) -> FlexEntry:
         if entry.attach:
-            self._devices.check_sharing(entry, request)
-            if self._devices.is_outdated(entry, request):
+            self._calls.check_sharing(entry, request)
+            if self._calls.is_outdated(entry, request):
                 await self._put_away(entry, request.target, driver, until)
                 entry = self._entry(request, attach=True)
-            entry = await self._devices.bring_up(entry, request, driver, until)
-        return await self._targets.mount(entry, request, driver, until)
+            entry = await self._calls.bring_up(entry, request, driver, until)
+        return await self._calls.mount(entry, request, driver, until)
 
     async def _undo(self, request: VolumeRequest, driver: FlexDriver, error: KubeletxError) -> None:
         """Undo the steps of a failed `_prepare`; log a failure, and add it to the error's message."""
@@ -159,12 +156,12 @@ class VolumeSteps:
             entry = await self._journal.put(
                 entry.with_use(replace(use, state=UseState.UNMOUNTING)), is_release=True
             )
-            await self._targets.unmount(entry, target, driver, until)
+            await self._calls.unmount(entry, target, driver, until)
         if not entry.attach:
             await self._journal.remove(entry.key)
             return
         entry = entry.with_use(replace(use, state=UseState.DONE))
-        await self._devices.take_down(entry, target, driver, until, is_detached=is_detached)
+        await self._calls.take_down(entry, target, driver, until, is_detached=is_detached)
 
     def _key(self, request: VolumeRequest, *, attach: bool) -> str:
         return entry_key(request.driver, request.volume_name if attach else request.target)

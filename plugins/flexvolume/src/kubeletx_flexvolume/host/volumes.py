@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from kubeletx.api import (
+    BoundedThreadPool,
     KubeletxError,
     ReadyVolume,
     SourceKind,
@@ -18,6 +19,7 @@ from kubeletx.api import (
     VolumeHost,
     VolumeRequest,
     VolumeStats,
+    WhenFull,
 )
 from kubeletx.api.names import Event
 from kubeletx.linux.json_files import JsonFiles
@@ -25,7 +27,7 @@ from kubeletx.linux.mounts import MountPoint, read_mounts
 
 from ..config import FlexSettings
 from ..errors import file_error, volume_error
-from .devices import VolumeDevices
+from .calls import VolumeCalls
 from .drivers import FlexDrivers, base_environment
 from .entries import FlexEntry
 from .journal import FlexJournal, entry_files
@@ -34,10 +36,9 @@ from .options import check_request, has_valid_names
 from .processes import Processes
 from .status import FILE_NAME, StatusFile
 from .steps import VolumeSteps
-from .targets import PodTargets
-from .threads import FILE_THREADS, VOLUME_THREADS, Threads
 
 _STATS_SECONDS: Final = 8.0
+_THREADS: Final = 2
 
 
 class _Parts(NamedTuple):
@@ -49,6 +50,7 @@ class _Parts(NamedTuple):
     steps: VolumeSteps
     status: StatusFile
     writing: asyncio.Task[None]
+    threads: tuple[BoundedThreadPool, ...]
 
 
 class FlexVolumes:
@@ -79,18 +81,18 @@ class FlexVolumes:
         if self._parts is not None:
             return
         host, state = self._host, self._host.state_directory
-        files = Threads(host.blocking, FILE_THREADS, finishes=True)
+        files = _threads("files")
+        volumes = _threads("volumes")
         processes = Processes(state / "running")
         run = self._run or partial(processes.run, environment={**base_environment(), "LC_ALL": "C"})
-        volumes = Threads(host.blocking, VOLUME_THREADS, finishes=False)
-        node = Node(run, files, volumes, self._table)
-        journal = FlexJournal(self._entries, files)
-        status = StatusFile(state / FILE_NAME, files)
+        node = Node(run, files.finish, volumes.run, self._table)
+        journal = FlexJournal(self._entries, files.finish)
+        status = StatusFile(state / FILE_NAME, files.finish)
         drivers = FlexDrivers(
             host.volume_plugin_directory,
             self._settings,
             host.clock,
-            threads=files,
+            blocking=files.finish,
             processes=processes,
             on_change=status.mark,
         )
@@ -98,8 +100,7 @@ class FlexVolumes:
             drivers=drivers,
             journal=journal,
             node=node,
-            targets=PodTargets(journal, node),
-            devices=VolumeDevices(journal, node),
+            calls=VolumeCalls(journal, node),
             plugins_directory=PurePosixPath(host.plugins_directory),
             node_name=host.node_name,
         )
@@ -112,7 +113,7 @@ class FlexVolumes:
         writing = asyncio.create_task(
             status.run(lambda: [driver.status for driver in drivers]), name="flexvolume status"
         )
-        self._parts = _Parts(drivers, journal, node, steps, status, writing)
+        self._parts = _Parts(drivers, journal, node, steps, status, writing, (files, volumes))
 
     async def close(self) -> None:
         parts, self._parts = self._parts, None
@@ -120,6 +121,8 @@ class FlexVolumes:
             parts.writing.cancel()
             await asyncio.gather(parts.writing, return_exceptions=True)
             await parts.drivers.close()
+            for pool in parts.threads:
+                pool.close()
 
     async def prepare(self, request: VolumeRequest) -> ReadyVolume:
         check_request(request)
@@ -188,3 +191,8 @@ class FlexVolumes:
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._settings.timeout_seconds
+
+
+def _threads(name: str) -> BoundedThreadPool:
+    """Return threads on which calls wait for their turn. Volumes that hang have other threads than the node's files."""
+    return BoundedThreadPool(f"flexvolume {name}", _THREADS, when_full=WhenFull.WAIT, owner="volume driver")

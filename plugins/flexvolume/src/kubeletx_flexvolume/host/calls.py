@@ -1,9 +1,13 @@
-"""`VolumeDevices`: attaches the device of a volume and mounts it once for the node, and undoes both.
+"""`VolumeCalls`: the driver's calls for one volume, and the generic way for those that it does not support.
 
-    attach ─► waitforattach ─► mountdevice        unmountdevice ─► detach
+    attach ─► waitforattach ─► mountdevice ─► mount        unmount ─► unmountdevice ─► detach
 
-The last pod's release undoes it. A pod counts as a user if the journal has a use of it, or the mount table shows the
-volume in its directory, so that a lost journal never takes a device away from a running pod.
+The last pod's release takes the device down. A pod counts as a user if the journal has a use of it, or the mount table
+shows the volume in its directory, so that a lost journal never takes a device away from a running pod.
+
+An unmount that the driver answers with a failure, or without a JSON object, counts as done if nothing is mounted at the
+target, and the driver had not mounted it without a mount point (as drivers do that only write files). A success counts
+only if nothing is mounted there any more.
 """
 
 from __future__ import annotations
@@ -17,18 +21,18 @@ from ..device import DEFAULT_FS_TYPE, Device
 from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
 from ..mounts import Mounts
 from .driver import Command, FlexDriver
-from .entries import DeviceStage, FlexEntry
+from .entries import DeviceStage, FlexEntry, UseState
 from .journal import FlexJournal
 from .node import Node
-from .options import encode_options, fingerprint, volume_options
+from .options import encode_options, fingerprint, mount_options, volume_options
 
 log = structlog.get_logger(__name__)
 
 _MAY_BE_MOUNTED = (DeviceStage.MOUNTING, DeviceStage.MOUNTED, DeviceStage.UNMOUNTING)
 
 
-class VolumeDevices:
-    """The devices of all volumes of drivers with attach. Callers hold the lock of the entry's key."""
+class VolumeCalls:
+    """The calls for all volumes: for their devices, and for the targets of pods. Callers hold the lock of the entry's key."""
 
     def __init__(self, journal: FlexJournal, node: Node) -> None:
         self._journal = journal
@@ -42,7 +46,7 @@ class VolumeDevices:
         if mounted and entry.stage is DeviceStage.MOUNTED:
             return await self._journal.put(entry)
         if mounted and entry.stage in _MAY_BE_MOUNTED and not entry.others(request.target):
-            await self._unmount(entry, driver, until)  # a call that a crash has interrupted
+            await self._unmount_device(entry, driver, until)  # a call that a crash has interrupted
             mounted = False
         options = encode_options(volume_options(request))
         entry = await self._attach(entry, options, driver, until)
@@ -78,7 +82,7 @@ class VolumeDevices:
         if entry.stage is not DeviceStage.NONE:
             if entry.stage in _MAY_BE_MOUNTED:
                 entry = await self._journal.put(replace(entry, stage=DeviceStage.UNMOUNTING), is_release=True)
-            await self._unmount(entry, driver, until)
+            await self._unmount_device(entry, driver, until)
             entry = await self._journal.put(replace(entry, stage=DeviceStage.DETACHING), is_release=True)
             await self._detach(entry, driver, until, is_detached=is_detached)
         if entry.is_formatting:
@@ -120,6 +124,48 @@ class VolumeDevices:
             return await device.grow(mounted, size_bytes)
         except Unsupported:  # such as a file system of a server, which has grown with the volume
             return _checked(grown, entry)
+
+    async def mount(
+        self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
+    ) -> FlexEntry:
+        """Mount the volume at the request's target, unless it is mounted; return the new entry."""
+        target = request.target
+        use = entry.uses[target]
+        if await self._node.find_mount(target) is not None:
+            if use.state in (UseState.WAITING, UseState.MOUNTED):
+                return await self._mounted(entry, target, is_mount=True)
+            await self.unmount(entry, target, driver, until)  # a call that a crash has interrupted
+        before = entry
+        entry = await self._journal.put(
+            entry.with_use(replace(use, state=UseState.MOUNTING, is_mount=None, read_only=request.read_only))
+        )
+        await self._node.make_directory(target.rpartition("/")[0] if request.is_block else target)
+        arguments = (target, encode_options(mount_options(request)))
+        try:
+            reply = await driver.call(
+                Command.MOUNT, arguments, until=until, key=entry.key, secrets=request.secrets
+            )
+        except DriverMissing:
+            await self._journal.put(before)
+            raise
+        if reply is None:
+            await self._bind(entry, request, until)
+        is_mount = await self._node.find_mount(target) is not None
+        return await self._mounted(entry, target, is_mount=is_mount)
+
+    async def unmount(self, entry: FlexEntry, target: str, driver: FlexDriver, until: float) -> None:
+        """Unmount the volume from a target, and remove the target's directory if it is empty."""
+        is_mount = await self._node.find_mount(target) is not None
+        if is_mount or await self._node.exists(target):
+            await self._call_unmount(entry, target, driver, until)
+        if await self._node.find_mount(target) is not None:
+            raise volume_error(
+                Unavailable,
+                entry.volume,
+                f"driver {entry.driver} answered that {target} is unmounted, but it still is a mount point; "
+                "it is tried again",
+            )
+        await self._node.remove_directory(target)
 
     def check_sharing(self, entry: FlexEntry, request: VolumeRequest) -> None:
         """Raise Unavailable if other pods use the device in a way that excludes the request."""
@@ -174,7 +220,7 @@ class VolumeDevices:
         await Mounts(programs).mount(entry.device, directory, fs_type=fs_type, read_only=read_only)
         return entry
 
-    async def _unmount(self, entry: FlexEntry, driver: FlexDriver, until: float) -> None:
+    async def _unmount_device(self, entry: FlexEntry, driver: FlexDriver, until: float) -> None:
         """Unmount the device if it is or may be mounted. A failure counts as done if nothing is mounted there."""
         directory = entry.global_directory
         is_mount = await self._node.find_mount(directory) is not None
@@ -202,6 +248,40 @@ class VolumeDevices:
             if not is_detached:
                 raise
             log.warning("Ignored a failed detach after a failed attach", volume=entry.volume, err=str(error))
+
+    async def _call_unmount(self, entry: FlexEntry, target: str, driver: FlexDriver, until: float) -> None:
+        try:
+            reply = await driver.call(Command.UNMOUNT, (target,), until=until, key=entry.key)
+        except (DriverFailed, BadAnswer) as error:
+            has_files = entry.uses[target].is_mount is False
+            if has_files or await self._node.find_mount(target) is not None:
+                raise
+            log.warning("Ignored a failed unmount, nothing is mounted", volume=entry.volume, err=str(error))
+            return
+        if reply is None:
+            await Mounts(self._node.programs(entry.volume, target, until)).unmount(target)
+
+    async def _mounted(self, entry: FlexEntry, target: str, *, is_mount: bool) -> FlexEntry:
+        use = replace(entry.uses[target], state=UseState.MOUNTED, is_mount=is_mount)
+        return await self._journal.put(entry.with_use(use))
+
+    async def _bind(self, entry: FlexEntry, request: VolumeRequest, until: float) -> None:
+        """Bind the volume from its directory of all pods, as the kubelet does for a driver without ``mount``."""
+        if not entry.attach:
+            raise volume_error(
+                Unavailable,
+                entry.volume,
+                f"driver {entry.driver} supports neither attach nor mount; install one that does",
+            )
+        if await self._node.find_mount(entry.global_directory) is None:
+            raise volume_error(
+                Unavailable,
+                entry.volume,
+                f"driver {entry.driver} mounted nothing at {entry.global_directory}, so that the pod would write to the "
+                "node's own disk; the driver must support mount, or mountdevice, or name a device",
+            )
+        mounts = Mounts(self._node.programs(entry.volume, request.target, until))
+        await mounts.bind(entry.global_directory, request.target, read_only=request.read_only)
 
 
 def _checked(grown: int, entry: FlexEntry) -> int:
