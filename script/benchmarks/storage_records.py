@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from kubeletx_flexvolume.agent.background import make_attachments
+from kubeletx_flexvolume.agent.background import Attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.node import LocalVolume
 from kubeletx_flexvolume.attachments.record import entry_of, value_of
@@ -81,9 +81,7 @@ async def _calls(directory: Path, count: int) -> tuple[list[float], list[float],
     config = AgentConfig(
         node_name=NODE, boot_id=BOOT, state_dir=state, records=directory / "a" / "records.db"
     )
-    made = make_attachments(
-        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=SystemClock()
-    )
+    made = Attachments(config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=SystemClock())
     bare = _bare(directory / "bare.db")
     takes, releases, commits = [], [], []
     try:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import structlog
-from kubeletx_flexvolume.agent.background import Attachments, make_attachments
+from kubeletx_flexvolume.agent.background import Attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.node import LocalVolume
 from kubeletx_flexvolume.values import Holder, StorageVolume
@@ -65,7 +65,7 @@ async def main(path: Path, node: str) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with tempfile.TemporaryDirectory() as state:
         config = AgentConfig(node_name=node, boot_id=f"{node}-boot", state_dir=Path(state), records=path)
-        made = make_attachments(
+        made = Attachments(
             config,
             backends={},
             local=NoVolumes,

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kubeletx_flexvolume.agent.background import Attachments, make_attachments
+from kubeletx_flexvolume.agent.background import Attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.definitions import definitions, rights
 from kubeletx_flexvolume.attachments.garbage import GarbageLists
@@ -94,13 +95,11 @@ def kubeconfig(server: Server) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def agent(node: str, directory: Path, **store: Path) -> AsyncIterator[Attachments]:
+async def agent(node: str, directory: Path, **store: Any) -> AsyncIterator[Attachments]:
     state = directory / f"state-{node}"
     state.mkdir(exist_ok=True, mode=0o700)
     config = AgentConfig(node_name=node, boot_id=f"{node}-boot", state_dir=state, **store)
-    made = make_attachments(
-        config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=SystemClock()
-    )
+    made = Attachments(config, backends={}, local=NoVolumes, blocking=asyncio.to_thread, clock=SystemClock())
     try:
         await made.before_serving()
         yield made

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.agent.background import CHECK_SECONDS, FIRST_SECONDS, Attachments, make_attachments
+from kubeletx_flexvolume.agent.background import CHECK_SECONDS, FIRST_SECONDS, Attachments
 from kubeletx_flexvolume.agent.config import AgentConfig
 from kubeletx_flexvolume.attachments.definitions import (
     CLUSTERS,
@@ -58,7 +58,7 @@ class AgentModel:
             state_dir=directory,
             **settings,
         )
-        self.made: Attachments = make_attachments(
+        self.made: Attachments = Attachments(
             config,
             backends={"loop": self.storage},
             local=lambda: self.local,

@@ -1,6 +1,6 @@
-"""`make_attachments`: everything around attachment records that an agent runs.
+"""`Attachments`: everything around attachment records that an agent runs.
 
-    made = make_attachments(config, backends=backends, local=lambda: volumes, blocking=threads.run, clock=clock)
+    made = Attachments(config, backends=backends, local=lambda: volumes, blocking=threads.run, clock=clock)
     await made.before_serving()          # reads the journal and the garbage list, and works the list off
     for name, run in made.tasks: ...     # one task each, until the agent ends
     made.book                            # for mount and unmount
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -79,108 +78,141 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     leading: tuple[Work, ...] = ()
 
 
-class Attachments(msgspec.Struct, frozen=True, kw_only=True):
+class Attachments:
     """Attachments of one node.
 
     `tasks`: name and function of each task. They run until they are cancelled; "returned entries" ends by itself.
     """
 
-    book: RecordBook
-    context: NodeContext
-    before_serving: Work
-    tasks: tuple[tuple[str, Work], ...]
-    close: Work
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        backends: Mapping[str, Backend],
+        local: Callable[[], LocalVolumes],
+        blocking: Blocking,
+        clock: Clock,
+        draw: Draw = random.random,
+        silent_seconds: float = SILENT_SECONDS,
+    ) -> None:
+        """Make it in the event loop that uses it. Raises InvalidConfig.
 
-
-def make_attachments(
-    config: AgentConfig,
-    *,
-    backends: Mapping[str, Backend],
-    local: Callable[[], LocalVolumes],
-    blocking: Blocking,
-    clock: Clock,
-    draw: Draw = random.random,
-    silent_seconds: float = SILENT_SECONDS,
-) -> Attachments:
-    """Make the attachments of a node, in the event loop that uses them. Raises InvalidConfig.
-
-    `backends`: by name. `local`: returns the volumes of this node; first called by `before_serving`. `blocking`: runs
-    calls of files. `silent_seconds`: see `RecordedNodes`.
-    """
-    stores = open_stores(
-        kubeconfig=config.storage_kubeconfig,
-        records=config.records,
-        node=config.node_name,
-        clock=clock,
-        draw=draw,
-        silent_seconds=silent_seconds,
-        sets_aside=True,
-    )
-    cleanup = Cleanup()
-    if stores.client is not None:
-        cleanup = _cleanup(
-            stores.client,
-            config.node_name,
-            stores,
-            local=local,
-            resources=config.cluster_resources,
-            state=config.state_dir,
-            blocking=blocking,
+        `backends`: by name. `local`: returns the volumes of this node; first called by `before_serving`. `blocking`:
+        runs calls of files. `silent_seconds`: see `RecordedNodes`.
+        """
+        self._stores = stores = open_stores(
+            kubeconfig=config.storage_kubeconfig,
+            records=config.records,
+            node=config.node_name,
+            clock=clock,
+            draw=draw,
+            silent_seconds=silent_seconds,
+            sets_aside=True,
         )
-    context = NodeContext(
-        node=config.node_name,
-        boot_id=config.boot_id,
-        stores=stores,
-        local=local,
-        backends=backends,
-        policy=BreakPolicy(config.break_policy),
-        refuses=cleanup.refuses,
-    )
-    book = RecordBook(context)
-    reconciler = Reconciler(context, book, memory=config.state_dir / MEMORY, blocking=blocking)
-    scan: Work = partial(scan_daily, Scanner(stores), clock, draw)
-    if stores.client is not None:
-        scan = partial(lead, stores.client, config.lease_namespace, clock, [scan, *cleanup.leading])
+        cleanup, scan = Cleanup(), partial(scan_daily, Scanner(stores), clock, draw)
+        if stores.client is not None:
+            cleanup = _cleanup(stores.client, config, stores, local, blocking)
+            scan = partial(lead, stores.client, config.lease_namespace, clock, [scan, *cleanup.leading])
+        self.context = NodeContext(
+            node=config.node_name,
+            boot_id=config.boot_id,
+            stores=stores,
+            local=local,
+            backends=backends,
+            policy=BreakPolicy(config.break_policy),
+            refuses=cleanup.refuses,
+        )
+        self.book = RecordBook(self.context)
+        self._reconciler = Reconciler(
+            self.context, self.book, memory=config.state_dir / MEMORY, blocking=blocking
+        )
+        self._load = cleanup.load
+        self._clock = clock
+        self._draw = draw
+        self.tasks: tuple[tuple[str, Work], ...] = (
+            ("garbage list", self._work_off),
+            ("entry check", self._check),
+            ("returned entries", self._clean_returned),
+            *((("node record", self._refresh),) if stores.own_nodes is not None else ()),
+            *cleanup.tasks,
+            ("scan", scan),
+        )
+        self.close = stores.close
 
-    async def before_serving() -> None:
-        await cleanup.load()
-        await start_node(context, reconciler)
+    async def before_serving(self) -> None:
+        """Write the node's record, and reconcile what is listed or attached, before the agent serves.
 
-    return Attachments(
-        book=book,
-        context=context,
-        before_serving=before_serving,
-        tasks=(*node_tasks(context, reconciler, draw), *cleanup.tasks, ("scan", scan)),
-        close=stores.close,
-    )
+        If the store does not answer within `START_SECONDS`, the tasks try again later. Raises InvalidConfig.
+        """
+        await self._load()
+        try:
+            async with within(START_SECONDS, "the garbage list was not worked off"):
+                await self._announce()
+                await self._reconciler.work_off()
+                await self._reconciler.check()
+        except InvalidConfig:
+            raise
+        except KubeletxError as error:
+            log.warning(
+                "Failed to reach the records; no volume is attached before they answer", err=str(error)
+            )
+
+    async def _announce(self) -> None:
+        if self._stores.own_nodes is not None:
+            await self._stores.own_nodes.announce(self.context.node, self.context.boot_id)
+
+    async def _refresh(self) -> None:
+        await self._clock.sleep(ANNOUNCE_SECONDS)
+        await repeat("node record", self._announce, self._clock, lambda: ANNOUNCE_SECONDS)
+
+    async def _work_off(self) -> None:
+        pause = partial(varied, LIST_SECONDS, self._draw)
+        await repeat("garbage list", self._reconciler.work_off, self._clock, pause)
+
+    async def _check(self) -> None:
+        lost = self.context.guard.lost
+        while True:
+            await sleep_or(self._clock, varied(CHECK_SECONDS, self._draw), lost)
+            lost.clear()
+            try:
+                await self._reconciler.check()
+            except KubeletxError as error:
+                log.warning("Failed to check the entries of volumes", err=str(error))
+
+    async def _clean_returned(self) -> None:
+        await self._clock.sleep(RETURN_SECONDS * self._draw())
+        while True:
+            try:
+                await self._reconciler.clean_returned()
+            except KubeletxError as error:
+                log.warning("Failed to look for old entries of this node", err=str(error))
+                await self._clock.sleep(LIST_SECONDS)
+            else:
+                return
 
 
 def _cleanup(
     client: KubeClient,
-    node: str,
+    config: AgentConfig,
     stores: Stores,
-    *,
     local: Callable[[], LocalVolumes],
-    resources: Sequence[str],
-    state: Path,
     blocking: Blocking,
 ) -> Cleanup:
-    """Make the clean-up of a node of a cluster. `resources`: GROUP/VERSION/PLURAL of storage clusters. Raises InvalidConfig."""
+    """Make the clean-up of a node of a cluster. Raises InvalidConfig."""
     from ..attachments.definitions import cluster_resource
     from ..cleanup.cleaner import CleanupJournal, ClusterCleaner, VolumeObjects
     from ..cleanup.clusters import ClusterWatch
     from ..cleanup.finalizers import FinalizerKeeper
 
     cleaner = ClusterCleaner(
-        node,
+        config.node_name,
         stores,
         local=local,
         objects=VolumeObjects(client),
-        journal=CleanupJournal(state / JOURNAL, blocking),
+        journal=CleanupJournal(config.state_dir / JOURNAL, blocking),
     )
-    watch = ClusterWatch(
-        client, [cluster_resource(resource) for resource in resources], stores.clock, cleaner.on_cluster
-    )
+    resources = [cluster_resource(text) for text in config.cluster_resources]
+    watch = ClusterWatch(client, resources, stores.clock, cleaner.on_cluster)
     keeper = FinalizerKeeper(client, watch, stores.attachments, stores.events, stores.clock)
 
     def refuses(volume: StorageVolume) -> str:
@@ -196,68 +228,9 @@ def _cleanup(
     )
 
 
-async def start_node(context: NodeContext, reconciler: Reconciler) -> None:
-    """Write the node's record, and reconcile what is listed or attached, before the agent serves.
-
-    If the store does not answer within `START_SECONDS`, the tasks try again later. Raises InvalidConfig.
-    """
-    try:
-        async with within(START_SECONDS, "the garbage list was not worked off"):
-            if (nodes := context.stores.own_nodes) is not None:
-                await nodes.announce(context.node, context.boot_id)
-            await reconciler.work_off()
-            await reconciler.check()
-    except InvalidConfig:
-        raise
-    except KubeletxError as error:
-        log.warning("Failed to reach the records; no volume is attached before they answer", err=str(error))
-
-
-def node_tasks(context: NodeContext, reconciler: Reconciler, draw: Draw) -> list[tuple[str, Work]]:
-    """Return the tasks of one node, by name. "returned entries" ends by itself."""
-    clock, nodes, lost = context.stores.clock, context.stores.own_nodes, context.guard.lost
-
-    async def work_off() -> None:
-        await repeat("garbage list", reconciler.work_off, clock, lambda: LIST_SECONDS * (0.9 + 0.2 * draw()))
-
-    async def check() -> None:
-        while True:
-            await sleep_or(clock, CHECK_SECONDS * (0.9 + 0.2 * draw()), lost)
-            lost.clear()
-            try:
-                await reconciler.check()
-            except KubeletxError as error:
-                log.warning("Failed to check the entries of volumes", err=str(error))
-
-    async def clean_returned() -> None:
-        await clock.sleep(RETURN_SECONDS * draw())
-        while True:
-            try:
-                await reconciler.clean_returned()
-            except KubeletxError as error:
-                log.warning("Failed to look for old entries of this node", err=str(error))
-                await clock.sleep(LIST_SECONDS)
-            else:
-                return
-
-    tasks: list[tuple[str, Work]] = [
-        ("garbage list", work_off),
-        ("entry check", check),
-        ("returned entries", clean_returned),
-    ]
-    if nodes is not None:
-
-        async def announce() -> None:
-            await clock.sleep(ANNOUNCE_SECONDS)
-            await repeat(
-                "node record",
-                lambda: nodes.announce(context.node, context.boot_id),
-                clock,
-                lambda: ANNOUNCE_SECONDS,
-            )
-
-        tasks.append(("node record", announce))
-    return tasks
+def varied(seconds: float, draw: Draw) -> float:
+    """Return a time that differs by at most a tenth, since many nodes may start together."""
+    return seconds * (0.9 + 0.2 * draw())
 
 
 async def scan_daily(scanner: Scanner, clock: Clock, draw: Draw) -> None:
@@ -267,8 +240,8 @@ async def scan_daily(scanner: Scanner, clock: Clock, draw: Draw) -> None:
         for problem in (await scanner.scan()).problems:
             log.warning("Skipped a part of a scan", problem=problem)
 
-    await clock.sleep(FIRST_SECONDS * (0.9 + 0.2 * draw()))
-    await repeat("scan", scan, clock, lambda: DAY_SECONDS * (0.9 + 0.2 * draw()), retry_seconds=FIRST_SECONDS)
+    await clock.sleep(varied(FIRST_SECONDS, draw))
+    await repeat("scan", scan, clock, partial(varied, DAY_SECONDS, draw), retry_seconds=FIRST_SECONDS)
 
 
 async def repeat(

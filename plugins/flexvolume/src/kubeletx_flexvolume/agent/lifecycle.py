@@ -34,7 +34,7 @@ from ..commands import Commands
 from ..device import Device
 from ..mounts import Mounts
 from ..values import file_stem
-from .background import Work, make_attachments
+from .background import Attachments, Work
 from .calls import DriverCalls, DriverCapabilities
 from .config import AgentConfig, is_network_file_system
 from .installer import KNOWN_PLUGIN_DIRECTORIES, DriverInstaller, install_places
@@ -123,7 +123,7 @@ class StorageAgent:
             state=config.state_dir,
             table=read_mounts,
         )
-        self.attachments = make_attachments(
+        self.attachments = Attachments(
             config,
             backends=self._backends.by_name,
             local=lambda: self.operations,
