@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kubeletx_flexvolume.host.entries import FlexEntry
-from kubeletx_flexvolume.host.journal import entry_files
+from kubeletx_flexvolume.host.journal import FlexEntry, entry_files
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 
 from kubeletx.api import VolumeRequest

@@ -15,7 +15,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
+from kubeletx_flexvolume.host.journal import VERSION, FlexEntry
 
 from kubeletx.linux.json_files import JsonFiles
 from tests.integration.storage.flex_drivers import LOOP, StorageNode

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 from kubeletx_flexvolume.config import FlexSettings
-from kubeletx_flexvolume.host.entries import VERSION, FlexEntry
+from kubeletx_flexvolume.host.journal import VERSION, FlexEntry
 from kubeletx_flexvolume.host.status import FILE_NAME, FlexDriverStatus
 from kubeletx_flexvolume.host.volumes import FlexVolumes
 

@@ -12,7 +12,7 @@ is started by mistake must not cut off the first one. A look-up that fails prove
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -46,36 +46,31 @@ class ProofSearch:
         self, volume: StorageVolume, wanted: Holder, entries: Sequence[AttachmentEntry]
     ) -> dict[HolderKey, Proof]:
         """Return a result for each entry; `wanted`: holder that wants to enter."""
-        facts: dict[str, asyncio.Task[StorageNode]] = {}
-        for node in {entry.node for entry in entries}:
-            facts[node] = asyncio.create_task(self._stores.nodes.facts(node), name=f"facts about node {node}")
-        searches = [
-            asyncio.create_task(
-                self._one(volume, wanted, entry, facts[entry.node]), name=f"proof {volume.name}"
-            )
-            for entry in entries
-        ]
-        tasks: list[asyncio.Task[StorageNode] | asyncio.Task[Proof]] = [*facts.values(), *searches]
-        try:
-            found = await asyncio.gather(*searches)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return {entry.key: proof for entry, proof in zip(entries, found, strict=True)}
+        nodes = sorted({entry.node for entry in entries})
+        looks = await asyncio.gather(*map(self._stores.nodes.facts, nodes), return_exceptions=True)
+        facts = dict(zip(nodes, looks, strict=True))
+        proofs = await asyncio.gather(
+            *(self._one(volume, wanted, entry, facts[entry.node]) for entry in entries)
+        )
+        return {entry.key: proof for entry, proof in zip(entries, proofs, strict=True)}
 
     async def _one(
-        self, volume: StorageVolume, wanted: Holder, entry: AttachmentEntry, facts: Awaitable[StorageNode]
+        self,
+        volume: StorageVolume,
+        wanted: Holder,
+        entry: AttachmentEntry,
+        facts: StorageNode | BaseException,
     ) -> Proof:
         try:
-            found = await facts
-            if why := proof_from_facts(entry, found):
+            if isinstance(facts, BaseException):
+                raise facts
+            if why := proof_from_facts(entry, facts):
                 return Proof(is_gone=True, why=why)
             if entry.node == wanted.node:
                 return await self._own(volume, entry)
             if self._context.policy is BreakPolicy.SEED and await self._is_failover(volume, wanted, entry):
                 return Proof(is_gone=True, why="the same pod of a StatefulSet runs here now (policy seed)")
-            return await self._fenced(volume, entry, found)
+            return await self._fenced(volume, entry, facts)
         except KubeletxError as error:
             return Proof(
                 is_gone=False, why=f"nothing proves that it is gone, since a look-up failed ({error})"

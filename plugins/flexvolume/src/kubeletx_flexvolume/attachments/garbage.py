@@ -18,7 +18,7 @@ import structlog
 
 from kubeletx.api import Clock, Internal, Record, Records
 
-from ..values import HolderKey, StorageVolume
+from ..values import HolderKey
 from .editing import Draw, ListEditor
 from .record import AttachmentEntry, is_image_record, plain
 
@@ -40,11 +40,6 @@ class GarbageItem(AttachmentEntry, frozen=True, kw_only=True, rename="camel"):
     @property
     def item_key(self) -> tuple[str, HolderKey]:
         return self.volume_name, self.key
-
-    @property
-    def storage_volume(self) -> StorageVolume:
-        """The volume, as far as the item describes it."""
-        return self.volume(self.volume_name)
 
 
 Items = tuple[GarbageItem, ...]

@@ -227,7 +227,7 @@ class Reconciler:
         match verdict.action:
             case Action.DROP_LISTED:
                 self._guard.pending = {**(self._guard.pending or {}), name: _images(items)}
-                volume = here.volume if here is not None else items[0].storage_volume
+                volume = here.volume if here is not None else items[0].volume(name)
                 await self._drop(volume, _why(verdict, items), force=True)
             case Action.DROP_LOST if here is not None:
                 self._present = (

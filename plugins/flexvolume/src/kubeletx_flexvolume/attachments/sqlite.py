@@ -60,7 +60,10 @@ CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL);
 
 
 class SqliteStore(SqliteRecords):
-    """Gives access to the records of every kind in the file."""
+    """Records of every kind in the file, and the connection to it, on a thread of its own. Implements `RecordsFile`."""
+
+    json_column = "value"
+    shows_broken = True
 
     def __init__(
         self, path: Path, clock: Clock, *, sets_aside: bool = False, busy_seconds: float = BUSY_SECONDS
@@ -69,26 +72,7 @@ class SqliteStore(SqliteRecords):
 
         `clock`: for the intervals of watches. `busy_seconds`: wait for the lock of another process.
         """
-        self._shared = _SharedFile(path, clock, sets_aside=sets_aside, busy_seconds=busy_seconds)
-        super().__init__(self._shared)
-
-    async def identity(self) -> str:
-        """Return the random ID that the file got when it was made."""
-        (found,) = await self._shared.read(lambda one: one.execute("SELECT id FROM store").fetchone())
-        return str(found)
-
-    async def close(self) -> None:
-        """Close the file."""
-        await self._shared.close()
-
-
-class _SharedFile:
-    """Runs functions on a connection to the file, on a thread of its own. Implements `RecordsFile`."""
-
-    json_column = "value"
-    shows_broken = True
-
-    def __init__(self, path: Path, clock: Clock, *, sets_aside: bool, busy_seconds: float) -> None:
+        super().__init__(self)
         self.path = path
         self._clock = clock
         self._busy_seconds = busy_seconds
@@ -97,6 +81,11 @@ class _SharedFile:
         """Inode of the file that is open, or was tried last."""
         self._pool = BoundedThreadPool("records", threads=1, when_full=WhenFull.WAIT, owner="store of")
         self._connection: sqlite3.Connection | None = None
+
+    async def identity(self) -> str:
+        """Return the random ID that the file got when it was made."""
+        (found,) = await self.read(lambda one: one.execute("SELECT id FROM store").fetchone())
+        return str(found)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:

@@ -21,8 +21,7 @@ from ..device import DEFAULT_FS_TYPE, Device
 from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
 from ..mounts import Mounts
 from .driver import Command, FlexDriver
-from .entries import DeviceStage, FlexEntry, UseState
-from .journal import FlexJournal
+from .journal import DeviceStage, FlexEntry, FlexJournal, UseState
 from .node import Node
 from .options import encode_options, fingerprint, mount_options, volume_options
 

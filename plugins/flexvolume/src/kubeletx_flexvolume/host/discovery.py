@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Blocking, Clock, KubeletxError
+from kubeletx.api import Blocking, KubeletxError, VolumeHost
 from kubeletx.linux.inotify import Inotify
 
 from ..errors import file_error
@@ -49,14 +49,12 @@ class Discovery:
 
     def __init__(
         self,
-        directory: Path,
-        clock: Clock,
+        host: VolumeHost,
         blocking: Blocking,
         on_found: Callable[[Mapping[str, FoundDriver]], None],
     ) -> None:
         """`on_found`: called after each look with all drivers, by name."""
-        self._directory = directory
-        self._clock = clock
+        self._host = host
         self._blocking = blocking
         self._on_found = on_found
         self._changed = asyncio.Event()
@@ -75,7 +73,7 @@ class Discovery:
             for _ in range(3):
                 self._changed.clear()
                 try:
-                    drivers, watched = await self._blocking(_scan, self._directory)
+                    drivers, watched = await self._blocking(_scan, self._host.volume_plugin_directory)
                 except OSError as error:
                     raise file_error("cannot read the directory of volume drivers", error) from error
                 if not self._follow(watched):
@@ -103,7 +101,7 @@ class Discovery:
 
     async def _wait(self) -> None:
         seconds = RESCAN_SECONDS if self._queue is not None else RESCAN_WITHOUT_EVENTS_SECONDS
-        cancel = self._clock.call_at(self._clock.monotonic() + seconds, self._changed.set)
+        cancel = self._host.clock.call_at(self._host.clock.monotonic() + seconds, self._changed.set)
         try:
             await self._changed.wait()
         finally:
@@ -131,9 +129,10 @@ class Discovery:
         return is_new
 
     def _report(self, watched: tuple[str, ...]) -> None:
-        is_missing = str(self._directory) not in watched
+        directory = str(self._host.volume_plugin_directory)
+        is_missing = directory not in watched
         if is_missing and not self._is_missing:
-            log.warning("Found no directory of drivers, and cannot make it", path=str(self._directory))
+            log.warning("Found no directory of drivers, and cannot make it", path=directory)
         self._is_missing = is_missing
 
 

@@ -15,14 +15,12 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from kubeletx.api import Blocking, KubeletxError, Unavailable
+from kubeletx.api import Blocking, KubeletxError, Unavailable, VolumeHost
 from kubeletx.api.backoff import Backoff
-from kubeletx.api.host import Clock
 from kubeletx.api.names import Event
 
 from ..config import FlexSettings
@@ -48,24 +46,22 @@ class FlexDrivers:
 
     def __init__(
         self,
-        directory: Path,
+        host: VolumeHost,
         settings: FlexSettings,
-        clock: Clock,
         *,
         blocking: Blocking,
         processes: Processes,
         on_change: Callable[[], None],
     ) -> None:
-        self._directory = directory
+        self._host = host
         self._settings = settings
-        self._clock = clock
         self._processes = processes
         self._on_change = on_change
         self._slots = CallSlots()
         self._drivers: dict[str, FlexDriver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that have not ended, including tasks of removed drivers."""
-        self._discovery = Discovery(directory, clock, blocking, self._take)
+        self._discovery = Discovery(host, blocking, self._take)
         self._environment = base_environment() | dict(settings.environment)
 
     def __iter__(self) -> Iterator[FlexDriver]:
@@ -118,7 +114,7 @@ class FlexDrivers:
             is_late = asyncio.get_running_loop().time() >= until
             if is_late or self._drivers.get(name) is driver:  # else it was replaced meanwhile
                 return driver
-        path = self._directory / name.replace("/", "~") / name.rpartition("/")[2]
+        path = self._host.volume_plugin_directory / name.replace("/", "~") / name.rpartition("/")[2]
         raise DriverMissing(
             f"driver {name}: no executable {path}; install the driver there, with mode 0755",
             reason=Event.FAILED_MOUNT,
@@ -165,7 +161,7 @@ class FlexDrivers:
         backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, jitter=0.1)
         while not await self._init(driver):
             driver.tried.set()
-            await self._clock.sleep(backoff.next(self._clock.monotonic()))
+            await self._host.clock.sleep(backoff.next(self._host.clock.monotonic()))
         driver.tried.set()
 
     async def _init(self, driver: FlexDriver) -> bool:

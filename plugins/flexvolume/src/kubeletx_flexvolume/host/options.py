@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import PurePath
 from typing import Any, Final
 
 from kubeletx.api import InvalidPod, VolumeRequest
@@ -141,7 +141,7 @@ def fingerprint(request: VolumeRequest) -> str:
     return hashlib.sha256(encode_options(options).encode()).hexdigest()
 
 
-def global_directory(plugins: PurePosixPath, driver: str, name: str) -> str:
+def global_directory(plugins: PurePath, driver: str, name: str) -> str:
     """Return the directory at which a volume is mounted once for all pods of the node. `plugins`: absolute path."""
     return str(plugins.joinpath("kubernetes.io", "flexvolume", *driver_parts(driver), "mounts", name))
 

@@ -13,21 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import PurePosixPath
 from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import KubeletxError, TimedOut, Unavailable, VolumeRequest
+from kubeletx.api import KubeletxError, TimedOut, Unavailable, VolumeHost, VolumeRequest
 
 from ..errors import DriverFailed, invalid_volume, volume_error
 from .calls import VolumeCalls
 from .driver import FlexDriver
 from .drivers import FlexDrivers
-from .entries import DeviceStage, FlexEntry, UseState, entry_key, new_entry, new_use
-from .journal import FlexJournal
+from .journal import DeviceStage, FlexEntry, FlexJournal, UseState, entry_key, new_entry, new_use
 from .node import Node
 from .options import global_directory
 
@@ -46,16 +44,13 @@ class VolumeSteps:
         drivers: FlexDrivers,
         journal: FlexJournal,
         node: Node,
-        calls: VolumeCalls,
-        plugins_directory: PurePosixPath,
-        node_name: str,
+        host: VolumeHost,
     ) -> None:
         self._drivers = drivers
         self._journal = journal
         self._node = node
-        self._calls = calls
-        self._plugins_directory = plugins_directory
-        self._node_name = node_name
+        self._calls = VolumeCalls(journal, node)
+        self._host = host
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def prepare(self, request: VolumeRequest, until: float) -> tuple[FlexEntry, FlexDriver]:
@@ -167,12 +162,12 @@ class VolumeSteps:
         return entry_key(request.driver, request.volume_name if attach else request.target)
 
     def _directory(self, request: VolumeRequest) -> str:
-        return global_directory(self._plugins_directory, request.driver, request.volume_name)
+        return global_directory(self._host.plugins_directory, request.driver, request.volume_name)
 
     def _entry(self, request: VolumeRequest, *, attach: bool) -> FlexEntry:
         """Return the entry of the volume with a use of the request, which may be new and is then not stored yet."""
         fresh = new_entry(
-            request, attach=attach, global_directory=self._directory(request), node=self._node_name
+            request, attach=attach, global_directory=self._directory(request), node=self._host.node_name
         )
         known = self._journal.get(fresh.key)
         if known is None:
@@ -194,7 +189,7 @@ class VolumeSteps:
         known = self._journal.get(self._key(request, attach=True))
         if known is not None:
             return known.with_use(use)
-        entry = new_entry(request, attach=has_device, global_directory=directory, node=self._node_name)
+        entry = new_entry(request, attach=has_device, global_directory=directory, node=self._host.node_name)
         stage = DeviceStage.MOUNTED if has_device else DeviceStage.NONE
         return replace(entry.with_use(use), stage=stage)
 
