@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from . import operations
+from . import maintenance, operations
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
 from .inbox import Inbox
 from .machine import MachineEffects
+from .maintenance import Maintenance, MaintenanceReason
 from .model import (
     TICK_SECONDS,
     Begin,
@@ -39,7 +40,7 @@ from .slots import Slots, SlotsError
 from .state import Memory, RunState, StateFile
 from .statuses import node_agent_status, zboot_config, zboot_status
 from .topics import NODE_AGENT, NODE_AGENT_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS, NodeAgentStatus, Publisher
-from .validation import ControllerMark, Facts, Phase, Validation, validate
+from .validation import ControllerMark, Facts, Phase, Validation, validate, vault_is_locked
 
 OWN: Final = "kubeletx-health"
 """Name of the guardian's own directory below RUN and PERSIST."""
@@ -198,6 +199,10 @@ class Guardian:
                 message = f"the running image is marked {self._mark}"
             else:
                 message, outcome = "no image is being tested", "refused"
+        elif order.verb == "maintenance":
+            is_on = order.values.get("mode") == "on"
+            self._memory = replace(self._memory, asks_maintenance=is_on)
+            message = f"maintenance mode is {'asked for' if is_on else 'not asked for any more'}"
         elif order.verb == "config":
             message, outcome = self._set_items(order.values)
         else:
@@ -256,6 +261,16 @@ class Guardian:
     def _is_busy(self) -> bool:
         operation = self._run.operation
         return operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}
+
+    def _maintenance(self) -> Maintenance:
+        reasons = set(self.inbox.reasons)
+        if self._memory.asks_maintenance:
+            reasons.add(MaintenanceReason.USER_REQUESTED)
+        validation = self._run.validation
+        if validation.phase is Phase.NORMAL and vault_is_locked(validation, self.now, self._settings):
+            reasons.add(MaintenanceReason.VAULT_LOCKED_UP)
+        word = self._settings.word("maintenance.mode")
+        return maintenance.decide(word, self.inbox.asks_maintenance, frozenset(reasons))
 
     # -- acting
 
@@ -363,4 +378,4 @@ class Guardian:
 
     def status(self) -> NodeAgentStatus:
         """Return the published state of the node."""
-        return node_agent_status(self._run, self._memory, self._table, self._settings)
+        return node_agent_status(self._run, self._memory, self._table, self._settings, self._maintenance())

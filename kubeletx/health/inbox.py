@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .contact import ContactReport
+from .maintenance import MaintenanceReason
 from .model import Begin, BootReason, Complain, Order, Reach
 from .orders import request_of
 from .topics import (
@@ -14,14 +15,18 @@ from .topics import (
     DomainStatus,
     LedBlinkerConfig,
     Reader,
+    TpmSanityStatus,
     Update,
     VaultStatus,
+    VolumeMgrStatus,
     ZedAgentStatus,
 )
 from .validation import Vault
 
 _CONNECTED: Final = frozenset({3, 4})
 """LED counts that mean a connection with the controller."""
+_TPM_ENCRYPTION: Final = 2
+_TPM_QUOTE: Final = 3
 _VAULTS: Final = {3: Vault.OPEN, 4: Vault.ERROR}
 """States of a vault by the number in its topic."""
 
@@ -31,6 +36,7 @@ class Inbox:
 
     `reports`: words about the controller, by source. `requests`: operations that agents ask for. `domains`: agent and name of
     the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
+    `reasons`: for maintenance mode; `asks_maintenance`: the controller wants it.
     """
 
     def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
@@ -40,6 +46,8 @@ class Inbox:
         self.domains: set[tuple[str, str]] = set()
         self.items: dict[str, Any] = {}
         self.fallback_counter: int | None = None
+        self.asks_maintenance = False
+        self.reasons: set[MaintenanceReason] = set()
         self._vaults: dict[str, Vault] = {}
 
     def read(self, now: int) -> None:
@@ -84,6 +92,11 @@ class Inbox:
                 change((update.agent, update.key))
             case VaultStatus():
                 self._vaults[update.key] = _VAULTS.get(value.status, Vault.NONE)
+            case VolumeMgrStatus() if value.initialized or value.remaining_space:
+                self._blame(MaintenanceReason.NO_DISK_SPACE, value.remaining_space == 0)
+            case TpmSanityStatus():
+                self._blame(MaintenanceReason.TPM_ENC_FAILURE, value.status == _TPM_ENCRYPTION)
+                self._blame(MaintenanceReason.TPM_QUOTE_FAILURE, value.status == _TPM_QUOTE)
             case ConfigItemValueMap() if update.key == "global":
                 self.items = value.global_settings
 
@@ -106,6 +119,11 @@ class Inbox:
                 )
                 self.requests.append(request_of(order))
         self.fallback_counter = status.force_fallback_counter
+        self.asks_maintenance = status.maintenance_mode
+        self._blame(MaintenanceReason.EDGE_NODE_CERTS_REFUSED, status.edge_node_certs_refused)
+
+    def _blame(self, reason: MaintenanceReason, holds: bool) -> None:
+        (self.reasons.add if holds else self.reasons.discard)(reason)
 
 
 def _source(update: Update) -> str:

@@ -46,7 +46,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Label of the image that was tested when the boot ended."""
     counters: dict[str, int] = {}
     items: dict[str, int | str] = {}
-    maintenance: tuple[str, ...] = ()
+    asks_maintenance: bool = False
+    """A user has asked for maintenance mode."""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):

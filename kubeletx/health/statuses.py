@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import HealthSettings
+from .maintenance import Maintenance
 from .model import OperationKind, Slot, SlotTable
 from .operations import OperationStep
 from .state import Memory, RunState
@@ -11,7 +12,7 @@ from .validation import Phase, remaining_seconds
 
 
 def node_agent_status(
-    run: RunState, memory: Memory, table: SlotTable | None, settings: HealthSettings
+    run: RunState, memory: Memory, table: SlotTable | None, settings: HealthSettings, maintenance: Maintenance
 ) -> NodeAgentStatus:
     """Return the state of the node; while an operation is under way, its reason stands for that of the present boot."""
     operation, boot = run.operation, memory.last_boot
@@ -30,6 +31,8 @@ def node_agent_status(
         reboot_image=boot.image,
         reboot_time=boot.time,
         restart_counter=memory.restart_counter,
+        local_maintenance_mode=maintenance.is_on,
+        local_maintenance_mode_reasons=maintenance.reasons,
     )
 
 

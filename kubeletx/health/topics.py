@@ -112,6 +112,13 @@ class VolumeMgrStatus(_Fields, frozen=True, kw_only=True):
     remaining_space: int = 0
 
 
+class TpmSanityStatus(_Fields, frozen=True, kw_only=True):
+    """Result of the self-test of the TPM: `status` 2 is a failure of encryption, 3 of quotes (EVE's TpmSanityStatus)."""
+
+    name: str = ""
+    status: int = 0
+
+
 class ConfigItemValueMap(_Fields, frozen=True, kw_only=True):
     """HealthSettings of the controller, key ``global``: items by name, each a number or a word."""
 
@@ -153,6 +160,7 @@ READ: Final = (
     HealthTopic(ANY, DomainStatus),
     HealthTopic("vaultmgr", VaultStatus),
     HealthTopic("volumemgr", VolumeMgrStatus),
+    HealthTopic("tpmmgr", TpmSanityStatus),
     HealthTopic("zedkube", NodeDrainStatus),
 )
 
