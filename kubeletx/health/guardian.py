@@ -38,8 +38,16 @@ from .outbox import Orders
 from .reasons import BootRecord, ReasonFiles, deduce
 from .slots import Slots, SlotsError
 from .state import Memory, RunState, StateFile
-from .statuses import node_agent_status, zboot_config, zboot_status
-from .topics import NODE_AGENT, NODE_AGENT_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS, NodeAgentStatus, Publisher
+from .statuses import health_status, node_agent_status, zboot_config, zboot_status
+from .topics import (
+    HEALTH_STATUS,
+    NODE_AGENT,
+    NODE_AGENT_STATUS,
+    ZBOOT_CONFIG,
+    ZBOOT_STATUS,
+    NodeAgentStatus,
+    Publisher,
+)
 from .validation import ControllerMark, Facts, Phase, Validation, validate, vault_is_locked
 
 OWN: Final = "kubeletx-health"
@@ -90,7 +98,6 @@ class Guardian:
         self._mark = ControllerMark.NONE
         self._requests: list[Begin] = []
         self.checks: tuple[CheckState, ...] = ()
-        self.halted: Callable[[], bool] = lambda: True
         if self._memory.boot != boot:
             self._note_boot(boot)
         if self._reasons.read() == self._memory.last_boot:
@@ -311,7 +318,7 @@ class Guardian:
             operation,
             self.now,
             is_testing=self._is_testing,
-            all_halted=not self.inbox.domains and self.halted(),
+            all_halted=self.inbox.is_halted,
         )
         self._run = replace(self._run, operation=operation)
         return deeds
@@ -369,6 +376,8 @@ class Guardian:
 
     def _publish(self) -> None:
         self._publisher.publish(NODE_AGENT_STATUS, NODE_AGENT, self.status())
+        status = health_status(self._run, self.now, self._settings, self.checks, self._maintenance())
+        self._publisher.publish(HEALTH_STATUS, NODE_AGENT, status)
         if self._table is None:
             return
         commit = self._run.validation.commit

@@ -13,6 +13,7 @@ from .topics import (
     READ,
     ConfigItemValueMap,
     DomainStatus,
+    KubeletxStatus,
     LedBlinkerConfig,
     Reader,
     TpmSanityStatus,
@@ -37,6 +38,7 @@ class Inbox:
     `reports`: words about the controller, by source. `requests`: operations that agents ask for. `domains`: agent and name of
     the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
     `reasons`: for maintenance mode; `asks_maintenance`: the controller wants it.
+    `agent`: what the node agent said last; None: there is none.
     """
 
     def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
@@ -47,6 +49,7 @@ class Inbox:
         self.items: dict[str, Any] = {}
         self.fallback_counter: int | None = None
         self.asks_maintenance = False
+        self.agent: KubeletxStatus | None = None
         self.reasons: set[MaintenanceReason] = set()
         self._vaults: dict[str, Vault] = {}
 
@@ -62,6 +65,11 @@ class Inbox:
     def vault(self) -> Vault:
         states = set(self._vaults.values())
         return Vault.ERROR if Vault.ERROR in states else Vault.OPEN if Vault.OPEN in states else Vault.NONE
+
+    @property
+    def is_halted(self) -> bool:
+        """True if no domain runs, and the node agent, if there is one, has ended its pods."""
+        return not self.domains and (self.agent is None or self.agent.all_pods_ended)
 
     def take_requests(self) -> list[Begin]:
         """Return the operations that were asked for since the last call."""
@@ -80,13 +88,15 @@ class Inbox:
         value = update.value
         match value:
             case ZedAgentStatus():
-                known = value.config_get_status in set(Reach)
-                reach = Reach(value.config_get_status) if known else Reach.FAIL
-                self.hear(_source(update), reach, now, is_old=update.is_old)
+                self.hear(_source(update), _reach(value.config_get_status), now, is_old=update.is_old)
                 self._take_commands(value)
             case LedBlinkerConfig():
                 reach = Reach.SUCCESS if value.blink_counter in _CONNECTED else Reach.FAIL
                 self.hear(_source(update), reach, now, is_old=update.is_old)
+            case KubeletxStatus():
+                self.agent = value
+                if value.contact:
+                    self.hear(_source(update), _reach(value.contact), now, is_old=update.is_old)
             case DomainStatus():
                 change = self.domains.add if value.activated else self.domains.discard
                 change((update.agent, update.key))
@@ -103,6 +113,8 @@ class Inbox:
     def _forget(self, update: Update) -> None:
         self.reports.pop(_source(update), None)
         self.domains.discard((update.agent, update.key))
+        if update.topic.kind is KubeletxStatus:
+            self.agent = None
         if update.topic.kind is VaultStatus:
             self._vaults.pop(update.key, None)
 
@@ -128,3 +140,7 @@ class Inbox:
 
 def _source(update: Update) -> str:
     return f"{update.agent}/{update.topic.name}/{update.key}"
+
+
+def _reach(number: int) -> Reach:
+    return Reach(number) if number in set(Reach) else Reach.FAIL

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .config import HealthSettings
 from .maintenance import Maintenance
-from .model import OperationKind, Slot, SlotTable
+from .model import CheckState, OperationKind, Slot, SlotTable
 from .operations import OperationStep
 from .state import Memory, RunState
-from .topics import NodeAgentStatus, ZbootConfig, ZbootStatus
-from .validation import Phase, remaining_seconds
+from .topics import HealthStatus, NodeAgentStatus, TopicCheck, ZbootConfig, ZbootStatus
+from .validation import Phase, failed_checks, remaining_seconds
 
 
 def node_agent_status(
@@ -33,6 +35,26 @@ def node_agent_status(
         restart_counter=memory.restart_counter,
         local_maintenance_mode=maintenance.is_on,
         local_maintenance_mode_reasons=maintenance.reasons,
+    )
+
+
+def health_status(
+    run: RunState, now: int, settings: HealthSettings, checks: Sequence[CheckState], maintenance: Maintenance
+) -> HealthStatus:
+    """Return the verdict, with a reason for each part of it."""
+    operation, validation, contact = run.operation, run.validation, run.contact
+    return HealthStatus(
+        phase=validation.phase,
+        operation=f"{operation.kind} {operation.step}" if operation else "",
+        held_by=validation.held_by,
+        remaining_test_time=remaining_seconds(validation, settings),
+        contact=contact.reach,
+        contact_source=contact.source,
+        silent_seconds=contact.silent_seconds(now),
+        is_healthy=not failed_checks(checks),
+        checks=tuple(TopicCheck(name=c.name, level=c.level, ok=c.ok, message=c.message) for c in checks),
+        maintenance_mode=maintenance.is_on,
+        maintenance_reasons=maintenance.reasons,
     )
 
 

@@ -136,6 +136,53 @@ ANY: Final = "*"
 """Name of the agent in topics that any agent may publish."""
 
 
+class TopicCheck(_Fields, frozen=True, kw_only=True):
+    """Result of a check in a topic. `ok` null: no result yet. `level`: required, wanted or information."""
+
+    name: str
+    level: str = "information"
+    ok: bool | None = None
+    message: str = ""
+
+
+class KubeletxStatus(_Fields, frozen=True, kw_only=True):
+    """Published by the node agent kubeletx, key ``kubeletx``; it is written again every 10 s, as a sign of life."""
+
+    contact: int = 0
+    """Contact of the agent with its API server or FornaxCore, see `model.Reach`."""
+    contact_source: str = ""
+    runtimes_not_ready: tuple[str, ...] = ()
+    pods_not_ready: tuple[str, ...] = ()
+    """Pods that run and are not Ready, as ``NAMESPACE/NAME``."""
+    is_ending: bool = False
+    """The agent ends its pods because the guardian, or the host, goes down."""
+    all_pods_ended: bool = False
+    checks: tuple[TopicCheck, ...] = ()
+    """Results of plugins' checks (hook kubeletx_register_health_checks)."""
+
+
+class HealthStatus(_Fields, frozen=True, kw_only=True):
+    """Published by the guardian beside NodeAgentStatus, key ``nodeagent``: its verdict, and a reason for each part of it."""
+
+    phase: str = "Normal"
+    """See `validation.Phase`."""
+    operation: str = ""
+    """Kind and step of an operation under way."""
+    held_by: str = ""
+    """Reason for which the test window does not count now."""
+    remaining_test_time: int = 0
+    """Seconds."""
+    contact: int = 0
+    contact_source: str = ""
+    silent_seconds: int = 0
+    """Seconds since the controller was reached."""
+    is_healthy: bool = True
+    """No required check fails."""
+    checks: tuple[TopicCheck, ...] = ()
+    maintenance_mode: bool = False
+    maintenance_reasons: tuple[str, ...] = ()
+
+
 class HealthTopic(NamedTuple):
     """A topic: who publishes it, and its type."""
 
@@ -152,7 +199,9 @@ NODE_AGENT: Final = "nodeagent"
 NODE_AGENT_STATUS: Final = HealthTopic(NODE_AGENT, NodeAgentStatus)
 ZBOOT_CONFIG: Final = HealthTopic(NODE_AGENT, ZbootConfig)
 ZBOOT_STATUS: Final = HealthTopic("baseosmgr", ZbootStatus)
-PUBLISHED: Final = (NODE_AGENT_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS)
+HEALTH_STATUS: Final = HealthTopic(NODE_AGENT, HealthStatus)
+KUBELETX_STATUS: Final = HealthTopic("kubeletx", KubeletxStatus)
+PUBLISHED: Final = (NODE_AGENT_STATUS, HEALTH_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS)
 READ: Final = (
     HealthTopic("zedagent", ZedAgentStatus),
     HealthTopic("zedagent", ConfigItemValueMap),
@@ -162,6 +211,7 @@ READ: Final = (
     HealthTopic("volumemgr", VolumeMgrStatus),
     HealthTopic("tpmmgr", TpmSanityStatus),
     HealthTopic("zedkube", NodeDrainStatus),
+    KUBELETX_STATUS,
 )
 
 
