@@ -55,13 +55,13 @@ class Visit(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request, see the head of this file."""
-        found = self.counters.count(self.path.strip("/"))
+        counter = self.counters.count(self.path.strip("/"))
         if self.path == "/":
             self._answer(HTTPStatus.OK, "\n".join(self.counters.names()))
-        elif found is None:
+        elif counter is None:
             self._answer(HTTPStatus.NOT_FOUND, "no such session")
         else:
-            session, number = found
+            session, number = counter
             if self.joined is not session:
                 self.finish_visit()
                 session.join(self._visitor)

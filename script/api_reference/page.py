@@ -26,7 +26,7 @@ implements, of the objects that the agent passes to it, and of the helpers; then
 
 SECTIONS: Final = {
     "The runtime": ("Runtime",),
-    "Capabilities of runtimes": tuple(one.__name__ for one in api.CAPABILITIES),
+    "Capabilities of runtimes": tuple(capability.__name__ for capability in api.CAPABILITIES),
     "Streams": ("Session",),
     "Other things that a plugin registers": (
         "HealthCheck",
@@ -95,15 +95,15 @@ def page() -> str:
 
 
 def _described(name: str) -> Iterator[str]:
-    found = getattr(api, name)
+    documented = getattr(api, name)
     yield f"### {name}\n"
-    if isinstance(found, FunctionType):
-        yield _code([_signature(found)])
-        yield _text(found)
+    if isinstance(documented, FunctionType):
+        yield _code([_signature(documented)])
+        yield _text(documented)
         return
-    yield _text(found)
-    shared = [base for base in found.__bases__ if base in PARTS]
-    for member, value in chain.from_iterable(vars(one).items() for one in (found, *shared)):
+    yield _text(documented)
+    shared = [base for base in documented.__bases__ if base in PARTS]
+    for member, value in chain.from_iterable(vars(one).items() for one in (documented, *shared)):
         if member.startswith("_") and member not in ("__init__", "__call__"):
             continue
         function = _function(value)
@@ -119,7 +119,9 @@ def _value(kind: type[msgspec.Struct]) -> Iterator[str]:
         if not (issubclass(parent, msgspec.Struct) and parent is not msgspec.Struct):
             continue
         body = _tree(parent).body
-        lines += [f"    {ast.unparse(one)}" for one in body if isinstance(one, ast.AnnAssign)]
+        lines += [
+            f"    {ast.unparse(statement)}" for statement in body if isinstance(statement, ast.AnnAssign)
+        ]
     yield f"### {kind.__name__}\n"
     yield _text(kind)
     if len(lines) > 1:
@@ -137,7 +139,7 @@ def _function(value: object) -> FunctionType | None:
 def _signature(function: FunctionType) -> str:
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    marks = [f"@{ast.unparse(one)}\n" for one in node.decorator_list]
+    marks = [f"@{ast.unparse(decorator)}\n" for decorator in node.decorator_list]
     start = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     arguments = ast.unparse(node.args)
@@ -158,8 +160,8 @@ def _tree(kind: type) -> ast.ClassDef:
     return node
 
 
-def _text(found: object) -> str:
-    return (inspect.getdoc(found) or "").replace("``", "`") + "\n"
+def _text(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").replace("``", "`") + "\n"
 
 
 def _code(lines: list[str]) -> str:

@@ -23,45 +23,45 @@ def kills(rounds: int, seed: int) -> str:
 
     Returns what was tried.
     """
-    with target() as one:
+    with target() as node:
         wanted: set[str] = set()
         for number in range(rounds):
             rng = seeded(seed, "kills", number)
-            wanted = _change(rng, one, wanted)
+            wanted = _change(rng, node, wanted)
             time.sleep(rng.random() * LONGEST_SECONDS)
-            one.agent.kill()
+            node.agent.kill()
             if rng.random() < 0.5:
-                wanted = _change(rng, one, wanted)
-            one.agent.start()
-            one.restarted()
-            one.check()
-        one.wait_pods(wanted)
-        _compare(one, wanted)
-    return f"{rounds} kills, slowest list of pods {one.slowest_answer * 1000:.0f} ms"
+                wanted = _change(rng, node, wanted)
+            node.agent.start()
+            node.restarted()
+            node.check()
+        node.wait_pods(wanted)
+        _compare(node, wanted)
+    return f"{rounds} kills, slowest list of pods {node.slowest_answer * 1000:.0f} ms"
 
 
-def _change(rng: random.Random, one: Target, wanted: set[str]) -> set[str]:
+def _change(rng: random.Random, node: Target, wanted: set[str]) -> set[str]:
     """Add or remove up to four manifests; returns the names of those that exist afterwards."""
     now = set(wanted)
     for name in rng.sample(NAMES, rng.randint(0, 4)):
         if name in now:
-            (one.manifests / f"{name}.json").unlink()
+            (node.manifests / f"{name}.json").unlink()
             now.discard(name)
         else:
-            one.put(name, SOUND if NAMES.index(name) % 2 else HOSTILE)
+            node.put(name, SOUND if NAMES.index(name) % 2 else HOSTILE)
             now.add(name)
     return now
 
 
-def _compare(one: Target, wanted: set[str]) -> None:
+def _compare(node: Target, wanted: set[str]) -> None:
     """Raise Broken unless the runtimes run exactly the wanted pods and the disk has no directory of another pod."""
     names = sorted(f"{name}-target" for name in {*wanted, WITNESS})
-    if not until(lambda: _held(one.servers) == names, seconds=60):
-        raise Broken(f"the runtimes run {_held(one.servers)}; wanted are {names}")
-    uids = {pod.metadata.uid for pod in one.pods()}
+    if not until(lambda: _held(node.servers) == names, seconds=60):
+        raise Broken(f"the runtimes run {_held(node.servers)}; wanted are {names}")
+    uids = {pod.metadata.uid for pod in node.pods()}
 
     def strays() -> list[str]:
-        return [path.name for path in (one.agent.root_dir / "pods").iterdir() if path.name not in uids]
+        return [path.name for path in (node.agent.root_dir / "pods").iterdir() if path.name not in uids]
 
     if not until(lambda: not strays(), seconds=60):
         raise Broken(f"directories of pods that are gone: {strays()}")
@@ -75,7 +75,7 @@ def _held(servers: Servers) -> list[str]:
         for model in (servers.sound.model, servers.hostile.model):
             for sandbox in model.sandboxes.values():
                 inside = [c for c in model.containers.values() if model.sandbox_of[c.id] == sandbox.id]
-                running = sum(one.state == pb.CONTAINER_RUNNING for one in inside)
+                running = sum(container.state == pb.CONTAINER_RUNNING for container in inside)
                 names += [sandbox.metadata.name] * (1 if running == 1 else 2)
         return sorted(names)
 

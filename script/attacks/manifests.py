@@ -20,27 +20,27 @@ def manifests(rounds: int, seed: int) -> str:
     Returns what was tried. Raises Broken if the agent or the witness fails.
     """
     written = 0
-    with target() as one:
+    with target() as node:
         for number in range(rounds):
             rng = seeded(seed, "manifests", number)
-            paths = [_write(rng, one, number, index) for index in range(BATCH)]
+            paths = [_write(rng, node, number, index) for index in range(BATCH)]
             written += len(paths)
-            one.put(f"marker-{number}")
-            one.agent.wait_for(f"marker-{number}")
-            one.check()
+            node.put(f"marker-{number}")
+            node.agent.wait_for(f"marker-{number}")
+            node.check()
             for path in paths:
                 os.unlink(path)  # noqa: PTH108 - the name is bytes
-            (one.manifests / f"marker-{number}.json").unlink()
-            one.wait_pods(set())
-            one.check()
-        peak = one.peak_bytes() >> 20
-    return f"{written} manifests, slowest list of pods {one.slowest_answer * 1000:.0f} ms, peak {peak} MiB"
+            (node.manifests / f"marker-{number}.json").unlink()
+            node.wait_pods(set())
+            node.check()
+        peak = node.peak_bytes() >> 20
+    return f"{written} manifests, slowest list of pods {node.slowest_answer * 1000:.0f} ms, peak {peak} MiB"
 
 
-def _write(rng: random.Random, one: Target, number: int, index: int) -> bytes:
+def _write(rng: random.Random, node: Target, number: int, index: int) -> bytes:
     name = f"m-{number}-{index}"
     data = mutate(rng, base_pod(name, rng.choice((SOUND, SOUND, SOUND, HOSTILE))))
-    path = os.fsencode(one.manifests) + b"/" + _file_name(rng, name)
+    path = os.fsencode(node.manifests) + b"/" + _file_name(rng, name)
     Path(os.fsdecode(path)).write_bytes(data)
     return path
 

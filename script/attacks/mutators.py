@@ -40,7 +40,7 @@ TEXTS: tuple[str, ...] = (
     "-5Mi",
     "0x10",
     "10000000000000000000h",
-    *(f"a{one}b" for one in SEPARATORS),
+    *(f"a{separator}b" for separator in SEPARATORS),
 )
 VALUES: tuple[Any, ...] = (
     None,

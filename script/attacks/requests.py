@@ -78,7 +78,7 @@ def requests(rounds: int, seed: int) -> str:
             rng = seeded(seed, "requests", number)
             sent = [(_bytes(rng), rng.random() < 0.9) for _ in range(REQUESTS)]
             with ThreadPoolExecutor(CLIENTS) as pool:
-                statuses = list(pool.map(lambda one: _send(port, one[0], encrypted=one[1]), sent))
+                statuses = list(pool.map(lambda request: _send(port, request[0], encrypted=request[1]), sent))
             for status in statuses:
                 if status.startswith(("1", "2")):
                     raise Broken(f"a request without credentials was answered with {status}")

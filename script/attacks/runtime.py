@@ -58,12 +58,12 @@ class Hostile:
         types = pb.ContainerEventType.keys()
         return [
             pb.ContainerEventResponse(
-                container_id=self._rng.choice((one.id, "", "unknown", "a\x00b")),
+                container_id=self._rng.choice((container.id, "", "unknown", "a\x00b")),
                 container_event_type=self._rng.choice(types),
-                pod_sandbox_status=model.sandboxes.get(model.sandbox_of.get(one.id, "")),
-                containers_statuses=[one],
+                pod_sandbox_status=model.sandboxes.get(model.sandbox_of.get(container.id, "")),
+                containers_statuses=[container],
             )
-            for one in list(model.containers.values()) * 5
+            for container in list(model.containers.values()) * 5
         ]
 
     def _floods(self, method: str, request: Message, model: CriModel) -> Message:
@@ -167,7 +167,7 @@ class Hostile:
             setattr(message, field.name, self._rng.choice(sorted(field.enum_type.values_by_number)))
         elif field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_INT32):
             small = field.cpp_type == FieldDescriptor.CPPTYPE_INT32
-            choices = [one for one in _INTEGERS if not small or abs(one) <= 2**31 - 1]
+            choices = [number for number in _INTEGERS if not small or abs(number) <= 2**31 - 1]
             setattr(message, field.name, self._rng.choice(choices))
         elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
             setattr(message, field.name, self._rng.random() < 0.5)
@@ -182,35 +182,35 @@ def runtime(rounds: int, seed: int) -> str:
     Returns what was tried.
     """
     most: dict[str, float] = {}
-    with target() as one:
+    with target() as node:
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
-            rate = _round(one, seeded(seed, "runtime", number), kind, number)
+            rate = _round(node, seeded(seed, "runtime", number), kind, number)
             most[kind] = max(rate, most.get(kind, 0.0))
-        _heal(one, rounds)
-        _clear(one, rounds)
-        peak = one.peak_bytes() >> 20
+        _heal(node, rounds)
+        _clear(node, rounds)
+        peak = node.peak_bytes() >> 20
     rates = ", ".join(f"{kind} {rate:.1f}" for kind, rate in most.items())
     return f"{rounds} rounds, calls per second and pod: {rates}; peak {peak} MiB"
 
 
-def _round(one: Target, rng: random.Random, kind: str, number: int) -> float:
+def _round(node: Target, rng: random.Random, kind: str, number: int) -> float:
     """Use one behaviour for some seconds; returns the calls per second for each pod on the hostile runtime.
 
     Raises Broken if the agent or the witness fails, or if a behaviour in `LIMITED` causes too many calls.
     """
     for index in range(PODS):
-        one.put(f"r{number}-{index}", HOSTILE)
+        node.put(f"r{number}-{index}", HOSTILE)
     if rng.random() < 0.5:
-        until(lambda: _running(one.servers, number) == PODS, seconds=10)
-    _set(one.servers, Hostile(rng, kind))
-    before, began = one.servers.hostile.counts.total(), time.monotonic()
+        until(lambda: _running(node.servers, number) == PODS, seconds=10)
+    _set(node.servers, Hostile(rng, kind))
+    before, began = node.servers.hostile.counts.total(), time.monotonic()
     while time.monotonic() - began < SECONDS:
-        one.check()
+        node.check()
         time.sleep(0.2)
     seconds = time.monotonic() - began
-    rate = (one.servers.hostile.counts.total() - before) / seconds / (PODS * (number + 1))
-    _set(one.servers, None)
+    rate = (node.servers.hostile.counts.total() - before) / seconds / (PODS * (number + 1))
+    _set(node.servers, None)
     if kind in LIMITED and rate > CALLS_PER_SECOND:
         raise Broken(f"a runtime that {kind} got {rate:.0f} calls per second for each pod")
     return rate
@@ -227,26 +227,26 @@ def _running(servers: Servers, number: int) -> int:
     model = servers.hostile.model
     return servers.look(
         lambda: sum(
-            one.state == pb.CONTAINER_RUNNING and f"r{number}-" in one.log_path
-            for one in model.containers.values()
+            container.state == pb.CONTAINER_RUNNING and f"r{number}-" in container.log_path
+            for container in model.containers.values()
         )
     )
 
 
-def _heal(one: Target, rounds: int) -> None:
+def _heal(node: Target, rounds: int) -> None:
     names = {f"r{number}-{index}" for number in range(rounds) for index in range(PODS)}
-    one.wait_pods(names, seconds=HEAL_SECONDS)
-    one.check()
+    node.wait_pods(names, seconds=HEAL_SECONDS)
+    node.check()
 
 
-def _clear(one: Target, rounds: int) -> None:
+def _clear(node: Target, rounds: int) -> None:
     """Delete all pods of the hostile runtime. Raises Broken if sandboxes or containers are left on it."""
     for number in range(rounds):
         for index in range(PODS):
-            (one.manifests / f"r{number}-{index}.json").unlink()
-    one.wait_pods(set())
-    model = one.servers.hostile.model
-    left = until(lambda: one.servers.look(lambda: not model.sandboxes and not model.containers), seconds=30)
+            (node.manifests / f"r{number}-{index}.json").unlink()
+    node.wait_pods(set())
+    model = node.servers.hostile.model
+    left = until(lambda: node.servers.look(lambda: not model.sandboxes and not model.containers), seconds=30)
     if not left:
         raise Broken(f"left on the hostile runtime: {sorted(model.sandboxes)} {sorted(model.containers)}")
 

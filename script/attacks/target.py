@@ -134,12 +134,12 @@ class Target:
 def target(*flags: str) -> Iterator[Target]:
     """Context manager: yields a started target in a temporary directory, and stops it at the end."""
     with tempfile.TemporaryDirectory(prefix="kx-attack-") as name, Servers(Path(name)) as servers:
-        one = Target(Path(name), servers, flags)
+        node = Target(Path(name), servers, flags)
         try:
-            one.start()
-            yield one
+            node.start()
+            yield node
         finally:
-            one.stop()
+            node.stop()
 
 
 def container_id(pod: Pod) -> str:

@@ -131,14 +131,14 @@ def table(compared: Sequence[Compared]) -> str:
     lines = [("figure", "published", "measured", "change", "")]
     lines += [
         (
-            one.label,
-            _shown(one.published, one.measured),
-            _shown(one.measured, one.published),
-            _change(one.worse_by),
-            one.verdict if one.verdict is Verdict.WORSE else "",
+            comparison.label,
+            _shown(comparison.published, comparison.measured),
+            _shown(comparison.measured, comparison.published),
+            _change(comparison.worse_by),
+            comparison.verdict if comparison.verdict is Verdict.WORSE else "",
         )
-        for one in compared
-        if one.worse_by is not None
+        for comparison in compared
+        if comparison.worse_by is not None
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(5)]
     text = [
@@ -146,14 +146,18 @@ def table(compared: Sequence[Compared]) -> str:
         for line in lines
     ]
     for verdict in (Verdict.NOT_MEASURED, Verdict.NOT_PUBLISHED):
-        text += [f"{verdict}: {one.label} ({one.benchmark})" for one in compared if one.verdict is verdict]
+        text += [
+            f"{verdict}: {comparison.label} ({comparison.benchmark})"
+            for comparison in compared
+            if comparison.verdict is verdict
+        ]
     return "\n".join(text)
 
 
 def summary(compared: Sequence[Compared]) -> str:
     """Say in one line how many figures are worse, and name them."""
-    both = [one for one in compared if one.worse_by is not None]
-    worse = [one.label for one in both if one.verdict is Verdict.WORSE]
+    both = [comparison for comparison in compared if comparison.worse_by is not None]
+    worse = [comparison.label for comparison in both if comparison.verdict is Verdict.WORSE]
     if not worse:
         return f"none of {len(both)} figures is more than {ALLOWED * 100:g} % worse than the published one"
     return f"{len(worse)} of {len(both)} figures more than {ALLOWED * 100:g} % worse: {'; '.join(worse)}"

@@ -94,8 +94,8 @@ def _figure(label: str, milliseconds: float, starts: list[float]) -> Figure:
 
 
 def _calls(agent: PrivateAgent) -> Counter[str]:
-    found = _COUNT.findall(agent.get("/metrics").decode())
-    return Counter({method: round(float(count)) for method, count in found})
+    counts = _COUNT.findall(agent.get("/metrics").decode())
+    return Counter({method: round(float(count)) for method, count in counts})
 
 
 async def _milliseconds(each: Mapping[str, float], *, abandons: bool) -> float:

@@ -133,14 +133,14 @@ class Instance(msgspec.Struct, frozen=True):
 
 def find_instances() -> tuple[list[Instance], list[str]]:
     """Return the instances that this machine has interpreters for, and the kinds that are missing."""
-    found, missing = [], []
+    present, missing = [], []
     for kind, names in (("python", ("/usr/bin/python3",)), ("node", ("node", "nodejs"))):
         program = next((path for name in names if (path := shutil.which(name))), None)
         if program is None:
             missing.append(kind)
         else:
-            found.append(Instance(kind, Path(program).resolve()))
-    return found, missing
+            present.append(Instance(kind, Path(program).resolve()))
+    return present, missing
 
 
 def _library(program: Path) -> Iterator[Path]:

@@ -190,20 +190,20 @@ def wait_running(
     `seconds`.
     """
     wanted = {name + suffix for name in names}
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
 
     def all_run() -> bool:
         running = cri.call("ListContainers", filter={"state": {"state": 1}}).containers
-        found.update({one.labels["io.kubernetes.pod.name"]: one.id for one in running})
-        return wanted <= found.keys()
+        ids.update({container.labels["io.kubernetes.pod.name"]: container.id for container in running})
+        return wanted <= ids.keys()
 
     wait_until(all_run, f"start of {len(names)} pods", seconds=seconds, pause_seconds=pause_seconds)
-    return {name: cri.call("ContainerStatus", container_id=found[name]).status.started_at for name in wanted}
+    return {name: cri.call("ContainerStatus", container_id=ids[name]).status.started_at for name in wanted}
 
 
 def wait_ready(agent: PrivateAgent) -> None:
     """Wait until every runtime of the agent is ready, and 2.5 s more for work that follows its start."""
-    wait_until(lambda: all(one.status == "Ready" for one in agent.runtimes()), "ready runtimes")
+    wait_until(lambda: all(runtime.status == "Ready" for runtime in agent.runtimes()), "ready runtimes")
     time.sleep(2.5)
 
 
@@ -224,9 +224,9 @@ def bench_lab() -> Iterator[BenchLab]:
 
 def is_open(path: Path) -> bool:
     """True if a process listens on a unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         try:
-            one.connect(str(path))
+            client.connect(str(path))
         except OSError:
             return False
     return True

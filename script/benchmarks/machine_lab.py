@@ -84,14 +84,14 @@ class Listener:
         deadline = time.monotonic() + seconds
         with self._news:
             while True:
-                found: dict[str, Moment] = {}
+                moments: dict[str, Moment] = {}
                 for one in self._heard:
                     if one.event == event and one.at_ns >= since_ns:
-                        found.setdefault(one.uuid, one)
-                if len(found) >= count:
-                    return list(found.values())[:count]
+                        moments.setdefault(one.uuid, one)
+                if len(moments) >= count:
+                    return list(moments.values())[:count]
                 if not self._news.wait(deadline - time.monotonic()):
-                    raise LabError(f"libvirt told of {len(found)} of {count} events {event} in {seconds} s")
+                    raise LabError(f"libvirt told of {len(moments)} of {count} events {event} in {seconds} s")
 
     def _on_event(self, _c: Any, domain: Any, event: int, _detail: int, _o: Any) -> None:
         at_ns = time.time_ns()
@@ -212,12 +212,12 @@ class MachineLab(msgspec.Struct, kw_only=True):
     def remove_floor(self, machines: Sequence[FloorMachine]) -> None:
         """Switch off and undefine those of the machines that still exist, and remove their files and devices."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(self._forget, [one.uuid for one in machines]))
-        for one in machines:
-            for path in (*one.files, one.log):
+            list(pool.map(self._forget, [machine.uuid for machine in machines]))
+        for machine in machines:
+            for path in (*machine.files, machine.log):
                 path.unlink(missing_ok=True)
-            if one.device:
-                _run("ip", "link", "delete", one.device)
+            if machine.device:
+                _run("ip", "link", "delete", machine.device)
 
     def _forget(self, key: str) -> None:
         with suppress(libvirt.libvirtError):

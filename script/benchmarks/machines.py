@@ -70,8 +70,8 @@ def machine(bench: BenchLab, sizes: Sizes) -> Result:
                 lab.remove_floor(ready)
             _one(lab, agent, f"machine-{number}", ours)
             last = [
-                f"{who} {one.starts[-1]:.0f} ms, deletion {one.ends[-1]:.0f} ms"
-                for who, one in (("floor", bare), ("agent", ours))
+                f"{who} {times.starts[-1]:.0f} ms, deletion {times.ends[-1]:.0f} ms"
+                for who, times in (("floor", bare), ("agent", ours))
             ]
             print(f"   {'; '.join(last)}, of that {ours.afters[-1]:.0f} after the end", flush=True)
     return Result(
@@ -110,7 +110,7 @@ def machines(bench: BenchLab, sizes: Sizes) -> Result:
                     lab.remove_floor(ready)
                 time.sleep(1)
                 print(f"   floor with {callers} callers {bare[callers][-1]:.2f}/s", flush=True)
-                began_ns = lab.put([f"many-{one}" for one in range(count)])
+                began_ns = lab.put([f"many-{number}" for number in range(count)])
                 moments = lab.listener.wait(STARTED, count, began_ns)
                 ours.append(count / ((moments[-1].at_ns - began_ns) / 1e9))
                 bench.remove_pods(agent)

@@ -174,7 +174,7 @@ def show_comparison(published: Report, measured: Report) -> int:
     if published.machine != measured.machine:
         print(f"published on: {_described(published)}\nmeasured on:  {_described(measured)}")
     print(summary(compared))
-    return 1 if any(one.verdict is Verdict.WORSE for one in compared) else 0
+    return 1 if any(comparison.verdict is Verdict.WORSE for comparison in compared) else 0
 
 
 def _described(report: Report) -> str:

@@ -264,15 +264,15 @@ def rows(results: Mapping[str, Result]) -> list[tuple[str, str, str, str, str, s
     """Texts for the table, one row for each figure, with the columns of `HEADINGS`."""
     return [
         (
-            one.label,
-            f"{number(one.value)} {one.unit}".strip(),
-            f"{number(one.floor)} {one.unit}".strip() if one.floor is not None else "",
-            number(one.ratio),
-            one.goal,
-            "" if one.is_met is None else ("yes" if one.is_met else "no"),
+            figure.label,
+            f"{number(figure.value)} {figure.unit}".strip(),
+            f"{number(figure.floor)} {figure.unit}".strip() if figure.floor is not None else "",
+            number(figure.ratio),
+            figure.goal,
+            "" if figure.is_met is None else ("yes" if figure.is_met else "no"),
         )
         for result in results.values()
-        for one in result.figures
+        for figure in result.figures
     ]
 
 

@@ -108,7 +108,7 @@ def _neighbour(agent: PrivateAgent, plugin: str) -> Iterator[None]:
 
 
 def _is_ready(agent: PrivateAgent) -> Callable[[], bool]:
-    return lambda: any(one.name == NAME and one.status == "Ready" for one in agent.runtimes())
+    return lambda: any(runtime.name == NAME and runtime.status == "Ready" for runtime in agent.runtimes())
 
 
 def _run(agent: PrivateAgent, *arguments: str) -> None:

@@ -33,7 +33,7 @@ def draw(report: Report, directory: Path) -> list[Path]:
     drawn = []
     with plt.rc_context(STYLE):
         for name, (needs, paint) in _PLOTS.items():
-            results = [report.results[one] for one in needs if one in report.results]
+            results = [report.results[need] for need in needs if need in report.results]
             if len(results) == len(needs):
                 figure = paint(plt, *results)
                 path = directory / f"{name}.png"

@@ -56,11 +56,11 @@ def rooms(bench: BenchLab, _sizes: Sizes) -> Result:
         seconds = _timed(agent)
     finally:
         agent.remove_files()
-    found = by_room(traced, resident, seconds)
+    by_name = by_room(traced, resident, seconds)
     return Result(
         name="rooms",
-        figures=room_figures(found),
-        series={name: list(msgspec.structs.astuple(room)) for name, room in found.items()},
+        figures=room_figures(by_name),
+        series={name: list(msgspec.structs.astuple(room)) for name, room in by_name.items()},
         notes=("without cluster and pods",),
         measured_at=now(),
     )
@@ -73,19 +73,19 @@ def by_room(
 
     `seconds`: import time of each module, without inner imports.
     """
-    kept = {one.name: one.self_bytes / _KIB for one in traced}
-    found: dict[str, Room] = defaultdict(Room)
-    for one in resident:
-        room = found[room_of(one.name)]
+    kept = {module.name: module.self_bytes / _KIB for module in traced}
+    by_name: dict[str, Room] = defaultdict(Room)
+    for measured in resident:
+        room = by_name[room_of(measured.name)]
         room.modules += 1
-        room.kept_kib += kept.get(one.name, 0.0)
-        room.resident_kib += one.self_bytes / _KIB
-        room.milliseconds += seconds.get(one.name, 0.0) * 1000
-        if one.is_used:
+        room.kept_kib += kept.get(measured.name, 0.0)
+        room.resident_kib += measured.self_bytes / _KIB
+        room.milliseconds += seconds.get(measured.name, 0.0) * 1000
+        if measured.is_used:
             room.used_modules += 1
         else:
-            room.unused_kib += kept.get(one.name, 0.0)
-    return dict(sorted(found.items(), key=lambda item: item[1].kept_kib, reverse=True))
+            room.unused_kib += kept.get(measured.name, 0.0)
+    return dict(sorted(by_name.items(), key=lambda item: item[1].kept_kib, reverse=True))
 
 
 def room_of(module: str) -> str:
@@ -96,10 +96,10 @@ def room_of(module: str) -> str:
     return f"{first}.{rest.partition('.')[0]}" if first == "kubeletx" and rest else first
 
 
-def room_figures(found: Mapping[str, Room]) -> tuple[Figure, ...]:
+def room_figures(by_name: Mapping[str, Room]) -> tuple[Figure, ...]:
     """Figures of the memory that imports keep: of kubeletx, of other distributions and of Python's library."""
     parts = {"kubeletx": 0.0, "other distributions": 0.0, LIBRARY: 0.0}
-    for name, room in found.items():
+    for name, room in by_name.items():
         part = (
             name if name == LIBRARY else "kubeletx" if name.startswith("kubeletx") else "other distributions"
         )
@@ -111,7 +111,7 @@ def room_figures(found: Mapping[str, Room]) -> tuple[Figure, ...]:
 
 def rooms_markdown(result: Result) -> str:
     """Format the rooms that keep 100 KiB or more as a Markdown table."""
-    found = {name: Room(*values) for name, values in result.series.items()}
+    by_name = {name: Room(*values) for name, values in result.series.items()}
     lines = [
         "| room | modules | used | kept | of it not used | resident | import |",
         "|---|---|---|---|---|---|---|",
@@ -119,7 +119,7 @@ def rooms_markdown(result: Result) -> str:
     lines += [
         f"| {name} | {room.modules:g} | {room.used_modules:g} | {number(room.kept_kib)} KiB "
         f"| {number(room.unused_kib)} KiB | {number(room.resident_kib)} KiB | {number(room.milliseconds)} ms |"
-        for name, room in found.items()
+        for name, room in by_name.items()
         if room.kept_kib >= 100
     ]
     return "\n".join(lines)

@@ -96,20 +96,24 @@ def scale(sizes: Sizes) -> Result:
         ),
         figure(f"CPU per pod start, {most.pods} pods", "ms", most.start_cpu_ms, digits=2),
     ]
-    for one in weighed:
-        if one.pods >= 1000 or one is weighed[-1]:
+    for weight in weighed:
+        if weight.pods >= 1000 or weight is weighed[-1]:
             figures.append(
                 figure(
-                    f"memory per pod, {one.pods} pods", "KiB", one.kib_per_pod, at_most=MEMORY_KIB, digits=1
+                    f"memory per pod, {weight.pods} pods",
+                    "KiB",
+                    weight.kib_per_pod,
+                    at_most=MEMORY_KIB,
+                    digits=1,
                 )
             )
-    for one in timed:
-        if one.pods >= 1000 or one is timed[-1]:
+    for times in timed:
+        if times.pods >= 1000 or times is timed[-1]:
             figures.append(
                 figure(
-                    f"recovery, {one.pods} pods",
+                    f"recovery, {times.pods} pods",
                     "s",
-                    one.recovery_seconds,
+                    times.recovery_seconds,
                     at_most=RECOVERY_SECONDS,
                     digits=2,
                 )
@@ -124,13 +128,13 @@ def scale(sizes: Sizes) -> Result:
         )
     )
     series = {
-        "pods": [float(one.pods) for one in timed],
-        "change cpu ms": [one.change_cpu_ms for one in timed],
-        "start cpu ms": [one.start_cpu_ms for one in timed],
-        "recovery seconds": [one.recovery_seconds for one in timed],
-        "rest cpu ms per second": [one.rest_cpu_ms_per_second for one in timed],
-        "resident MiB": [one.resident_mib for one in timed],
-        "kib per pod": [one.kib_per_pod for one in weighed],
+        "pods": [float(times.pods) for times in timed],
+        "change cpu ms": [times.change_cpu_ms for times in timed],
+        "start cpu ms": [times.start_cpu_ms for times in timed],
+        "recovery seconds": [times.recovery_seconds for times in timed],
+        "rest cpu ms per second": [times.rest_cpu_ms_per_second for times in timed],
+        "resident MiB": [times.resident_mib for times in timed],
+        "kib per pod": [weight.kib_per_pod for weight in weighed],
     }
     return Result(name="scale", figures=tuple(figures), series=series, measured_at=now())
 
@@ -164,9 +168,9 @@ async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, floa
         cgroups=CgroupSettings(per_qos=False),
         server=ServerSettings(healthz_port=0),
     )
-    found = [EntryPoint(name="bench", value=fake_plugin.__name__, group="kubeletx")]
+    entry_points = [EntryPoint(name="bench", value=fake_plugin.__name__, group="kubeletx")]
     began, cpu = default_timer(), time.process_time()
-    loaded = loading.load_plugins(found)
+    loaded = loading.load_plugins(entry_points)
     async with assemble(config, plugins=loaded, clock=SystemClock()) as parts, asyncio.TaskGroup() as group:
         tasks = [group.create_task(parts.registry.run(), name="runtimes")]
         await asyncio.gather(*(handle.wait_listed() for handle in parts.registry.handles()))
@@ -296,8 +300,8 @@ async def _changes(parts: Assembly, count: int) -> float:
 
 def _restarts(worker: object) -> int:
     status = worker.facts.previous_status  # type: ignore[attr-defined]
-    one = status.container_statuses[0] if status is not None else None
-    return one.restart_count if one is not None and one.state.running is not None else 0
+    container = status.container_statuses[0] if status is not None else None
+    return container.restart_count if container is not None and container.state.running is not None else 0
 
 
 def _look_up(parts: Assembly) -> float:

@@ -132,9 +132,9 @@ class Freezer:
 
     def __init__(self, container_id: str) -> None:
         """`container_id`: of a container that runs."""
-        found = list_container_cgroups({container_id})
-        version_1 = [one / "freezer.state" for one in found if (one / "freezer.state").exists()]
-        version_2 = [one / "cgroup.freeze" for one in found if (one / "cgroup.freeze").exists()]
+        cgroups = list_container_cgroups({container_id})
+        version_1 = [cgroup / "freezer.state" for cgroup in cgroups if (cgroup / "freezer.state").exists()]
+        version_2 = [cgroup / "cgroup.freeze" for cgroup in cgroups if (cgroup / "cgroup.freeze").exists()]
         self._is_old = bool(version_1)
         self._file = (version_1 or version_2)[0]
 
@@ -160,7 +160,7 @@ def wait_all(freezers: Iterable[Freezer], *, frozen: bool) -> int:
     waiting = list(freezers)
     deadline = time.monotonic() + 120
     while waiting:
-        waiting = [one for one in waiting if one.is_frozen() is not frozen]
+        waiting = [freezer for freezer in waiting if freezer.is_frozen() is not frozen]
         if time.monotonic() > deadline:
             raise LabError(f"{len(waiting)} containers did not change")
         if waiting:
@@ -173,9 +173,9 @@ def containers(cri: CriCalls, pods: Iterable[str]) -> dict[str, str]:
     wanted = {f"{name}-{NODE}": name for name in pods}
     running = cri.call("ListContainers", filter={"state": {"state": 1}}).containers
     return {
-        wanted[one.labels["io.kubernetes.pod.name"]]: one.id
-        for one in running
-        if one.labels["io.kubernetes.pod.name"] in wanted
+        wanted[container.labels["io.kubernetes.pod.name"]]: container.id
+        for container in running
+        if container.labels["io.kubernetes.pod.name"] in wanted
     }
 
 
@@ -211,19 +211,19 @@ def connect(address: str, port: int, *, seconds: float = 30) -> socket.socket:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            one = socket.create_connection((address, port), timeout=seconds)
+            client = socket.create_connection((address, port), timeout=seconds)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.002)
         else:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return one
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return client
 
 
-def receive(one: socket.socket) -> int:
+def receive(client: socket.socket) -> int:
     """Wait for an answer; returns the monotonic nanoseconds then."""
-    data = one.recv(4096)
+    data = client.recv(4096)
     at = time.monotonic_ns()
     if not data:
         raise LabError("a pod closed its connection instead of answering")

@@ -63,9 +63,9 @@ class _Memory(threading.Thread):
     def __init__(self, container_id: str, zram: Zram, baseline_bytes: int) -> None:
         """`baseline_bytes`: memory of zram before the instance existed."""
         super().__init__(name="memory", daemon=True)
-        found = list_container_cgroups({container_id})
+        cgroups = list_container_cgroups({container_id})
         self._directory = next(
-            one for one in found if (one / "memory.stat").exists() and _usage(one).exists()
+            cgroup for cgroup in cgroups if (cgroup / "memory.stat").exists() and _usage(cgroup).exists()
         )
         self._zram = zram
         self._baseline_bytes = baseline_bytes
@@ -190,19 +190,19 @@ class _Measurement:
 
     def _woken(self, name: str, key: str) -> None:
         """Send a request to the frozen instance, wake it, and wait for the answer."""
-        with connect("127.0.0.1", self._port) as one:
-            one.sendall(_REQUEST)
+        with connect("127.0.0.1", self._port) as client:
+            client.sendall(_REQUEST)
             self._agent.begin("running", [name])
-            answered = _whole_answer(one)
+            answered = _whole_answer(client)
             began = self._agent.end().began_ns / 1e9
         self.answers[key].append(round((answered - began) * 1000, 3))
         self._agent.order("wait running", [name])
 
     def _answer(self, began: float, key: str) -> None:
         """Wait for one answer. `began`: monotonic start of its time. `key` empty: the time is not kept."""
-        with connect("127.0.0.1", self._port, seconds=60) as one:
-            one.sendall(_REQUEST)
-            answered = _whole_answer(one)
+        with connect("127.0.0.1", self._port, seconds=60) as client:
+            client.sendall(_REQUEST)
+            answered = _whole_answer(client)
         if key:
             self.answers[key].append(round((answered - began) * 1000, 3))
 
@@ -212,7 +212,7 @@ class _Measurement:
         warm = median(self.memory["warm"])
         resident = median(self.memory["reclaimed"])
         both = median(
-            [sum(one) for one in zip(self.memory["reclaimed"], self.memory["compressed"], strict=True)]
+            [sum(pair) for pair in zip(self.memory["reclaimed"], self.memory["compressed"], strict=True)]
         )
         cold = median(self.answers["cold"])
         memory = [
@@ -269,15 +269,15 @@ class _Measurement:
             f"{kind} seconds": timeline.times,
             f"{kind} in memory": timeline.in_memory,
             f"{kind} compressed": timeline.compressed,
-            f"{kind} marks": [round(one, 3) for one in self.marks],
+            f"{kind} marks": [round(mark, 3) for mark in self.marks],
             **{f"{kind} answers {key}": found for key, found in self.answers.items() if key != "warm"},
         }
 
 
-def _whole_answer(one: socket.socket) -> float:
+def _whole_answer(client: socket.socket) -> float:
     """Read an answer to its end; returns the monotonic seconds then. Raises LabError for any status but 200."""
     data = b""
-    while part := one.recv(1 << 16):
+    while part := client.recv(1 << 16):
         data += part
     if b" 200 " not in data[:20]:
         raise LabError(f"an instance answered {data[:60]!r}")

@@ -94,7 +94,7 @@ def standby_500(bench: BenchLab, sizes: Sizes) -> Result:
                 digits=1,
             ),
         ),
-        series={"wakes": [round(one, 4) for one in times]},
+        series={"wakes": [round(elapsed, 4) for elapsed in times]},
         measured_at=now(),
     )
 
@@ -126,6 +126,6 @@ def _rest(agent: StandbyAgent, what: str, sizes: Sizes, *, has_goals: bool) -> l
 
 
 def _available_mib() -> float:
-    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    assert match is not None
+    return int(match[1]) / 1024

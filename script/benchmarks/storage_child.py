@@ -85,7 +85,7 @@ def logs_in(directory: str) -> Iterator[None]:
 async def measure(directory: Path, volumes: int, runs: int) -> StorageTimes:
     """Mount and unmount all volumes at once, `runs` times by each side; a first round is not counted."""
     node = StorageNode(directory, volumes=volumes)
-    found = StorageTimes(mount={}, unmount={}, cpu={})
+    times = StorageTimes(mount={}, unmount={}, cpu={})
     with node.agent(), ThreadPoolExecutor(volumes) as threads:
         async with node.operations() as operations:
             sides = _sides(node, operations, threads)
@@ -96,10 +96,10 @@ async def measure(directory: Path, volumes: int, runs: int) -> StorageTimes:
                     unmounting = await _seconds(side.unmount, node.names)
                     await side.settle()
                     if number:
-                        found.mount.setdefault(name, []).append(mounting)
-                        found.unmount.setdefault(name, []).append(unmounting)
-                        found.cpu.setdefault(name, []).append(_cpu_seconds() - cpu)
-    return found
+                        times.mount.setdefault(name, []).append(mounting)
+                        times.unmount.setdefault(name, []).append(unmounting)
+                        times.cpu.setdefault(name, []).append(_cpu_seconds() - cpu)
+    return times
 
 
 def _sides(node: StorageNode, operations: Operations, threads: ThreadPoolExecutor) -> dict[str, Side]:
@@ -144,15 +144,15 @@ async def _seconds(call: Call, names: list[str]) -> float:
 
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
     """Print the measurements as JSON."""
     volumes, runs = (int(word) for word in sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="kubeletx-bench-", dir=DISK) as directory, logs_in(directory):
-        found = asyncio.run(measure(Path(directory) / "node", volumes, runs))
-    print(msgspec.json.encode(found).decode())
+        times = asyncio.run(measure(Path(directory) / "node", volumes, runs))
+    print(msgspec.json.encode(times).decode())
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ def unused_result(without: list[Costs], having: list[Costs]) -> Result:
             figure("plugin flexvolume at the start of the agent", "ms", start, at_most=START_MS, digits=1),
         ),
         notes=tuple(
-            f"{name}: {sorted({one.threads for one in side})} threads, {sorted({one.watches for one in side})} "
-            f"inotify descriptors, {median([one.resident_mib for one in side]):.1f} MiB, "
-            f"start {median([one.start_seconds for one in side]):.3f} s"
+            f"{name}: {sorted({cost.threads for cost in side})} threads, {sorted({cost.watches for cost in side})} "
+            f"inotify descriptors, {median([cost.resident_mib for cost in side]):.1f} MiB, "
+            f"start {median([cost.start_seconds for cost in side]):.3f} s"
             for name, side in (("without the plugin", without), ("with the plugin", having))
         ),
         measured_at=now(),
@@ -72,16 +72,16 @@ def _costs(bench: BenchLab, flags: tuple[str, ...]) -> Costs:
     seconds = start_seconds(agent)
     with agent:
         wait_ready(agent)
-        found = Costs(
+        costs = Costs(
             start_seconds=seconds,
             resident_mib=resident_mib(agent.pid),
             threads=int(status_of(agent.pid, "Threads")),
             watches=_watches(agent.pid),
         )
     agent.remove_files()
-    return found
+    return costs
 
 
 def _watches(pid: int) -> int:
-    links = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
     return links.count("anon_inode:inotify")

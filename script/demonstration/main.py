@@ -279,10 +279,10 @@ def describe(pod: Pod) -> str:
     parts = [pod.status.phase or "no phase", bound_runtime(pod) or "not bound"]
     if pod.status.message:
         parts.append(pod.status.message)
-    for one in pod.status.container_statuses:
-        waiting = one.state.waiting if one.state else None
+    for status in pod.status.container_statuses:
+        waiting = status.state.waiting if status.state else None
         if waiting is not None:
-            parts.append(f"{one.name} waits: {waiting.reason} {waiting.message or ''}".strip())
+            parts.append(f"{status.name} waits: {waiting.reason} {waiting.message or ''}".strip())
     for condition in pod.status.conditions:
         if condition.status != "True":
             parts.append(f"{condition.type}={condition.status} {condition.reason or ''}".strip())
@@ -412,7 +412,7 @@ def show_sessions(agent: PrivateAgent, cores: PrivateCores) -> None:
     table.add_row(f"curl {served.url}", f"{served.answer!r}")
     table.add_row("the core closes the session", f"frozen again {served.freeze_seconds * 1000:.0f} ms later")
     console.print(table)
-    said = {one: agent.cli(*one.split()).stdout for one in ("session list", "fornaxcore status")}
+    said = {command: agent.cli(*command.split()).stdout for command in ("session list", "fornaxcore status")}
     for command, lines in said.items():
         console.print(f"kx {command} says:", highlight=False)
         console.print(
@@ -483,12 +483,12 @@ def show_node(agent: PrivateAgent) -> None:
     """Print node conditions, runtimes and usage. Raises DemoFailed if the node is not Ready."""
     node = agent.node()
     conditions = make_table(f"node {node.metadata.name}", "CONDITION", "STATUS", "MESSAGE")
-    for one in node.status.conditions:
-        if "/" not in one.type:  # the others are for single runtimes, which the next table shows
-            conditions.add_row(one.type, one.status, one.message or one.reason or "")
+    for condition in node.status.conditions:
+        if "/" not in condition.type:  # the others are for single runtimes, which the next table shows
+            conditions.add_row(condition.type, condition.status, condition.message or condition.reason or "")
     console.print(conditions, "")
     usage = agent.usage()
-    by_name = {one.name: one for one in usage.runtimes}
+    by_name = {runtime.name: runtime for runtime in usage.runtimes}
     table = make_table("runtimes", "RUNTIME", "TYPE", "STATUS", "VERSION", "PODS", "CPU", "MEMORY")
     for view in agent.runtimes():
         used = by_name.get(view.name)
@@ -504,7 +504,9 @@ def show_node(agent: PrivateAgent) -> None:
     console.print(table)
     if usage.missing:
         console.print(f"usage is partial; no answer from {', '.join(usage.missing)}")
-    if not any(one.type == "Ready" and one.status == "True" for one in node.status.conditions or ()):
+    if not any(
+        condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions or ()
+    ):
         raise DemoFailed("the node is not Ready")
 
 

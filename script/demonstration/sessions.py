@@ -102,7 +102,7 @@ def delete_pod(agent: PrivateAgent, cores: PrivateCores) -> None:
 
 def remains(agent: PrivateAgent) -> list[str]:
     """Certificates and metadata of instances whose pods are gone."""
-    return [str(one) for one in (agent.root_dir / "sessions" / "instances").glob("*")]
+    return [str(directory) for directory in (agent.root_dir / "sessions" / "instances").glob("*")]
 
 
 def page(agent: PrivateAgent, name: str) -> str:
@@ -125,7 +125,7 @@ def _is_standby(cores: PrivateCores) -> bool:
 
 def _is_frozen(agent: PrivateAgent) -> bool:
     pod = agent.wait_for(POD, lambda _pod: True)
-    ids = {(one.container_id or "").rpartition("/")[2] for one in pod.status.container_statuses}
+    ids = {(status.container_id or "").rpartition("/")[2] for status in pod.status.container_statuses}
     files = [
         (directory / name, text)
         for directory in list_container_cgroups(ids)
@@ -153,9 +153,9 @@ def _ask(url: str) -> str:
 def _request() -> dict[str, Any]:
     """Body of the core's POST /pods."""
     directories = [
-        one
-        for one in dict.fromkeys(_HOST_DIRECTORIES)
-        if one.is_dir() and not any(parent in _HOST_DIRECTORIES for parent in one.parents)
+        directory
+        for directory in dict.fromkeys(_HOST_DIRECTORIES)
+        if directory.is_dir() and not any(parent in _HOST_DIRECTORIES for parent in directory.parents)
     ]
     container = {
         "name": POD,
@@ -164,12 +164,13 @@ def _request() -> dict[str, Any]:
         "env": [{"name": "PORT", "value": str(PORT)}],
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
         "volumeMounts": [
-            {"name": f"host-{number}", "mountPath": str(one), "readOnly": True}
-            for number, one in enumerate(directories)
+            {"name": f"host-{number}", "mountPath": str(directory), "readOnly": True}
+            for number, directory in enumerate(directories)
         ],
     }
     volumes = [
-        {"name": f"host-{number}", "hostPath": {"path": str(one)}} for number, one in enumerate(directories)
+        {"name": f"host-{number}", "hostPath": {"path": str(directory)}}
+        for number, directory in enumerate(directories)
     ]
     return {
         "name": POD,

@@ -74,8 +74,8 @@ def hibernate(agent: PrivateAgent) -> None:
 def is_hibernated(pod: Pod) -> bool:
     """True if the agent reports the pod as hibernated."""
     return any(
-        (one.type, one.status, one.reason) == (STANDBY_CONDITION, "True", "Hibernated")
-        for one in pod.status.conditions
+        (condition.type, condition.status, condition.reason) == (STANDBY_CONDITION, "True", "Hibernated")
+        for condition in pod.status.conditions
     )
 
 
@@ -98,7 +98,7 @@ def wake(url: str) -> Woken:
 def memory_bytes(agent: PrivateAgent) -> int:
     """Read the memory of the pod's container from its cgroup. Raises LabError if there is none."""
     pod = agent.wait_for(POD, lambda _pod: True)
-    ids = {(one.container_id or "").rpartition("/")[2] for one in pod.status.container_statuses}
+    ids = {(status.container_id or "").rpartition("/")[2] for status in pod.status.container_statuses}
     for directory in list_container_cgroups(ids):
         for file in (directory / name for name in _USAGE):
             if file.exists():

@@ -73,7 +73,10 @@ def _attachments(volumes: PrivateStorageAgent) -> list[str]:
     done = volumes.cli("attachments", "-o", "json")
     if done.returncode != 0:
         raise LabError(f"cannot list the attachments: {done.stderr.strip()}")
-    return [f"attachment of {one['volume']} to {one['pod']}" for one in json.loads(done.stdout)]
+    return [
+        f"attachment of {attachment['volume']} to {attachment['pod']}"
+        for attachment in json.loads(done.stdout)
+    ]
 
 
 def _shown(agent: PrivateAgent, *, pod: str) -> tuple[str, ...]:

@@ -259,10 +259,10 @@ def health() -> str:
     return drawing(_health_name(first), edges)
 
 
-def _health_name(found: Health) -> str:
-    if not found.state.reachable:
-        return "NotConnected" if found.state.reason == "NotConnected" else "Unreachable"
-    return "Ready" if found.state.is_ready else "NotReady"
+def _health_name(health: Health) -> str:
+    if not health.state.reachable:
+        return "NotConnected" if health.state.reason == "NotConnected" else "Unreachable"
+    return "Ready" if health.state.is_ready else "NotReady"
 
 
 def readiness() -> str:
@@ -276,10 +276,15 @@ def readiness() -> str:
         cells = list(states)
         for policy in Policy:
             conditions = node_conditions(NodeFacts(runtimes=runtimes, policy=policy), now=WALL)
-            cells.append(next(one.status for one in conditions if one.type == "Ready"))
-        cells.append(next(one.status for one in conditions if one.type == "RuntimesReady"))
+            cells.append(next(condition.status for condition in conditions if condition.type == "Ready"))
+        cells.append(next(condition.status for condition in conditions if condition.type == "RuntimesReady"))
         rows.append(cells)
-    head = ["first runtime", "second runtime", *(f"Ready (`{one.value}`)" for one in Policy), "RuntimesReady"]
+    head = [
+        "first runtime",
+        "second runtime",
+        *(f"Ready (`{policy.value}`)" for policy in Policy),
+        "RuntimesReady",
+    ]
     return table(head, rows)
 
 

@@ -22,11 +22,11 @@ def drawing(first: str, edges: Iterable[Edge], final: Iterable[str] = ()) -> str
     causes: dict[tuple[str, str], list[str]] = {}
     for edge in edges:
         if edge.before != edge.after:
-            found = causes.setdefault((edge.before, edge.after), [])
-            if edge.cause not in found:
-                found.append(edge.cause)
+            between = causes.setdefault((edge.before, edge.after), [])
+            if edge.cause not in between:
+                between.append(edge.cause)
     lines = [f"[*] --> {first}"]
-    lines += [f"{before} --> {after}: {', or '.join(found)}" for (before, after), found in causes.items()]
+    lines += [f"{before} --> {after}: {', or '.join(between)}" for (before, after), between in causes.items()]
     lines += [f"{state} --> [*]" for state in final]
     return "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {line}" for line in lines), "```"])
 

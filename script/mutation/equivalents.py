@@ -36,5 +36,5 @@ def function_at(source: str, line: int) -> str:
 
 def entries() -> list[dict[str, Any]]:
     """Return the entries of the file."""
-    found: list[dict[str, Any]] = tomllib.loads(FILE.read_text())["equivalent"]
-    return found
+    tables: list[dict[str, Any]] = tomllib.loads(FILE.read_text())["equivalent"]
+    return tables

@@ -54,13 +54,13 @@ def all_mutants() -> tuple[list[tuple[str, Mutant]], int]:
     unused, kept, left_out = entries(), [], 0
     for module in MODULES:
         source = (EXAMPLE / "src" / PACKAGE / module).read_text()
-        for one in mutants_of(source):
-            same = [entry for entry in unused if is_equivalent(module, source, one, entry)]
+        for mutant in mutants_of(source):
+            same = [entry for entry in unused if is_equivalent(module, source, mutant, entry)]
             if same:
                 unused.remove(same[0])
                 left_out += 1
             else:
-                kept.append((module, one))
+                kept.append((module, mutant))
     if unused:
         raise ValueError(
             f"equivalents.toml: no mutant changes {unused[0]['before']!r}; remove or correct the entry"
@@ -80,7 +80,7 @@ def run(module: str, mutant: Mutant | None, tests: Sequence[str] = (TESTS,), rep
         if mutant is not None:
             (source / PACKAGE / module).write_text(mutant.text)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command += ["--timeout=0", "--basetemp", f"{directory}/tmp", *(f"{EXAMPLE}/{one}" for one in tests)]
+        command += ["--timeout=0", "--basetemp", f"{directory}/tmp", *(f"{EXAMPLE}/{test}" for test in tests)]
         command += ["--junitxml", report] if report else []
         paths = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -107,8 +107,8 @@ def run(module: str, mutant: Mutant | None, tests: Sequence[str] = (TESTS,), rep
 
 def failed_in(result: Result) -> str:
     """Return the name of the test that failed; empty if none did."""
-    found = re.search(r"^(?:FAILED|ERROR) \S+::(\w+)", result.output, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^(?:FAILED|ERROR) \S+::(\w+)", result.output, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def end_leftovers(directory: str) -> None:
@@ -143,7 +143,7 @@ def run_unchanged(jobs: int) -> tuple[list[Result], list[str]]:
         reports = [f"{directory}/{number}.xml" for number in range(jobs)]
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(lambda report: run("", None, report=report), reports))
-        if any(one.outcome != "survived" for one in results):
+        if any(result.outcome != "survived" for result in results):
             return results, []
         cases = ElementTree.parse(reports[0]).iter("testcase")
         timed = sorted((float(case.get("time", "0")), case.get("name", "")) for case in cases)
@@ -167,12 +167,12 @@ def main() -> int:
     )
     options = parser.parse_args()
     mutants, left_out = all_mutants()
-    found = list(enumerate(mutants, 1))
+    numbered = list(enumerate(mutants, 1))
     if options.list:
-        for number, (module, one) in found:
-            print(f"{number:3} {module}:{one.line} {one.what}")
+        for number, (module, mutant) in numbered:
+            print(f"{number:3} {module}:{mutant.line} {mutant.what}")
         return 0
-    chosen = [entry for entry in found if not options.only or entry[0] in options.only]
+    chosen = [entry for entry in numbered if not options.only or entry[0] in options.only]
     unchanged, tests = run_unchanged(min(options.jobs, len(chosen)))
     for result in unchanged:
         if result.outcome != "survived":
@@ -181,23 +181,23 @@ def main() -> int:
     print(f"the unchanged plugin passes in {unchanged[0].seconds:.0f} s", flush=True)
 
     def work(entry: tuple[int, tuple[str, Mutant]]) -> Result:
-        number, (module, one) = entry
-        result = run(module, one, tests)
+        number, (module, mutant) = entry
+        result = run(module, mutant, tests)
         print(
-            f"{number:3} {result.outcome:10} {result.seconds:4.0f} s  {module}:{one.line} {one.what}  {failed_in(result)}",
+            f"{number:3} {result.outcome:10} {result.seconds:4.0f} s  {module}:{mutant.line} {mutant.what}  {failed_in(result)}",
             flush=True,
         )
         return result
 
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(work, chosen))
-    for (number, (module, one)), result in zip(chosen, results, strict=True):
+    for (number, (module, mutant)), result in zip(chosen, results, strict=True):
         if options.only:
             print(result.output)
         if result.outcome != "caught":
-            print(f"\n{number} {result.outcome}:\n{difference(module, one)}")
-    late = sum(one.outcome == "time limit" for one in results)
-    caught = late + sum(one.outcome == "caught" for one in results)
+            print(f"\n{number} {result.outcome}:\n{difference(module, mutant)}")
+    late = sum(result.outcome == "time limit" for result in results)
+    caught = late + sum(result.outcome == "caught" for result in results)
     percent = 100 * caught / len(results)
     print(
         f"\n{caught} of {len(results)} mutants caught ({percent:.1f} %), {late} of them by the time limit; "

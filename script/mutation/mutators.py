@@ -39,15 +39,15 @@ Place = tuple[str, int | None]
 def mutants_of(source: str) -> list[Mutant]:
     """Return all mutants of a module, by line. Their text is the formatted tree, so comments are lost."""
     tree = ast.parse(source)
-    found: dict[str, Mutant] = {}
+    mutants: dict[str, Mutant] = {}
     for path, node in _walk(tree, ()):
         for what, replacement in _replacements(node):
             changed = copy.deepcopy(tree)
             _replace(changed, path, replacement)
             text = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
-            if text != ast.unparse(tree) + "\n" and text not in found:
-                found[text] = Mutant(getattr(node, "lineno", 0), what, text)
-    return sorted(found.values(), key=lambda one: one.line)
+            if text != ast.unparse(tree) + "\n" and text not in mutants:
+                mutants[text] = Mutant(getattr(node, "lineno", 0), what, text)
+    return sorted(mutants.values(), key=lambda mutant: mutant.line)
 
 
 def _walk(node: ast.AST, path: tuple[Place, ...]) -> Iterator[tuple[tuple[Place, ...], ast.AST]]:

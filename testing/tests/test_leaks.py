@@ -191,11 +191,11 @@ class Report:
 
     def outcomes(self, test: str) -> list[str]:
         """Names of what went wrong: `failure` in the test, `error` before or after it."""
-        return [one.tag for one in self._cases[test] if one.tag in ("failure", "error")]
+        return [element.tag for element in self._cases[test] if element.tag in ("failure", "error")]
 
     def left(self, test: str) -> list[str]:
         """Lines of what the test leaves."""
-        text = "\n".join(one.text or "" for one in self._cases[test] if one.tag == "error")
+        text = "\n".join(element.text or "" for element in self._cases[test] if element.tag == "error")
         return [line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")]
 
 

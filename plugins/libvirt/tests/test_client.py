@@ -21,10 +21,10 @@ NOBODY = "00000000-0000-0000-0000-000000000001"
 
 @pytest_asyncio.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    one = Connection("test:///default", FakeHost(tmp_path))
-    await one.open()
-    yield one
-    await one.close()
+    opened = Connection("test:///default", FakeHost(tmp_path))
+    await opened.open()
+    yield opened
+    await opened.close()
 
 
 async def test_errors_of_libvirt_become_ours(connection: Connection) -> None:
@@ -93,7 +93,7 @@ async def test_threads_that_hang_are_not_replaced_when_the_connection_is_made_ag
 
     call = asyncio.ensure_future(connection.call(hang))
     await asyncio.to_thread(begun.wait, 60)
-    before = {one for one in threading.enumerate() if one.name.startswith("libvirt-")}
+    before = {thread for thread in threading.enumerate() if thread.name.startswith("libvirt-")}
     await connection.close()
     await connection.open()
     assert await connection.probe(libvirt.virConnect.isAlive)
@@ -118,23 +118,23 @@ async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_event
 
     monkeypatch.setattr(libvirt, "open", slow_open)
     monkeypatch.setattr(client, "_disconnect", seen_disconnect)
-    one = Connection("test:///default", FakeHost(tmp_path))
-    late = asyncio.ensure_future(one.open())
+    opened = Connection("test:///default", FakeHost(tmp_path))
+    late = asyncio.ensure_future(opened.open())
     await asyncio.sleep(0)
     late.cancel()
     with pytest.raises(asyncio.CancelledError):
         await late
     hung.set()
-    await one.open()
+    await opened.open()
     assert await asyncio.to_thread(closed.wait, 60)
-    events = one.subscribe()
-    domain = await one.use(libvirt.virConnect.lookupByName, "test")
-    await one.call(domain.suspend)
-    await one.call(domain.resume)
+    events = opened.subscribe()
+    domain = await opened.use(libvirt.virConnect.lookupByName, "test")
+    await opened.call(domain.suspend)
+    await opened.call(domain.resume)
     async with asyncio.timeout(60):
         reported = [(await events.get() or DomainEvent("", "")).event for _ in range(2)]
     assert reported == [libvirt.VIR_DOMAIN_EVENT_SUSPENDED, libvirt.VIR_DOMAIN_EVENT_RESUMED]
-    await one.close()
+    await opened.close()
 
 
 async def test_a_connection_that_broke_without_a_word_is_made_again(connection: Connection) -> None:

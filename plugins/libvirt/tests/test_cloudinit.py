@@ -58,35 +58,35 @@ def share(tag: str, target: str, kind: ShareKind, *, read_only: bool = False, fi
     )
 
 
-def meta(one: Seed) -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(one.meta_data)
+def meta(made: Seed) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load(made.meta_data)
     return data
 
 
-def parts_of(one: Seed) -> list[tuple[str, object]]:
+def parts_of(made: Seed) -> list[tuple[str, object]]:
     """Type and content of each part of the user data."""
-    message = message_from_bytes(one.user_data)
+    message = message_from_bytes(made.user_data)
     assert message.is_multipart()
     parts = [part for part in message.walk() if not part.is_multipart()]
     return [(part.get_content_type(), part.get_payload(decode=True)) for part in parts]
 
 
-def network(one: Seed) -> dict[str, Any]:
-    assert one.network_config is not None
-    data: dict[str, Any] = yaml.safe_load(one.network_config)
+def network(made: Seed) -> dict[str, Any]:
+    assert made.network_config is not None
+    data: dict[str, Any] = yaml.safe_load(made.network_config)
     return data
 
 
 def test_a_machine_needs_neither_key_nor_user_data() -> None:
-    one = seed(hostname="TestVM")
-    assert meta(one) == {
+    made = seed(hostname="TestVM")
+    assert meta(made) == {
         "local-hostname": "testvm",
         "pod-name": "web",
         "pod-namespace": "default",
         "instance-id": "u1",
     }
-    assert one.user_data == b""
-    assert one.vendor_data is None
+    assert made.user_data == b""
+    assert made.vendor_data is None
 
 
 def test_the_instance_is_the_pods_for_as_long_as_its_disk() -> None:
@@ -95,9 +95,9 @@ def test_the_instance_is_the_pods_for_as_long_as_its_disk() -> None:
 
 def test_keys_stand_in_the_meta_data_so_that_user_data_stays_as_it_is() -> None:
     data = b"#cloud-config\nssh_authorized_keys: [mine]\n"
-    one = seed(CloudInit(user_data=data, ssh_keys=("ssh-ed25519 AAAA a\nssh-rsa BBBB b\n",)))
-    assert meta(one)["public-keys"] == ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]
-    assert one.user_data == data
+    made = seed(CloudInit(user_data=data, ssh_keys=("ssh-ed25519 AAAA a\nssh-rsa BBBB b\n",)))
+    assert meta(made)["public-keys"] == ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]
+    assert made.user_data == data
 
 
 def test_a_key_pair_is_the_operators_key_and_an_unknown_one_is_refused() -> None:
@@ -128,12 +128,12 @@ def test_a_script_alone_is_the_user_data(script: str, found: bytes) -> None:
 
 def test_user_data_and_script_come_as_two_parts_the_users_first() -> None:
     data = b"#cloud-config\npackages: [nginx]\n"
-    one = seed(CloudInit(user_data=data, script="echo hi"))
-    assert parts_of(one) == [
+    made = seed(CloudInit(user_data=data, script="echo hi"))
+    assert parts_of(made) == [
         ("text/cloud-config", data),
         ("text/x-shellscript", b"#!/bin/sh\necho hi"),
     ]
-    assert seed(CloudInit(user_data=data, script="echo hi")) == one
+    assert seed(CloudInit(user_data=data, script="echo hi")) == made
 
 
 def test_a_message_of_the_users_own_keeps_its_parts() -> None:
@@ -247,15 +247,15 @@ def test_the_image_is_labelled_and_private_and_holds_the_files_by_their_names(tm
     path = tmp_path / "seed.iso"
     path.write_bytes(b"older")
     path.chmod(0o644)
-    one = seed(CloudInit(user_data=b"x" * 70_000), shares=(share("t", "/t", ShareKind.NINE_P),))
-    write_seed(path, one)
+    made = seed(CloudInit(user_data=b"x" * 70_000), shares=(share("t", "/t", ShareKind.NINE_P),))
+    write_seed(path, made)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["seed.iso"]
     assert path.read_bytes()[32808:32840].strip() == b"CIDATA"
     iso = pycdlib.PyCdlib()
     iso.open(str(path))
     try:
-        assert {name: _read(iso, f"/{name}") for name in one.files()} == one.files()
+        assert {name: _read(iso, f"/{name}") for name in made.files()} == made.files()
     finally:
         iso.close()
 

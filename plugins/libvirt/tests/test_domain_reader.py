@@ -67,12 +67,12 @@ class Machine:
 
 @pytest_asyncio.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    one = Machine(FakeHost(tmp_path))
-    await one.open()
-    yield one
-    await one.connection.use(destroy_domain, UNIT)
-    await one.connection.use(lambda handle: handle.lookupByUUIDString(UNIT).undefine())
-    await one.connection.close()
+    machine = Machine(FakeHost(tmp_path))
+    await machine.open()
+    yield machine
+    await machine.connection.use(destroy_domain, UNIT)
+    await machine.connection.use(lambda handle: handle.lookupByUUIDString(UNIT).undefine())
+    await machine.connection.close()
 
 
 async def test_a_machine_that_is_on_was_started_when_its_start_began(machine: Machine) -> None:

@@ -46,12 +46,12 @@ def test_the_runtime_type_and_the_freezer_decide(runtime_type: str, has_freezer:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[FakeCriServer]:
     """A containerd with handlers of three runtime types; runc is the default."""
-    async with FakeCriServer(tmp_path, uuid="1234") as one:
+    async with FakeCriServer(tmp_path, uuid="1234") as server:
         runtimes = {name: {"runtimeType": kind} for name, kind in TYPES.items()}
         containerd = {"defaultRuntimeName": "runc", "runtimes": runtimes}
-        one.model.verbose = {"config": json.dumps({"containerd": containerd})}
-        one.model.add_image("busybox")
-        yield one
+        server.model.verbose = {"config": json.dumps({"containerd": containerd})}
+        server.model.add_image("busybox")
+        yield server
 
 
 @pytest_asyncio.fixture
@@ -79,13 +79,13 @@ async def start(runtime: Runtime, name: str, **fields: Any) -> UnitId:
 
 
 def standby_of(runtime: Runtime) -> SupportsStandby:
-    found = runtime.capability(SupportsStandby)
-    assert found is not None
-    return found
+    standby = runtime.capability(SupportsStandby)
+    assert standby is not None
+    return standby
 
 
 async def state(runtime: Runtime, unit_id: UnitId) -> UnitState:
-    (listed,) = [one.state for one in await runtime.list_units({}) if one.id == unit_id]
+    (listed,) = [unit.state for unit in await runtime.list_units({}) if unit.id == unit_id]
     assert (await runtime.unit_status(unit_id)).summary.state is listed
     return listed
 
@@ -108,7 +108,7 @@ async def test_the_traits_name_the_strategies_and_the_default_first(
 async def test_the_choice_is_logged_once(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
     runtime = await opened("handler=kata")
     await runtime.open()
-    lines = [one for one in capsys.readouterr().out.split("\n") if "Chose the standby strategy" in one]
+    lines = [line for line in capsys.readouterr().out.split("\n") if "Chose the standby strategy" in line]
     assert len(lines) == 1
     assert "strategy=pause" in lines[0]
 
@@ -144,7 +144,7 @@ async def test_the_strategy_costs_no_call_in_a_list(opened: Opened, server: Fake
     before = len(server.calls)
     await runtime.list_units({})
     await runtime.list_units({names.POD_UID: "uid-one"})
-    assert [one.method for one in server.calls[before:]] == ["ListContainers", "ListContainers"]
+    assert [call.method for call in server.calls[before:]] == ["ListContainers", "ListContainers"]
 
 
 async def test_an_unknown_strategy_makes_no_sandbox(opened: Opened, server: FakeCriServer) -> None:

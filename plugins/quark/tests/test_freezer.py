@@ -50,16 +50,16 @@ async def test_a_write_that_fails_is_one_reason(
     wanted: type[KubeletxError],
     message: str,
 ) -> None:
-    one = freezer(tmp_path, version, WORDS[version][0])
+    frozen = freezer(tmp_path, version, WORDS[version][0])
 
     def refuse(*_: Any) -> int:
         raise error
 
     monkeypatch.setattr(os, "open", refuse)
-    for change in (one.freeze, one.thaw):
+    for change in (frozen.freeze, frozen.thaw):
         with pytest.raises(wanted, match=message):
             await change(FakeClock())
-    assert (one.directory / FILES[version][0]).read_text() == WORDS[version][0]
+    assert (frozen.directory / FILES[version][0]).read_text() == WORDS[version][0]
 
 
 class Removing(FakeClock):
@@ -78,9 +78,9 @@ class Removing(FakeClock):
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_cgroup_that_vanishes_while_it_freezes_is_gone(tmp_path: Path, version: int) -> None:
-    one = OnceFreezing(freezer(tmp_path, version, "").directory, version)
+    freezing = OnceFreezing(freezer(tmp_path, version, "").directory, version)
     with pytest.raises(NotFound, match="is gone"):
-        await one.freeze(Removing(one.directory))
+        await freezing.freeze(Removing(freezing.directory))
 
 
 class OnceFreezing(Freezer):
@@ -92,13 +92,13 @@ class OnceFreezing(Freezer):
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_freeze_that_takes_too_long_is_undone(tmp_path: Path, version: int) -> None:
-    one = OnceFreezing(freezer(tmp_path, version, "").directory, version)
+    freezing = OnceFreezing(freezer(tmp_path, version, "").directory, version)
     clock: Clock = FakeClock(auto_advance=True)
     with pytest.raises(
         Conflict, match=r"not frozen after 5 s, runs again: no thread is in uninterruptible sleep"
     ):
-        await one.freeze(clock)
-    assert (one.directory / FILES[version][0]).read_text().startswith(WORDS[version][0])
+        await freezing.freeze(clock)
+    assert (freezing.directory / FILES[version][0]).read_text().startswith(WORDS[version][0])
 
 
 class Obedient(Freezer):
@@ -111,13 +111,13 @@ class Obedient(Freezer):
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_thaw_during_a_freeze_is_not_undone(tmp_path: Path, version: int) -> None:
-    one = Obedient(freezer(tmp_path, version, WORDS[version][0]).directory, version)
+    obedient = Obedient(freezer(tmp_path, version, WORDS[version][0]).directory, version)
     clock = FakeClock()
-    freeze = asyncio.create_task(one.freeze(clock), name="freeze")
+    freeze = asyncio.create_task(obedient.freeze(clock), name="freeze")
     await asyncio.sleep(0)
-    assert one.state() is FreezerState.FREEZING
-    await one.thaw(clock)
+    assert obedient.state() is FreezerState.FREEZING
+    await obedient.thaw(clock)
     clock.advance(1)
     with pytest.raises(Conflict, match="thawed by another call or program"):
         await asyncio.wait_for(freeze, 5)
-    assert one.state() is FreezerState.THAWED
+    assert obedient.state() is FreezerState.THAWED

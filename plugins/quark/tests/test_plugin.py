@@ -52,8 +52,8 @@ def test_registering_does_not_load_grpc() -> None:
 
 def test_settings_have_defaults_and_are_read_from_the_url(tmp_path: Path) -> None:
     assert config(tmp_path, "") == QuarkConfig(strategy=None, stop=StopName.CRI)
-    found = config(tmp_path, "strategy=signal&freeze-signal=10&thaw-signal=12&stop=kill")
-    assert found == QuarkConfig(
+    read = config(tmp_path, "strategy=signal&freeze-signal=10&thaw-signal=12&stop=kill")
+    assert read == QuarkConfig(
         strategy=StrategyName.SIGNAL, freeze_signal=10, thaw_signal=12, stop=StopName.KILL
     )
     assert (QuarkConfig().freeze_signal, QuarkConfig().thaw_signal) == (19, 18)

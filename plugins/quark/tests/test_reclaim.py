@@ -59,10 +59,10 @@ def test_it_is_repeated_while_memory_comes_back(tmp_path: Path, monkeypatch: pyt
         (directory / "memory.swap.current").write_text("109")
 
     written = on_reclaim(monkeypatch, give_back)
-    found = reclaim(directory, 2, tmp_path / "note")
+    reclaimed = reclaim(directory, 2, tmp_path / "note")
     assert written == [str(3 * LEAST_BYTES), str(2 * LEAST_BYTES), str(LEAST_BYTES)]
-    assert found.freed_bytes == 2 * LEAST_BYTES + 1
-    assert found.swapped_bytes == 100
+    assert reclaimed.freed_bytes == 2 * LEAST_BYTES + 1
+    assert reclaimed.swapped_bytes == 100
 
 
 def test_the_number_of_writes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,9 @@ class StubFreezers:
         self.hint, self.now, self.meanwhile = hint, now, meanwhile
 
     async def look(self, unit_ids: Iterable[UnitId], *, is_whole: bool) -> dict[UnitId, FreezerReading]:
-        found = dict.fromkeys(unit_ids, self.hint)
+        readings = dict.fromkeys(unit_ids, self.hint)
         self.meanwhile()
-        return found
+        return readings
 
     def is_frozen(self, unit_id: UnitId) -> bool | None:
         return self.now
@@ -95,47 +95,47 @@ def resting(tmp_path: Path, freezers: StubFreezers) -> Resting:
 
 async def test_a_freeze_that_ends_during_a_look_stays_known(tmp_path: Path) -> None:
     freezers = StubFreezers(FreezerReading(is_frozen=False), now=True)
-    found = resting(tmp_path, freezers)
-    freezers.meanwhile = lambda: found.add(UNIT, StrategyName.FREEZER)
-    await found.look([summary()], is_whole=True)
-    assert found.state_of(summary()) is UnitState.PAUSED
+    rest = resting(tmp_path, freezers)
+    freezers.meanwhile = lambda: rest.add(UNIT, StrategyName.FREEZER)
+    await rest.look([summary()], is_whole=True)
+    assert rest.state_of(summary()) is UnitState.PAUSED
 
 
 async def test_a_thaw_that_ends_during_a_look_stays_known(tmp_path: Path) -> None:
     freezers = StubFreezers(FreezerReading(is_frozen=True, killed=(7,)), now=False)
-    found = resting(tmp_path, freezers)
-    found.add(UNIT, StrategyName.FREEZER)
-    freezers.meanwhile = lambda: found.drop(UNIT)
-    assert await found.look([summary()], is_whole=True) == {}
-    assert found.state_of(summary()) is UnitState.RUNNING
+    rest = resting(tmp_path, freezers)
+    rest.add(UNIT, StrategyName.FREEZER)
+    freezers.meanwhile = lambda: rest.drop(UNIT)
+    assert await rest.look([summary()], is_whole=True) == {}
+    assert rest.state_of(summary()) is UnitState.RUNNING
 
 
 async def test_a_container_with_a_call_in_flight_is_left_out(tmp_path: Path) -> None:
     freezers = StubFreezers(FreezerReading(is_frozen=False), now=False)
-    found = resting(tmp_path, freezers)
-    found.add(UNIT, StrategyName.FREEZER)
-    with found.call(UNIT):
-        await found.look([summary()], is_whole=True)
-        assert found.state_of(summary()) is UnitState.PAUSED
-    await found.look([summary()], is_whole=True)
-    assert found.state_of(summary()) is UnitState.RUNNING
+    rest = resting(tmp_path, freezers)
+    rest.add(UNIT, StrategyName.FREEZER)
+    with rest.call(UNIT):
+        await rest.look([summary()], is_whole=True)
+        assert rest.state_of(summary()) is UnitState.PAUSED
+    await rest.look([summary()], is_whole=True)
+    assert rest.state_of(summary()) is UnitState.RUNNING
 
 
 async def test_killed_processes_are_reported_of_frozen_containers_without_a_call(tmp_path: Path) -> None:
-    found = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True, killed=(7,)), now=True))
-    found.add(UNIT, StrategyName.PAUSE)
-    with found.call(UNIT):
-        assert await found.look([summary()], is_whole=False) == {}
-    assert await found.look([summary()], is_whole=False) == {UNIT: (7,)}
+    rest = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True, killed=(7,)), now=True))
+    rest.add(UNIT, StrategyName.PAUSE)
+    with rest.call(UNIT):
+        assert await rest.look([summary()], is_whole=False) == {}
+    assert await rest.look([summary()], is_whole=False) == {UNIT: (7,)}
 
 
 async def test_an_ended_container_is_dropped(tmp_path: Path) -> None:
-    found = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True), now=True))
-    found.add(UNIT, StrategyName.FREEZER)
-    found.add_hibernated(UNIT)
+    rest = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True), now=True))
+    rest.add(UNIT, StrategyName.FREEZER)
+    rest.add_hibernated(UNIT)
     ended = summary(UnitState.EXITED)
-    await found.look([ended], is_whole=True)
-    assert (found.state_of(ended), UNIT in found, found.is_hibernated(UNIT)) == (
+    await rest.look([ended], is_whole=True)
+    assert (rest.state_of(ended), UNIT in rest, rest.is_hibernated(UNIT)) == (
         UnitState.EXITED,
         False,
         False,
@@ -144,9 +144,9 @@ async def test_an_ended_container_is_dropped(tmp_path: Path) -> None:
 
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[FakeCriServer]:
-    async with FakeCriServer(tmp_path, uuid="1234") as one:
-        one.model.add_image("busybox")
-        yield one
+    async with FakeCriServer(tmp_path, uuid="1234") as server:
+        server.model.add_image("busybox")
+        yield server
 
 
 async def started(runtime: Runtime) -> UnitId:
@@ -158,8 +158,8 @@ async def started(runtime: Runtime) -> UnitId:
 
 
 async def listed(runtime: Runtime) -> UnitState:
-    (one,) = await runtime.list_units({names.POD_UID: "uid-one"})
-    return one.state
+    (unit,) = await runtime.list_units({names.POD_UID: "uid-one"})
+    return unit.state
 
 
 async def test_a_pause_by_another_program_of_a_container_without_cgroup_is_seen_by_its_event(
@@ -254,11 +254,11 @@ class Thawing:
         self.thawed.append(unit_id)
 
 
-def letting_end(strategy: Thawing, found: Resting, host: Host) -> standby.Standby:
+def letting_end(strategy: Thawing, rest: Resting, host: Host) -> standby.Standby:
     return standby.Standby(
         {StrategyName.FREEZER: cast("Any", strategy)},
         cast("Any", None),
-        resting=found,
+        resting=rest,
         tasks=cast("ContainerdTasks", RunningTasks()),
         host=host,
     )
@@ -268,8 +268,8 @@ async def test_containers_of_other_agents_are_neither_thawed_nor_frozen_by_thems
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freezers, strategy = KilledInside(NO_PROCESS), Thawing()
-    found = resting(tmp_path, freezers)
-    one = letting_end(strategy, found, FakeHost(tmp_path))
+    rest = resting(tmp_path, freezers)
+    calls = letting_end(strategy, rest, FakeHost(tmp_path))
     others = [
         labelled("of another agent", **(LABELS | {names.AGENT_ID: "another"})),
         labelled("of another runtime", **(LABELS | {names.RUNTIME_NAME: "another"})),
@@ -277,27 +277,27 @@ async def test_containers_of_other_agents_are_neither_thawed_nor_frozen_by_thems
     ]
     listed = [summary(), *others]
     for unit in listed:
-        found.add(unit.id, StrategyName.FREEZER)
-    await one.look(listed, is_whole=True)
+        rest.add(unit.id, StrategyName.FREEZER)
+    await calls.look(listed, is_whole=True)
     assert strategy.thawed == [UNIT]
-    assert all(found.state_of(unit) is UnitState.PAUSED for unit in others)
-    monkeypatch.setattr(found, "find_strategy", AsyncMock(return_value=None))
-    await found.open(listed)
+    assert all(rest.state_of(unit) is UnitState.PAUSED for unit in others)
+    monkeypatch.setattr(rest, "find_strategy", AsyncMock(return_value=None))
+    await rest.open(listed)
     assert freezers.finished == [UNIT]
-    with found.call(UNIT):
-        await found.open(listed)
+    with rest.call(UNIT):
+        await rest.open(listed)
     assert freezers.finished == [UNIT]
 
 
 async def test_processes_that_do_not_end_delay_a_list_only_once(tmp_path: Path) -> None:
     clock = FakeClock(auto_advance=True)
-    found, strategy = resting(tmp_path, KilledInside(os.getpid())), Thawing()
-    one = letting_end(strategy, found, FakeHost(tmp_path, clock=clock))
+    rest, strategy = resting(tmp_path, KilledInside(os.getpid())), Thawing()
+    calls = letting_end(strategy, rest, FakeHost(tmp_path, clock=clock))
     listed = [labelled(f"u{number}", **LABELS) for number in range(5)]
     for unit in listed:
-        found.add(unit.id, StrategyName.FREEZER)
+        rest.add(unit.id, StrategyName.FREEZER)
     began = clock.monotonic()
-    assert await one.look(listed, is_whole=True) == []
+    assert await calls.look(listed, is_whole=True) == []
     assert strategy.thawed == [unit.id for unit in listed]
     assert clock.monotonic() - began == pytest.approx(ENDED_SECONDS, abs=0.1)
 
@@ -324,7 +324,7 @@ async def test_a_look_at_one_pod_needs_no_thread(tmp_path: Path) -> None:
 
 
 def standby_of(
-    monkeypatch: pytest.MonkeyPatch, found: Resting, stub: StubFreezers, host: FakeHost, path: Path
+    monkeypatch: pytest.MonkeyPatch, rest: Resting, stub: StubFreezers, host: FakeHost, path: Path
 ) -> standby.Standby:
     """A `Standby` of containers whose memory is in the cgroup `path` and that are frozen by the freezer."""
 
@@ -347,7 +347,7 @@ def standby_of(
     return standby.Standby(
         {StrategyName.FREEZER: cast("Any", Strategy())},
         choose,
-        resting=found,
+        resting=rest,
         tasks=cast("ContainerdTasks", Tasks()),
         host=host,
     )
@@ -366,18 +366,18 @@ async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pyt
             return Reclaimed(before_bytes=2, after_bytes=1)
 
     stub = StubFreezers(FreezerReading(is_frozen=True), now=True)
-    found = resting(tmp_path, stub)
-    one = standby_of(monkeypatch, found, stub, Counting(tmp_path), tmp_path)
+    rest = resting(tmp_path, stub)
+    calls = standby_of(monkeypatch, rest, stub, Counting(tmp_path), tmp_path)
     units = [UnitId(f"u{number}") for number in range(20)]
     for unit_id in units:
-        found.add(unit_id, StrategyName.FREEZER)
+        rest.add(unit_id, StrategyName.FREEZER)
     async with asyncio.TaskGroup() as group:
         for unit_id in units:
-            group.create_task(one.hibernate(unit_id), name=f"hibernate {unit_id}")
+            group.create_task(calls.hibernate(unit_id), name=f"hibernate {unit_id}")
         await let_others_work()
         gate.set()
     assert most == standby.RECLAIMS
-    assert all(found.is_hibernated(unit_id) for unit_id in units)
+    assert all(rest.is_hibernated(unit_id) for unit_id in units)
 
 
 @pytest.mark.parametrize("was_frozen", [False, True])
@@ -394,43 +394,43 @@ async def test_a_cancelled_hibernation_is_undone_at_once_and_its_thread_keeps_it
             return Reclaimed(before_bytes=2, after_bytes=1)
 
     stub = StubFreezers(FreezerReading(is_frozen=was_frozen), now=was_frozen)
-    found = resting(tmp_path, stub)
-    one = standby_of(monkeypatch, found, stub, Slow(tmp_path), tmp_path)
+    rest = resting(tmp_path, stub)
+    calls = standby_of(monkeypatch, rest, stub, Slow(tmp_path), tmp_path)
     if was_frozen:
-        found.add(UNIT, StrategyName.FREEZER)
-    first = asyncio.create_task(one.hibernate(UNIT), name="first")
+        rest.add(UNIT, StrategyName.FREEZER)
+    first = asyncio.create_task(calls.hibernate(UNIT), name="first")
     await let_others_work()
     assert [stop.is_set() for stop in stops] == [False]
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert (stub.now, UNIT in found, found.is_hibernated(UNIT)) == (was_frozen, was_frozen, False)
+    assert (stub.now, UNIT in rest, rest.is_hibernated(UNIT)) == (was_frozen, was_frozen, False)
     assert [stop.is_set() for stop in stops] == [True]
-    assert one._reclaims._value == standby.RECLAIMS - 1, "its thread still writes"
-    second = asyncio.create_task(one.hibernate(UNIT), name="second")
+    assert calls._reclaims._value == standby.RECLAIMS - 1, "its thread still writes"
+    second = asyncio.create_task(calls.hibernate(UNIT), name="second")
     await let_others_work()
     assert len(stops) == 1, "the thread of the first one will restore the limit of swap"
     gate.set()
     await second
-    assert (len(stops), found.is_hibernated(UNIT)) == (2, True)
-    assert one._reclaims._value == standby.RECLAIMS
+    assert (len(stops), rest.is_hibernated(UNIT)) == (2, True)
+    assert calls._reclaims._value == standby.RECLAIMS
 
 
 async def test_a_hibernation_that_is_cancelled_before_its_reclaim_begins_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = StubFreezers(FreezerReading(is_frozen=False), now=False)
-    found = resting(tmp_path, stub)
-    one = standby_of(monkeypatch, found, stub, FakeHost(tmp_path), tmp_path / "no cgroup")
+    rest = resting(tmp_path, stub)
+    calls = standby_of(monkeypatch, rest, stub, FakeHost(tmp_path), tmp_path / "no cgroup")
     for _ in range(standby.RECLAIMS):
-        await one._reclaims.acquire()
-    task = asyncio.create_task(one.hibernate(UNIT), name="waits for a slot")
+        await calls._reclaims.acquire()
+    task = asyncio.create_task(calls.hibernate(UNIT), name="waits for a slot")
     await let_others_work()
     assert (stub.now, task.done()) == (True, False)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (stub.now, UNIT in found) == (False, False)
+    assert (stub.now, UNIT in rest) == (False, False)
 
 
 async def test_a_pause_that_is_cancelled_is_undone_although_containerd_carried_it_out() -> None:

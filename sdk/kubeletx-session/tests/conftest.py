@@ -187,11 +187,11 @@ class Service:
 
     def states(self, id: str) -> list[int]:
         """Reported states of a session, equal ones in a row once."""
-        found: list[int] = []
+        pids: list[int] = []
         for message in self.of(id):
-            if found[-1:] != [message.sessionStatus.sessionState]:
-                found.append(message.sessionStatus.sessionState)
-        return found
+            if pids[-1:] != [message.sessionStatus.sessionState]:
+                pids.append(message.sessionStatus.sessionState)
+        return pids
 
     async def reported(self, id: str, state: int) -> None:
         """Wait until the last report of a session has this state."""

@@ -102,7 +102,9 @@ async def test_clients_are_counted_and_those_that_left_are_reported_once(service
 
 def _clients(message: pb.SessionMessage) -> dict[str, bool]:
     """Clients of a report, and whether they have left."""
-    return {one.clientIdentifier: one.HasField("timeExit") for one in message.sessionStatus.clientSession}
+    return {
+        client.clientIdentifier: client.HasField("timeExit") for client in message.sessionStatus.clientSession
+    }
 
 
 async def test_every_session_is_reported_at_the_interval_of_heartbeats(service: Any, app: App) -> None:

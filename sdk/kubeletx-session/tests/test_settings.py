@@ -10,7 +10,7 @@ from kubeletx_session import AsyncSessionClient, Endpoint, Settings, SettingsErr
 
 
 def test_settings_come_from_the_environment(tmp_path: Path) -> None:
-    found = Settings.from_environment(
+    settings = Settings.from_environment(
         {
             "KUBELETX_SESSION_DIRECTORY": str(tmp_path),
             "KUBELETX_SESSION_SERVICE": "unix:///run/s.sock",
@@ -18,8 +18,12 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
         },
         heartbeat_seconds=3.0,
     )
-    assert (found.directory, found.service, found.pod_id) == (tmp_path, "unix:///run/s.sock", "default/web")
-    assert (found.heartbeat_seconds, found.shutdown_seconds) == (3.0, 20.0)
+    assert (settings.directory, settings.service, settings.pod_id) == (
+        tmp_path,
+        "unix:///run/s.sock",
+        "default/web",
+    )
+    assert (settings.heartbeat_seconds, settings.shutdown_seconds) == (3.0, 20.0)
 
 
 def test_a_pod_without_sessions_is_told_which_annotation_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,16 +45,16 @@ def test_metadata_has_the_data_of_the_application(tmp_path: Path) -> None:
         "sessions": [{"id": "default/s"}],
     }
     (tmp_path / "metadata.json").write_text(json.dumps(content))
-    found = Settings(directory=tmp_path).metadata()
-    assert (found.pod_id, found.pod_uid, found.service, found.node) == (
+    metadata = Settings(directory=tmp_path).metadata()
+    assert (metadata.pod_id, metadata.pod_uid, metadata.service, metadata.node) == (
         "default/web",
         "u1",
         "10.0.0.1:1022",
         "n1",
     )
-    assert found.endpoints == (Endpoint(name="http", protocol="TCP", address="10.1.0.4", port=80),)
-    assert (found.application, found.application_data) == ("shop", "blue")
-    assert found.raw["sessions"] == [{"id": "default/s"}]
+    assert metadata.endpoints == (Endpoint(name="http", protocol="TCP", address="10.1.0.4", port=80),)
+    assert (metadata.application, metadata.application_data) == ("shop", "blue")
+    assert metadata.raw["sessions"] == [{"id": "default/s"}]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"podId": "a/b", "endpoints": [{"port": 80}]}'])

@@ -116,13 +116,13 @@ class Environment:
         Variables and directory are set back; changed log settings become the saved state.
         """
         lines = []
-        found = dict(os.environ)
+        environment = dict(os.environ)
         for name in _IGNORED_VARIABLES:
-            found.pop(name, None)
+            environment.pop(name, None)
             self.variables.pop(name, None)
-        if found != self.variables:
-            for name in sorted(found.keys() | self.variables.keys()):
-                before, after = self.variables.get(name), found.get(name)
+        if environment != self.variables:
+            for name in sorted(environment.keys() | self.variables.keys()):
+                before, after = self.variables.get(name), environment.get(name)
                 if before == after:
                     continue
                 lines.append(f"variable {name} of the environment: was {before!r}, is {after!r}")
@@ -225,7 +225,7 @@ class LeakCheck:
             left = self._left(item, nextitem)
             if is_reported and left:
                 pytest.fail(
-                    "The test leaves behind:\n" + "\n".join(f"- {one}" for one in left), pytrace=False
+                    "The test leaves behind:\n" + "\n".join(f"- {leak}" for leak in left), pytrace=False
                 )
 
     def _left(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[str]:
@@ -370,10 +370,12 @@ def _task_line(task: asyncio.Task[Any], why: str) -> str:
 
 def _thread_lines(threads: Iterable[threading.Thread]) -> list[str]:
     lines = []
-    for one in threads:
-        kind = "daemon thread" if one.daemon else "thread"
-        target = getattr(one, "_target", None)
-        lines.append(f"{kind} {one.name!r} of {getattr(target, '__qualname__', type(one).__qualname__)}")
+    for thread in threads:
+        kind = "daemon thread" if thread.daemon else "thread"
+        target = getattr(thread, "_target", None)
+        lines.append(
+            f"{kind} {thread.name!r} of {getattr(target, '__qualname__', type(thread).__qualname__)}"
+        )
     return sorted(lines)
 
 

@@ -102,7 +102,7 @@ class ScriptedCommands:
         if script.startswith('echo "$PWD'):
             spec = self._backend.unit(unit_id).spec
             process = spec.detail if spec and isinstance(spec.detail, Process) else Process()
-            values = [one.value for one in spec.environment] if spec else []
+            values = [variable.value for variable in spec.environment] if spec else []
             text = f"{process.working_dir or '/'}|{' '.join(values)}\n"
             session.send(Channel.STDOUT, text.encode())
             return 0

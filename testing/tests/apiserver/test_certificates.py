@@ -51,7 +51,7 @@ def certificate(value: dict[str, Any]) -> x509.Certificate:
 
 
 def conditions(value: dict[str, Any]) -> list[str]:
-    return [one["type"] for one in value["status"]["conditions"]]
+    return [condition["type"] for condition in value["status"]["conditions"]]
 
 
 @pytest.fixture

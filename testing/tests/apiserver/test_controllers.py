@@ -117,7 +117,7 @@ def test_a_table_of_a_kind_has_name_and_age(api: ApiServerDouble) -> None:
     api.admin.create("jobs", JOB, "default")
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     jobs = api.admin.send("GET", "/apis/batch/v1/namespaces/default/jobs", headers=accept).json
-    assert [one["name"] for one in jobs["columnDefinitions"]] == ["Name", "Age"]
+    assert [column["name"] for column in jobs["columnDefinitions"]] == ["Name", "Age"]
     assert [row["cells"][:-1] for row in jobs["rows"]] == [["one"]]
 
 

@@ -58,7 +58,7 @@ class Watching:
 
     def names(self, count: int) -> list[tuple[str, str]]:
         """(type, name) of the first events."""
-        return [(one["type"], one["object"]["metadata"].get("name", "")) for one in self.take(count)]
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in self.take(count)]
 
     def end(self) -> list[Event]:
         """All events of a watch that ends by itself."""

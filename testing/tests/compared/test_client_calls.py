@@ -42,7 +42,7 @@ async def test_a_list_comes_in_pages_of_what_both_selectors_take(
         made["metadata"]["labels"] = {"app": "web" if number else "db"}
         admin.create("pods", made, namespace)
     pages = [
-        [one.metadata.name for one in page.items]
+        [item.metadata.name for item in page.items]
         async for page in list_pages(
             client,
             PODS.path(namespace),

@@ -45,12 +45,12 @@ TEXT = {"type": "string"}
 
 def definition(plural: str, **version: Any) -> dict[str, Any]:
     kind = plural.removesuffix("s").capitalize()
-    one = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}, **version}
+    entry = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}, **version}
     spec = {
         "group": "test.example.com",
         "scope": "Namespaced",
         "names": {"plural": plural, "kind": kind},
-        "versions": [one],
+        "versions": [entry],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -74,8 +74,11 @@ class Custom:
         block_until(self._is_served)
 
     def _is_served(self) -> bool:
-        found = self.admin.get("customresourcedefinitions", self.name)
-        conditions = {one["type"]: one["status"] for one in (found["status"].get("conditions") or ())}
+        definition = self.admin.get("customresourcedefinitions", self.name)
+        conditions = {
+            condition["type"]: condition["status"]
+            for condition in (definition["status"].get("conditions") or ())
+        }
         if conditions.get("Established") != "True":
             return False
         return self.admin.send("GET", self.of.path(namespace=self.namespace)).code == 200
@@ -100,9 +103,9 @@ def test_a_definition_is_completed(boxes: Custom) -> None:
     names = boxes.definition["spec"]["names"]
     assert (names["singular"], names["listKind"]) == (boxes.kind.lower(), f"{boxes.kind}List")
     assert boxes.definition["spec"]["conversion"] == {"strategy": "None"}
-    found = boxes.admin.get("customresourcedefinitions", boxes.name)
-    assert found["status"]["storedVersions"] == ["v1"]
-    assert found["status"]["acceptedNames"]["kind"] == boxes.kind
+    definition = boxes.admin.get("customresourcedefinitions", boxes.name)
+    assert definition["status"]["storedVersions"] == ["v1"]
+    assert definition["status"]["acceptedNames"]["kind"] == boxes.kind
 
 
 @pytest.mark.parametrize(
@@ -254,10 +257,10 @@ def test_a_status_is_written_by_its_subresource_alone(boxes: Custom) -> None:
     assert (main["spec"]["size"], main["metadata"]["generation"]) == (5, 2)
     main["status"], main["spec"]["size"] = {"phase": "Done"}, 6
     main["metadata"]["labels"] = {"a": "b"}
-    found = boxes.admin.replace(boxes.of, main, "status")
-    assert (found["status"], found["spec"]["size"]) == ({"phase": "Done"}, 5)
-    assert "labels" not in found["metadata"]
-    assert found["metadata"]["generation"] == 2
+    changed = boxes.admin.replace(boxes.of, main, "status")
+    assert (changed["status"], changed["spec"]["size"]) == ({"phase": "Done"}, 5)
+    assert "labels" not in changed["metadata"]
+    assert changed["metadata"]["generation"] == 2
 
 
 def test_a_replacement_needs_the_version(boxes: Custom) -> None:
@@ -295,8 +298,8 @@ def test_objects_are_listed_and_watched_by_their_labels(boxes: Custom, watch: Wa
     watching = watch(boxes.admin, boxes.of, boxes.namespace, resourceVersion=version, labelSelector="a=b")
     boxes.admin.patch(boxes.of, "one", {"metadata": {"labels": {"a": "b"}}}, boxes.namespace)
     boxes.create("two")
-    found = boxes.admin.list(boxes.of, boxes.namespace, labelSelector="a=b")
-    assert (found["kind"], [one["metadata"]["name"] for one in found["items"]]) == (
+    listed = boxes.admin.list(boxes.of, boxes.namespace, labelSelector="a=b")
+    assert (listed["kind"], [item["metadata"]["name"] for item in listed["items"]]) == (
         f"{boxes.kind}List",
         ["one"],
     )
@@ -305,13 +308,13 @@ def test_objects_are_listed_and_watched_by_their_labels(boxes: Custom, watch: Wa
 
 
 def test_discovery_knows_a_custom_resource(boxes: Custom) -> None:
-    found = boxes.admin.ask("GET", "/apis/test.example.com/v1")
-    entries = {one["name"]: one for one in found["resources"]}
+    discovered = boxes.admin.ask("GET", "/apis/test.example.com/v1")
+    entries = {entry["name"]: entry for entry in discovered["resources"]}
     assert entries[boxes.of.plural]["kind"] == boxes.kind
     assert entries[boxes.of.plural]["namespaced"] is True
     assert f"{boxes.of.plural}/status" in entries
     groups = boxes.admin.ask("GET", "/apis")["groups"]
-    assert "test.example.com" in [one["name"] for one in groups]
+    assert "test.example.com" in [group["name"] for group in groups]
 
 
 def test_a_table_has_the_columns_of_the_definition(admin: ApiClient, namespace: str) -> None:
@@ -324,8 +327,8 @@ def test_a_table_has_the_columns_of_the_definition(admin: ApiClient, namespace: 
     boxes.create("one", {"size": 7})
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     table = admin.send("GET", boxes.of.path(namespace=namespace), headers=accept).json
-    assert [one["name"] for one in table["columnDefinitions"]] == ["Name", "Size", "Mode", "Phase"]
-    assert [one["cells"] for one in table["rows"]] == [["one", 7, "safe", None]]
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Size", "Mode", "Phase"]
+    assert [row["cells"] for row in table["rows"]] == [["one", 7, "safe", None]]
     admin.delete("customresourcedefinitions", boxes.name)
 
 
@@ -362,22 +365,22 @@ async def test_a_definition_is_installed_and_brought_up_to_date(client: KubeClie
         )
         assert first.metadata.uid == second.metadata.uid
         newer = definition(plural, subresources={"status": {}})
-        found = await install_definition(client, newer, clock=clock)
-        assert found.spec["versions"][0]["subresources"] == {"status": {}}
+        installed = await install_definition(client, newer, clock=clock)
+        assert installed.spec["versions"][0]["subresources"] == {"status": {}}
         again = await install_definition(client, newer, clock=clock)
-        assert again.metadata.generation == found.metadata.generation
+        assert again.metadata.generation == installed.metadata.generation
     await asyncio.to_thread(admin.delete, "customresourcedefinitions", manifest["metadata"]["name"])
 
 
 async def test_the_client_reads_and_patches_custom_objects(client: KubeClient, boxes: Custom) -> None:
     boxes.create("one", {"size": 3})
     of, namespace = boxes.client_of, boxes.namespace
-    found = await client.get(of.path(namespace, "one"), CustomObject)
-    assert (found.kind, found.spec) == (boxes.kind, {"size": 3, "mode": "safe"})
+    box = await client.get(of.path(namespace, "one"), CustomObject)
+    assert (box.kind, box.spec) == (boxes.kind, {"size": 3, "mode": "safe"})
     patched = await patch_status(
-        client, of, "one", {"phase": "Done"}, CustomObject, namespace=namespace, uid=found.metadata.uid
+        client, of, "one", {"phase": "Done"}, CustomObject, namespace=namespace, uid=box.metadata.uid
     )
-    assert (patched.status, patched.spec) == ({"phase": "Done"}, found.spec)
+    assert (patched.status, patched.spec) == ({"phase": "Done"}, box.spec)
     with pytest.raises(Conflict):
         await patch_status(
             client,
@@ -386,7 +389,7 @@ async def test_the_client_reads_and_patches_custom_objects(client: KubeClient, b
             {"phase": "Again"},
             CustomObject,
             namespace=namespace,
-            resource_version=found.metadata.resource_version,
+            resource_version=box.metadata.resource_version,
         )
     listed = await client.get(of.path(namespace), CustomObjectList)
-    assert [one.status for one in listed.items] == [{"phase": "Done"}]
+    assert [item.status for item in listed.items] == [{"phase": "Done"}]

@@ -18,7 +18,7 @@ def bound(admin: ApiClient, namespace: str, name: str = "one", **metadata: objec
 
 
 def exists(admin: ApiClient, namespace: str, name: str = "one") -> bool:
-    return any(one["metadata"]["name"] == name for one in admin.list("pods", namespace)["items"])
+    return any(item["metadata"]["name"] == name for item in admin.list("pods", namespace)["items"])
 
 
 def test_a_pod_on_a_node_stays_until_its_grace_is_zero(admin: ApiClient, namespace: str) -> None:
@@ -37,7 +37,7 @@ def test_grace_gets_shorter_and_never_longer(admin: ApiClient, namespace: str) -
     assert longer == first
     shorter = admin.delete("pods", "one", namespace, gracePeriodSeconds=5)["metadata"]
     assert shorter["deletionGracePeriodSeconds"] == 5
-    ends = [datetime.fromisoformat(one["deletionTimestamp"]) for one in (first, shorter)]
+    ends = [datetime.fromisoformat(value["deletionTimestamp"]) for value in (first, shorter)]
     assert (ends[0] - ends[1]).total_seconds() == 15
     assert shorter["generation"] == first["generation"]
 
@@ -116,7 +116,7 @@ def test_finalizers_have_names_with_a_domain(
     with pytest.raises(StatusError) as error:
         admin.create("configmaps", {"metadata": {"name": "one", "finalizers": finalizers}}, namespace)
     assert refusal(error)[:2] == (422, "Invalid")
-    assert [one["field"] for one in (error.value.details or {})["causes"]] == [field]
+    assert [cause["field"] for cause in (error.value.details or {})["causes"]] == [field]
 
 
 def test_a_pod_in_its_grace_outlives_its_finalizers(admin: ApiClient, namespace: str) -> None:
@@ -150,7 +150,7 @@ def test_a_collection_is_deleted_by_its_labels(admin: ApiClient, namespace: str)
     admin.create("configmaps", {"metadata": {"name": "two"}}, namespace)
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert admin.send("DELETE", path, query={"labelSelector": "a=b"}).code == 200
-    assert [one["metadata"]["name"] for one in admin.list("configmaps", namespace)["items"]] == [
+    assert [item["metadata"]["name"] for item in admin.list("configmaps", namespace)["items"]] == [
         "kube-root-ca.crt",
         "two",
     ]

@@ -25,7 +25,7 @@ def job(name: str = "one", **spec: Any) -> Job:
 
 
 def ended(*conditions: str, **status: Any) -> dict[str, Any]:
-    held = [{"type": one, "status": "True", "reason": "Test"} for one in conditions]
+    held = [{"type": condition, "status": "True", "reason": "Test"} for condition in conditions]
     return {"status": {"startTime": MOMENT, "conditions": held, **status}}
 
 

@@ -39,8 +39,8 @@ def labelled(admin: ApiClient, namespace: str) -> str:
     ],
 )
 def test_label_selectors(admin: ApiClient, labelled: str, selector: str, names: list[str]) -> None:
-    found = admin.list("configmaps", labelled, labelSelector=selector)
-    assert [one["metadata"]["name"] for one in found["items"]] == names
+    listed = admin.list("configmaps", labelled, labelSelector=selector)
+    assert [item["metadata"]["name"] for item in listed["items"]] == names
 
 
 def test_pages_go_on_where_they_stopped(admin: ApiClient, labelled: str) -> None:
@@ -48,7 +48,7 @@ def test_pages_go_on_where_they_stopped(admin: ApiClient, labelled: str) -> None
     admin.delete("configmaps", "k4", labelled)
     rest = admin.list("configmaps", labelled, limit="4", **{"continue": first["metadata"]["continue"]})
     assert first["metadata"]["remainingItemCount"] == 2
-    assert [one["metadata"]["name"] for one in rest["items"]] == ["k4", "kube-root-ca.crt"]
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["k4", "kube-root-ca.crt"]
     assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     assert "continue" not in rest["metadata"]
 
@@ -61,9 +61,9 @@ def test_an_exact_version_shows_the_past(admin: ApiClient, labelled: str) -> Non
     version = version_now(admin, "configmaps", labelled)
     admin.delete("configmaps", "k0", labelled)
     query = {"resourceVersion": version, "resourceVersionMatch": "Exact"}
-    found = admin.list("configmaps", labelled, labelSelector="x", **query)
-    assert found["items"][0]["metadata"]["name"] == "k0"
-    assert found["metadata"]["resourceVersion"] == version
+    listed = admin.list("configmaps", labelled, labelSelector="x", **query)
+    assert listed["items"][0]["metadata"]["name"] == "k0"
+    assert listed["metadata"]["resourceVersion"] == version
 
 
 def test_a_version_from_the_future_is_too_large(admin: ApiClient, namespace: str) -> None:
@@ -102,8 +102,8 @@ def test_pods_are_selected_by_node_name_and_phase(admin: ApiClient, namespace: s
     admin.patch("pods", "two", {"status": {"phase": "Running"}}, namespace, "status")
 
     def names(selector: str) -> list[str]:
-        found = admin.list("pods", namespace, fieldSelector=selector)["items"]
-        return [one["metadata"]["name"] for one in found]
+        items = admin.list("pods", namespace, fieldSelector=selector)["items"]
+        return [item["metadata"]["name"] for item in items]
 
     assert names("spec.nodeName=node-a") == ["one"]
     assert names("spec.nodeName!=node-a") == ["two"]
@@ -113,10 +113,10 @@ def test_pods_are_selected_by_node_name_and_phase(admin: ApiClient, namespace: s
 
 def test_items_of_a_list_have_no_kind(admin: ApiClient, namespace: str) -> None:
     admin.create("pods", pod("one"), namespace)
-    found = admin.list("pods", namespace)
-    assert (found["kind"], found["apiVersion"]) == ("PodList", "v1")
-    assert "kind" not in found["items"][0]
-    assert "apiVersion" not in found["items"][0]
+    listed = admin.list("pods", namespace)
+    assert (listed["kind"], listed["apiVersion"]) == ("PodList", "v1")
+    assert "kind" not in listed["items"][0]
+    assert "apiVersion" not in listed["items"][0]
 
 
 def test_a_version_with_a_limit_is_exact_unless_it_says_otherwise(admin: ApiClient, labelled: str) -> None:
@@ -136,7 +136,7 @@ def test_pages_of_a_selection_do_not_say_how_many_are_left(admin: ApiClient, lab
     assert "remainingItemCount" not in first["metadata"]
     token = first["metadata"]["continue"]
     rest = admin.list("configmaps", labelled, labelSelector="x", **{"continue": token})
-    assert [one["metadata"]["name"] for one in rest["items"]] == ["k2", "k3", "k4"]
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["k2", "k3", "k4"]
 
 
 async def test_a_thousand_pods_are_the_same_at_once_and_in_pages(
@@ -159,7 +159,7 @@ async def test_a_thousand_pods_are_the_same_at_once_and_in_pages(
     admin.delete("pods", "p0999", namespace, gracePeriodSeconds=0)
     second = admin.list("pods", namespace, limit="400", **{"continue": first["metadata"]["continue"]})
     last = admin.list("pods", namespace, limit="400", **{"continue": second["metadata"]["continue"]})
-    pages = [one["metadata"]["name"] for page in (first, second, last) for one in page["items"]]
+    pages = [item["metadata"]["name"] for page in (first, second, last) for item in page["items"]]
     assert pages == sorted(wanted), "all pages show the moment of the first"
     wanted.discard("p0999")
     selector = "spec.nodeName=thousand"

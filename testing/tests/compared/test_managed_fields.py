@@ -12,10 +12,10 @@ from testing.tests.compared.api_cluster import NodeUnderTest, pod
 def managers(value: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """(manager, subresource) to what it owns."""
     entries = value["metadata"]["managedFields"]
-    assert {one["operation"] for one in entries} == {"Update"}
-    assert {one["fieldsType"] for one in entries} == {"FieldsV1"}
-    assert all(one["time"].endswith("Z") for one in entries)
-    return {(one["manager"], one.get("subresource", "")): one["fieldsV1"] for one in entries}
+    assert {entry["operation"] for entry in entries} == {"Update"}
+    assert {entry["fieldsType"] for entry in entries} == {"FieldsV1"}
+    assert all(entry["time"].endswith("Z") for entry in entries)
+    return {(entry["manager"], entry.get("subresource", "")): entry["fieldsV1"] for entry in entries}
 
 
 def test_a_client_that_says_nothing_is_called_by_its_user_agent(admin: ApiClient, namespace: str) -> None:
@@ -26,10 +26,10 @@ def test_a_client_that_says_nothing_is_called_by_its_user_agent(admin: ApiClient
 def test_a_field_belongs_to_who_changed_it_last(admin: ApiClient, namespace: str) -> None:
     admin.create("configmaps", {"metadata": {"name": "one"}, "data": {"a": "1", "b": "1"}}, namespace)
     patch = {"data": {"a": "2"}}
-    found = managers(admin.patch("configmaps", "one", patch, namespace, fieldManager="other"))
-    assert "f:a" in found["other", ""]["f:data"]
-    assert "f:a" not in found["kubeletx-test", ""]["f:data"]
-    assert "f:b" in found["kubeletx-test", ""]["f:data"]
+    by_manager = managers(admin.patch("configmaps", "one", patch, namespace, fieldManager="other"))
+    assert "f:a" in by_manager["other", ""]["f:data"]
+    assert "f:a" not in by_manager["kubeletx-test", ""]["f:data"]
+    assert "f:b" in by_manager["kubeletx-test", ""]["f:data"]
 
 
 def test_conditions_are_owned_one_by_one_and_by_subresource(admin: ApiClient, node: NodeUnderTest) -> None:
@@ -55,5 +55,5 @@ def test_a_write_that_changes_nothing_leaves_no_trace(admin: ApiClient, namespac
     first = admin.patch("pods", "one", labels, namespace, fieldManager="first")
     second = admin.patch("pods", "one", labels, namespace, fieldManager="second")
     assert ("second", "") not in managers(second)
-    versions = [one["metadata"]["resourceVersion"] for one in (made, first, second)]
+    versions = [value["metadata"]["resourceVersion"] for value in (made, first, second)]
     assert versions[0] != versions[1] == versions[2]

@@ -54,8 +54,8 @@ def test_a_node_reads_only_itself(node: NodeUnderTest) -> None:
         f'nodes is forbidden: {who} list resource "nodes" in API group "" at the cluster scope: node '
         f"'{node.name}' cannot read all nodes, only its own Node object"
     )
-    found = node.client.list("nodes", fieldSelector=f"metadata.name={node.name}")
-    assert len(found["items"]) == 1
+    listed = node.client.list("nodes", fieldSelector=f"metadata.name={node.name}")
+    assert len(listed["items"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_node_has_one_lease(node: NodeUnderTest) -> None:
 def test_a_node_lists_its_own_pods(admin: ApiClient, node: NodeUnderTest, namespace: str) -> None:
     admin.create("pods", pod("mine", nodeName=node.name), namespace)
     admin.create("pods", pod("other", nodeName="other"), namespace)
-    found = node.client.list("pods", fieldSelector=f"spec.nodeName={node.name}")["items"]
-    assert [one["metadata"]["name"] for one in found] == ["mine"]
+    items = node.client.list("pods", fieldSelector=f"spec.nodeName={node.name}")["items"]
+    assert [item["metadata"]["name"] for item in items] == ["mine"]
     only = "can only list/watch pods with spec.nodeName field selector"
     assert refused(node.client.list, "pods").endswith(only)
     assert refused(node.client.list, "pods", fieldSelector="spec.nodeName=other").endswith(only)
@@ -164,8 +164,8 @@ def test_a_node_reads_what_its_pods_name(admin: ApiClient, node: NodeUnderTest, 
     admin.create("pods", made, namespace)
     for plural, name in (("secrets", "s"), ("configmaps", "c"), ("configmaps", "kube-root-ca.crt")):
         wait_until_allowed(node, plural, name, namespace)
-        found = node.client.list(plural, namespace, fieldSelector=f"metadata.name={name}")
-        assert len(found["items"]) == 1
+        listed = node.client.list(plural, namespace, fieldSelector=f"metadata.name={name}")
+        assert len(listed["items"]) == 1
     assert refused(node.client.list, "secrets", namespace).endswith("No Object name found")
     assert refused(node.client.list, "persistentvolumes").endswith(
         "can only get individual resources of this type"

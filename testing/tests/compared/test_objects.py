@@ -162,5 +162,5 @@ def test_an_event_counts_on_by_a_patch(admin: ApiClient, namespace: str) -> None
     assert made["lastTimestamp"] is None
     patched = admin.patch("events", "e", {"count": 2}, namespace)
     assert patched["count"] == 2
-    found = admin.list("events", namespace, fieldSelector="involvedObject.name=one,involvedObject.kind=Pod")
-    assert len(found["items"]) == 1
+    events = admin.list("events", namespace, fieldSelector="involvedObject.name=one,involvedObject.kind=Pod")
+    assert len(events["items"]) == 1

@@ -34,7 +34,7 @@ def change(admin: ApiClient, namespace: str, patch: Any, kind: str = STRATEGIC) 
 
 
 def conditions(value: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one["type"], one["status"]) for one in value["status"]["conditions"]]
+    return [(condition["type"], condition["status"]) for condition in value["status"]["conditions"]]
 
 
 def test_a_status_is_completed(admin: ApiClient, running: str) -> None:

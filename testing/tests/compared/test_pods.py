@@ -25,7 +25,7 @@ def test_a_pod_is_completed(admin: ApiClient, namespace: str) -> None:
     assert spec["schedulerName"] == "default-scheduler"
     assert spec["securityContext"] == {}
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
-    assert [(one["key"], one["tolerationSeconds"]) for one in spec["tolerations"]] == [
+    assert [(toleration["key"], toleration["tolerationSeconds"]) for toleration in spec["tolerations"]] == [
         ("node.kubernetes.io/not-ready", 300),
         ("node.kubernetes.io/unreachable", 300),
     ]

@@ -40,7 +40,7 @@ def tell(admin: ApiClient, namespace: str, name: str, status: dict[str, Any]) ->
 
 def causes(error: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:
     """Fields and messages."""
-    return [(one["field"], one["message"]) for one in (error.value.details or {})["causes"]]
+    return [(cause["field"], cause["message"]) for cause in (error.value.details or {})["causes"]]
 
 
 @pytest.mark.parametrize("state", [RUNNING, WAITING])

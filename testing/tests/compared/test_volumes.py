@@ -40,7 +40,7 @@ def claim(name: str = "data", **spec: Any) -> dict[str, Any]:
 def causes(error: pytest.ExceptionInfo[StatusError]) -> set[tuple[str, str]]:
     """Field and reason of each violated rule."""
     assert refusal(error)[:2] == (422, "Invalid")
-    return {(one["field"], one["reason"]) for one in (error.value.details or {})["causes"]}
+    return {(cause["field"], cause["reason"]) for cause in (error.value.details or {})["causes"]}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_a_watch_goes_on_from_a_version(admin: ApiClient, namespace: str, watch:
     admin.patch("configmaps", "one", {"data": {"a": "b"}}, namespace)
     admin.delete("configmaps", "one", namespace)
     assert watching.names(3) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
-    versions = [int(one["object"]["metadata"]["resourceVersion"]) for one in watching.take(3)]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watching.take(3)]
     assert versions == sorted(set(versions))
 
 
@@ -53,7 +53,9 @@ def test_a_pod_comes_to_the_watch_of_its_node_when_it_is_bound(
     assert event["type"] == "ADDED"
     assert event["object"]["spec"]["nodeName"] == "node-w"
     conditions = event["object"]["status"]["conditions"]
-    assert [(one["type"], one["status"]) for one in conditions] == [("PodScheduled", "True")]
+    assert [(condition["type"], condition["status"]) for condition in conditions] == [
+        ("PodScheduled", "True")
+    ]
 
 
 def test_version_zero_begins_with_what_exists(admin: ApiClient, namespace: str, watch: Watch) -> None:
@@ -82,6 +84,7 @@ def test_a_deletion_with_grace_is_a_change_first(admin: ApiClient, namespace: st
     admin.delete("pods", "one", namespace)
     admin.delete("pods", "one", namespace, gracePeriodSeconds=0)
     seen = [
-        (one["type"], one["object"]["metadata"].get("deletionGracePeriodSeconds")) for one in watching.take(4)
+        (event["type"], event["object"]["metadata"].get("deletionGracePeriodSeconds"))
+        for event in watching.take(4)
     ]
     assert seen == [("ADDED", None), ("MODIFIED", 30), ("MODIFIED", 0), ("DELETED", 0)]

@@ -36,12 +36,12 @@ def test_a_layer_holds_files_directories_and_links_with_their_modes() -> None:
         ]
     )
     with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
-        found = {member.name: member for member in tar.getmembers()}
-    assert found["bin"].isdir()
-    assert found["bin/tool"].mode == 0o755
-    assert found["bin/other"].linkname == "tool"
-    assert found["tmp"].mode == 0o1777
-    assert all(member.mtime == 0 for member in found.values())
+        members = {member.name: member for member in tar.getmembers()}
+    assert members["bin"].isdir()
+    assert members["bin/tool"].mode == 0o755
+    assert members["bin/other"].linkname == "tool"
+    assert members["tmp"].mode == 0o1777
+    assert all(member.mtime == 0 for member in members.values())
 
 
 def test_every_digest_in_the_manifest_names_a_blob_of_that_content() -> None:

@@ -62,8 +62,8 @@ def test_every_machine_has_console_log_agent_channel_and_panic_device() -> None:
 
 def test_a_crash_ends_the_machine_and_a_reboot_does_not() -> None:
     root = parse(PLAN)
-    found = [root.findtext(tag) for tag in ("on_poweroff", "on_reboot", "on_crash")]
-    assert found == ["destroy", "restart", "destroy"]
+    actions = [root.findtext(tag) for tag in ("on_poweroff", "on_reboot", "on_crash")]
+    assert actions == ["destroy", "restart", "destroy"]
 
 
 def test_uefi_is_left_to_libvirt_to_find_and_has_no_secure_boot() -> None:

@@ -53,15 +53,15 @@ def packed(tree: Path, format_: int = tarfile.PAX_FORMAT) -> bytes:
 
 def seen(root: Path) -> dict[str, tuple[int, bytes | str | None]]:
     """Modes and contents."""
-    found: dict[str, tuple[int, bytes | str | None]] = {}
+    members: dict[str, tuple[int, bytes | str | None]] = {}
     for path in sorted(root.rglob("*")):
         content: bytes | str | None = None
         if path.is_symlink():
             content = str(path.readlink())
         elif path.is_file():
             content = path.read_bytes()
-        found[str(path.relative_to(root))] = (path.lstat().st_mode, content)
-    return found
+        members[str(path.relative_to(root))] = (path.lstat().st_mode, content)
+    return members
 
 
 @pytest.mark.parametrize("format_", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])

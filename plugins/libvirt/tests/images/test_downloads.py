@@ -99,8 +99,10 @@ async def test_progress_reports_bytes_and_total(images: LibvirtImages, server: F
     server.files["/d.img"] = BIG
     heard: list[PullProgress] = []
     await images.pull_image(spec(f"{server.url}/d.img"), None, None, heard.append)
-    loading = [one for one in heard if one.message == "downloading"]
-    assert [one.done_bytes for one in loading] == sorted(one.done_bytes for one in loading)
+    loading = [progress for progress in heard if progress.message == "downloading"]
+    assert [progress.done_bytes for progress in loading] == sorted(
+        progress.done_bytes for progress in loading
+    )
     assert (loading[-1].done_bytes, loading[-1].total_bytes) == (len(BIG), len(BIG))
     assert len(loading) > 3
 
@@ -375,14 +377,14 @@ async def test_always_transfers_only_what_is_newer(images: LibvirtImages, server
     for does_its_part in (True, False):
         server.conditions = does_its_part
         assert await images.pull_image(spec(url), None, None, heard.append) == old
-    assert [one for one in heard if one.done_bytes] == []
+    assert [progress for progress in heard if progress.done_bytes] == []
     server.files["/d.img"] = qcow2(fill=b"new")[: 7 * CLUSTER]
     new = await pull(images, url)
     assert new != old
-    found = await images.find_image(spec(url))
-    assert found is not None
-    assert found.ref == new
-    assert {one.ref: one.tags for one in await images.list_images()} == {new: (url,), old: ()}
+    image = await images.find_image(spec(url))
+    assert image is not None
+    assert image.ref == new
+    assert {image.ref: image.tags for image in await images.list_images()} == {new: (url,), old: ()}
 
 
 async def test_credentials_go_to_their_server_only(images: LibvirtImages, server: FileServer) -> None:

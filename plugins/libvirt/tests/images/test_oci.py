@@ -40,8 +40,14 @@ def digest(data: bytes) -> str:
 
 
 def manifest(data: bytes, **changes: Any) -> bytes:
-    one = {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest(data), "size": len(data)}
-    return json.dumps({"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": [one | changes]}).encode()
+    descriptor = {
+        "mediaType": "application/vnd.oci.image.layer.v1.tar",
+        "digest": digest(data),
+        "size": len(data),
+    }
+    return json.dumps(
+        {"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": [descriptor | changes]}
+    ).encode()
 
 
 def publish(
@@ -134,9 +140,9 @@ async def test_all_layers_together_may_unpack_to_the_limit(
         info.size = 600_000
         tar.addfile(info, io.BytesIO(bytes(info.size)))
     blobs = (lower, upper.getvalue())
-    layers = [json.loads(manifest(one))["layers"][0] for one in blobs]
-    for one in layers:
-        one["mediaType"] += "+gzip"
+    layers = [json.loads(manifest(blob))["layers"][0] for blob in blobs]
+    for descriptor in layers:
+        descriptor["mediaType"] += "+gzip"
     document = json.dumps({"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": layers}).encode()
     publish(server, "d", ("1", document), blobs=blobs)
     images = await opened(make_images, server, max_image_bytes=1_000_000)
@@ -167,7 +173,7 @@ async def test_the_token_server_gets_the_password_and_the_registry_the_token(
     publish(server, "d", ("1", manifest(data)), blobs=(data,))
     images = await opened(make_images, server)
     assert await pull(images, server, "d:1", ImageAuth(username="me", password="pw")) == digest(DISK)
-    ((path, headers),) = [one for one in server.requests if one[0].startswith("/token")]
+    ((path, headers),) = [request for request in server.requests if request[0].startswith("/token")]
     assert parse_qs(urlsplit(path).query)["scope"] == ["repository:d:pull"]
     assert headers["Authorization"] == f"Basic {base64.b64encode(b'me:pw').decode()}"
     sent = {h.get("Authorization") for path, h in server.requests if path.startswith("/v2/")}

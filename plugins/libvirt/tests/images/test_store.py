@@ -121,9 +121,9 @@ async def test_one_content_is_one_file_whatever_its_names(
     references = [str(local / "d.img"), "base", f"{server.url}/other.qcow2"]
     for reference in references:
         assert await images.pull_image(spec(reference), None, None) == ID
-        found = await images.find_image(spec(reference))
-        assert found is not None
-        assert found.id == found.ref == ID
+        image = await images.find_image(spec(reference))
+        assert image is not None
+        assert image.id == image.ref == ID
     (status,) = await images.list_images()
     assert sorted(status.tags) == sorted(references)
     assert status.size_bytes > 0
@@ -136,7 +136,7 @@ async def test_an_alias_that_changed_leads_to_the_new_image(make_images: MakeIma
     second = await opened(make_images, local, image_aliases={"base": str(local / "e.img")})
     assert await second.find_image(spec("base")) is None
     new = await second.pull_image(spec("base"), None, None)
-    assert {one.id: one.tags for one in await second.list_images()} == {new: ("base",), old: ()}
+    assert {image.id: image.tags for image in await second.list_images()} == {new: ("base",), old: ()}
 
 
 async def test_everything_is_found_again_after_a_restart(make_images: MakeImages, local: Path) -> None:

@@ -30,19 +30,19 @@ class Catalog:
         stored = self._store.find(DEFINITIONS, ("", f"{plural}.{group}"))
         if stored is None:
             return None
-        found = resource_of(stored.value)
-        return found if found is not None and found.version == version else None
+        of = resource_of(stored.value)
+        return of if of is not None and of.version == version else None
 
     def all(self) -> Iterator[Resource]:
         """Yield every served resource, built-in ones before custom ones."""
         yield from RESOURCES
         for stored in self._store.all(DEFINITIONS):
-            if (found := resource_of(stored.value)) is not None:
-                yield found
+            if (of := resource_of(stored.value)) is not None:
+                yield of
 
     def group_versions(self) -> dict[str, str]:
         """Return the version of each API group that has a name (the core group has none)."""
-        return {one.group: one.version for one in self.all() if one.group}
+        return {of.group: of.version for of in self.all() if of.group}
 
 
 def resource_of(definition: Json) -> Resource | None:
@@ -53,7 +53,7 @@ def resource_of(definition: Json) -> Resource | None:
     ):
         return None
     spec = definition["spec"]
-    version = next(one for one in spec["versions"] if one["served"])
+    version = next(served for served in spec["versions"] if served["served"])
     names = spec["names"]
     subresources = {"status": names["kind"]} if "status" in (version.get("subresources") or {}) else {}
     return Resource(

@@ -72,7 +72,11 @@ def sign_if_approved(value: Json, sign: Callable[[Json], str]) -> Json | None:
     and no certificate. `sign`: see `signer`.
     """
     status = value.get("status") or {}
-    types = {one["type"] for one in status.get("conditions") or [] if one.get("status", "True") == "True"}
+    types = {
+        condition["type"]
+        for condition in status.get("conditions") or []
+        if condition.get("status", "True") == "True"
+    }
     if "Approved" not in types or types & {"Denied", "Failed"} or status.get("certificate"):
         return None
     if value["spec"]["signerName"] not in _USAGES:
@@ -126,8 +130,12 @@ def _parse(value: Json) -> x509.CertificateSigningRequest:
 def _problem(value: Json) -> str:
     """Return why the signer refuses the request; empty if the signer accepts it."""
     spec, request = value["spec"], _parse(value)
-    users = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = [one.value for one in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    users = [
+        str(attribute.value) for attribute in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    ]
+    groups = [
+        attribute.value for attribute in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    ]
     if groups != ["system:nodes"]:
         return "subject organization is not system:nodes"
     if len(users) != 1 or not users[0].startswith("system:node:"):

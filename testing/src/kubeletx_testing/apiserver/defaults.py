@@ -25,7 +25,7 @@ def new_service(made: Json, store: Store) -> Json:
     A service of type ExternalName gets no cluster IP. A headless service keeps its ``clusterIP: None``.
     """
     spec = {"type": "ClusterIP", "sessionAffinity": "None", **(made.get("spec") or {})}
-    ports = [{"protocol": "TCP", "targetPort": one.get("port"), **one} for one in spec.get("ports") or []]
+    ports = [{"protocol": "TCP", "targetPort": port.get("port"), **port} for port in spec.get("ports") or []]
     if ports:
         spec["ports"] = ports
     if spec["type"] != "ExternalName":
@@ -61,5 +61,9 @@ def check_lease(lease: Json) -> Json:
 
 
 def _free_address(store: Store) -> str:
-    taken = {(one.value.get("spec") or {}).get("clusterIP") for one in store.each(resource("services"))}
-    return next(str(one) for one in islice(SERVICE_RANGE.hosts(), 9, None) if str(one) not in taken)
+    taken = {
+        (service.value.get("spec") or {}).get("clusterIP") for service in store.each(resource("services"))
+    }
+    return next(
+        str(address) for address in islice(SERVICE_RANGE.hosts(), 9, None) if str(address) not in taken
+    )

@@ -34,9 +34,9 @@ def new_definition(made: Json, settings: Settings) -> Json:
     made = {**made, "spec": spec}
     if causes := list(_causes(made)):
         raise invalid(DEFINITIONS, made["metadata"]["name"], causes)
-    if sum(bool(one.get("served")) for one in spec["versions"]) != 1:
+    if sum(bool(version.get("served")) for version in spec["versions"]) != 1:
         raise bad_request("the double serves one version of a custom resource: set served in one of them")
-    stored = next(one["name"] for one in spec["versions"] if one["storage"])
+    stored = next(version["name"] for version in spec["versions"] if version["storage"])
     status = {
         "conditions": [
             _condition("NamesAccepted", "NoConflicts", "no conflicts found", settings),
@@ -114,7 +114,7 @@ def _causes(definition: Json) -> Iterator[Cause]:
     if metadata["name"] != wanted:
         problem = f'Invalid value: "{metadata["name"]}": must be spec.names.plural+"."+spec.group'
         yield "metadata.name", "FieldValueInvalid", problem
-    if any(group == one or group.endswith(f".{one}") for one in _PROTECTED) and not (
+    if any(group == protected or group.endswith(f".{protected}") for protected in _PROTECTED) and not (
         metadata.get("annotations") or {}
     ).get(_APPROVAL):
         problem = f'Required value: protected groups must have approval annotation "{_APPROVAL}"'
@@ -125,7 +125,7 @@ def _causes(definition: Json) -> Iterator[Cause]:
     if spec.get("scope") not in ("Namespaced", "Cluster"):
         problem = f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster", "Namespaced"'
         yield "spec.scope", "FieldValueNotSupported", problem
-    if sum(bool(one.get("storage")) for one in versions) != 1:
+    if sum(bool(version.get("storage")) for version in versions) != 1:
         problem = "Invalid value: must have exactly one version marked as storage version"
         yield "spec.versions", "FieldValueInvalid", problem
     for index, version in enumerate(versions):

@@ -58,7 +58,7 @@ def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
     metadata = pod["metadata"]
     if pod.get("status", {}).get("phase") in _FREE_PHASES or "deletionTimestamp" in metadata:
         return options
-    budgets = [one for one in _budgets(store, metadata["namespace"]) if _selects(one, pod)]
+    budgets = [budget for budget in _budgets(store, metadata["namespace"]) if _selects(budget, pod)]
     if not budgets:
         return options
     if len(budgets) > 1:
@@ -105,7 +105,7 @@ def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
 
 
 def _status(store: Store, budget: Json) -> Json:
-    pods = [one.value for one in store.all(PODS, budget["metadata"]["namespace"])]
+    pods = [stored.value for stored in store.all(PODS, budget["metadata"]["namespace"])]
     pods = [
         pod for pod in pods if _selects(budget, pod) and pod["status"].get("phase") not in _FREE_PHASES[1:]
     ]
@@ -158,7 +158,7 @@ def _is_ready(pod: Json) -> bool:
 
 
 def _budgets(store: Store, namespace: str) -> Iterator[Json]:
-    return (one.value for one in store.all(BUDGETS, namespace))
+    return (stored.value for stored in store.all(BUDGETS, namespace))
 
 
 def _selects(budget: Json, pod: Json) -> bool:

@@ -89,7 +89,9 @@ def _causes(template: Json) -> Iterator[Cause]:
 
 
 def _status_causes(status: Json) -> Iterator[Cause]:
-    held = {one["type"] for one in status.get("conditions") or () if one.get("status") == "True"}
+    held = {
+        condition["type"] for condition in status.get("conditions") or () if condition.get("status") == "True"
+    }
     is_finished = bool(held & {"Complete", "Failed"})
     for end, first in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
         if end in held and first not in held:

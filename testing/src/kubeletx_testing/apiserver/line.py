@@ -79,10 +79,10 @@ class Line:
     def cut_after(self, count: int) -> None:
         """Cut each connection that is open now after `count` more bytes from the server; 0 cuts at once."""
 
-        def order(one: _Connection) -> None:
-            one.left = count
+        def order(connection: _Connection) -> None:
+            connection.left = count
             if count == 0:
-                one.abort()
+                connection.abort()
 
         self._each(order)
 
@@ -92,8 +92,8 @@ class Line:
         New connections work.
         """
 
-        def order(one: _Connection) -> None:
-            one.is_silent = True
+        def order(connection: _Connection) -> None:
+            connection.is_silent = True
 
         self._each(order)
 

@@ -65,9 +65,9 @@ def list_objects(asked: Asked, store: Store) -> bytes:
         limit = 0
     token = asked.query.get("continue", "")
     start, revision = _continued(token, asked, store) if token else ("", _revision(asked, store))
-    found = _at(asked, store, revision, bool(token))
-    selected = [one for one in found if matches is None or matches(one.value)]
-    rest = [one for one in selected if _position(one) > start] if start else selected
+    objects = _at(asked, store, revision, bool(token))
+    selected = [stored for stored in objects if matches is None or matches(stored.value)]
+    rest = [stored for stored in selected if _position(stored) > start] if start else selected
     page = rest[:limit] if limit else rest
     metadata: Json = {"resourceVersion": str(revision)}
     if len(page) < len(rest):
@@ -79,7 +79,7 @@ def list_objects(asked: Asked, store: Store) -> bytes:
         "apiVersion": asked.resource.api_version,
         "metadata": metadata,
     }
-    items = b",".join(one.bare for one in page)
+    items = b",".join(stored.bare for stored in page)
     return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
 
 
@@ -103,10 +103,10 @@ def _bad_match(problem: str) -> StatusError:
 def _at(asked: Asked, store: Store, revision: int, continued: bool) -> list[Stored]:
     if revision == store.revision:
         return list(store.all(asked.resource, asked.namespace))
-    found = store.all_at(asked.resource, revision, asked.namespace)
-    if found is None:
+    objects = store.all_at(asked.resource, revision, asked.namespace)
+    if objects is None:
         raise continue_expired() if continued else expired(revision, store.forgotten)
-    return found
+    return objects
 
 
 def _position(stored: Stored) -> str:

@@ -89,38 +89,38 @@ def _given(
 
 def _flat(value: Json) -> dict[Path, Any]:
     """Return the values of all leaf fields by path; metadata that the server sets is left out."""
-    found: dict[Path, Any] = {}
+    leaves: dict[Path, Any] = {}
     for field, part in value.items():
         if field == "metadata":
-            for name, one in part.items():
+            for name, leaf in part.items():
                 if name not in _NO_METADATA:
-                    _add(found, (f"f:{field}", f"f:{name}"), one, field, name)
+                    _add(leaves, (f"f:{field}", f"f:{name}"), leaf, field, name)
         elif field not in _NO_FIELDS:
-            _add(found, (f"f:{field}",), part, "", field)
-    return found
+            _add(leaves, (f"f:{field}",), part, "", field)
+    return leaves
 
 
-def _add(found: dict[Path, Any], path: Path, value: Any, around: str, name: str) -> None:
+def _add(leaves: dict[Path, Any], path: Path, value: Any, around: str, name: str) -> None:
     if isinstance(value, dict) and value:
         for field, part in value.items():
-            _add(found, (*path, f"f:{field}"), part, name, field)
+            _add(leaves, (*path, f"f:{field}"), part, name, field)
         return
     key = merge_key(around, name) if isinstance(value, list) else None
-    if key is None or not all(isinstance(one, dict) and key in one for one in value):
-        found[path] = value
+    if key is None or not all(isinstance(entry, dict) and key in entry for entry in value):
+        leaves[path] = value
         return
-    for one in value:
-        item = (*path, "k:" + json.dumps({key: one[key]}, separators=(",", ":")))
-        found[(*item, ".")] = {}
-        for field, part in one.items():
-            _add(found, (*item, f"f:{field}"), part, name, field)
+    for entry in value:
+        item = (*path, "k:" + json.dumps({key: entry[key]}, separators=(",", ":")))
+        leaves[(*item, ".")] = {}
+        for field, part in entry.items():
+            _add(leaves, (*item, f"f:{field}"), part, name, field)
 
 
 def _paths(fields: Json, path: Path = ()) -> set[Path]:
     """Return the field paths in an entry's ``fieldsV1``; the inverse of `_nested`."""
     if not fields:
         return {path} if path else set()
-    return {found for field, part in fields.items() for found in _paths(part, (*path, field))}
+    return {inner for field, part in fields.items() for inner in _paths(part, (*path, field))}
 
 
 def _nested(paths: set[Path]) -> Json:

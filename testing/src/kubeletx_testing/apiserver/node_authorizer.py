@@ -93,7 +93,7 @@ def _related(asked: Asked, store: Store) -> str | None:
         return "No Object name found"
     node = asked.user.node_name
     wanted = (asked.resource.plural, asked.namespace, asked.name)
-    if any(found == wanted for found in references(store, node)):
+    if any(reference == wanted for reference in references(store, node)):
         return None
     return f"no relationship found between node '{node}' and this object"
 
@@ -195,5 +195,5 @@ def _behind_claim(store: Store, namespace: str, claim: str) -> Iterator[tuple[st
             for kind in spec.values():
                 for field in ("secretRef", "nodeStageSecretRef", "nodePublishSecretRef"):
                     if isinstance(kind, dict) and kind.get(field):
-                        found = kind[field]
-                        yield "secrets", found.get("namespace") or namespace, found.get("name", "")
+                        secret = kind[field]
+                        yield "secrets", secret.get("namespace") or namespace, secret.get("name", "")

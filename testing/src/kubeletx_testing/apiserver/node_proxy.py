@@ -88,16 +88,16 @@ class NodeProxy:
         return await self._plain(request, self._address(node, asked), path, urlencode(query))
 
     def _pod(self, asked: Asked) -> Json:
-        found = self._store.find(asked.resource, (asked.namespace, asked.name))
-        if found is None:
+        pod = self._store.find(asked.resource, (asked.namespace, asked.name))
+        if pod is None:
             raise not_found(asked.resource, asked.name)
-        return found.value
+        return pod.value
 
     def _address(self, node: str, asked: Asked) -> NodeAddress:
-        found = self._store.find(resource("nodes"), ("", node))
-        if found is None:
+        stored = self._store.find(resource("nodes"), ("", node))
+        if stored is None:
             raise not_found(asked.resource, node)
-        status = found.value.get("status") or {}
+        status = stored.value.get("status") or {}
         port = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint", {}).get("Port") or DEFAULT_PORT
         for kind in ("InternalIP", "ExternalIP"):
             for address in status.get("addresses") or []:
@@ -117,11 +117,11 @@ class NodeProxy:
         if request.headers.get("Upgrade") is None:
             raise bad_request("Upgrade request required")
         offered = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
-        found = self._store.find(resource("nodes"), ("", node))
+        stored = self._store.find(resource("nodes"), ("", node))
         declared = (
-            (found.value.get("status") or {}).get("declaredFeatures") or [] if found is not None else []
+            (stored.value.get("status") or {}).get("declaredFeatures") or [] if stored is not None else []
         )
-        if any(one in offered for one in _TRANSLATED) and _FEATURE not in declared:
+        if any(protocol in offered for protocol in _TRANSLATED) and _FEATURE not in declared:
             raise bad_request(
                 f"the double does not translate {offered} to SPDY, and node {node} does not declare {_FEATURE}"
             )
@@ -227,11 +227,11 @@ def _container(pod: Json, asked: Asked) -> str:
     unknown, or not given for a pod with several containers.
     """
     spec = pod["spec"]
-    names = [one["name"] for one in spec.get("containers", [])]
+    names = [container["name"] for container in spec.get("containers", [])]
     known = [
-        one["name"]
+        container["name"]
         for field in ("initContainers", "containers", "ephemeralContainers")
-        for one in spec.get(field, [])
+        for container in spec.get(field, [])
     ]
     wanted = asked.query.get("container", "")
     if wanted:

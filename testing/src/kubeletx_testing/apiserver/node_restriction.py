@@ -130,12 +130,12 @@ def _check_owner(asked: Asked, node: str, pod: Json, store: Store) -> None:
         raise _refused(asked, problem, name)
     if owner.get("blockOwnerDeletion"):
         raise _refused(asked, f'node "{node}" must not set blockOwnerDeletion on an owner reference', name)
-    found = store.find(resource("nodes"), ("", node))
-    if found is None:
+    stored = store.find(resource("nodes"), ("", node))
+    if stored is None:
         raise _refused(asked, f'node "{node}" not found', name)
-    if found.value["metadata"]["uid"] != owner.get("uid"):
+    if stored.value["metadata"]["uid"] != owner.get("uid"):
         problem = (
-            f"node {node} UID mismatch: expected {owner.get('uid')} got {found.value['metadata']['uid']}"
+            f"node {node} UID mismatch: expected {owner.get('uid')} got {stored.value['metadata']['uid']}"
         )
         raise _refused(asked, problem, name)
 
@@ -178,9 +178,9 @@ def _may_set(label: str) -> bool:
     domain = label.partition("/")[0] if "/" in label else ""
     if domain == _RESTRICTED or domain.endswith(f".{_RESTRICTED}"):
         return False
-    if not any(domain == one or domain.endswith(f".{one}") for one in _PROTECTED_DOMAINS):
+    if not any(domain == protected or domain.endswith(f".{protected}") for protected in _PROTECTED_DOMAINS):
         return True
-    return any(domain == one or domain.endswith(f".{one}") for one in _OWN_DOMAINS)
+    return any(domain == own or domain.endswith(f".{own}") for own in _OWN_DOMAINS)
 
 
 def _claim(
@@ -286,7 +286,7 @@ def _audience(asked: Asked, request: Json, store: Store, authorizer: Authorizer)
 
 
 def _audiences(pod: Json) -> set[str]:
-    volumes = (one.get("projected") or {} for one in pod["spec"].get("volumes") or [])
+    volumes = (volume.get("projected") or {} for volume in pod["spec"].get("volumes") or [])
     sources = (source for volume in volumes for source in volume.get("sources") or [])
     tokens = (source["serviceAccountToken"] for source in sources if source.get("serviceAccountToken"))
     return {token.get("audience") or "" for token in tokens}

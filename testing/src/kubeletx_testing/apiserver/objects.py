@@ -67,12 +67,14 @@ def check_metadata(resource: Resource, value: Json) -> None:
 def _wrong_finalizers(resource: Resource, finalizers: list[str]) -> list[tuple[str, str, str]]:
     """Return a cause for each wrong finalizer. Only Kubernetes' own objects need a domain in its name."""
     field, causes = "metadata.finalizers", []
-    for number, one in enumerate(finalizers):
-        if problem := label_key_problem(one):
-            causes.append((field, "FieldValueInvalid", f'Invalid value: "{one}": {problem}'))
-        elif "/" not in one and one not in _STANDARD_FINALIZERS and resource.custom is None:
+    for number, finalizer in enumerate(finalizers):
+        if problem := label_key_problem(finalizer):
+            causes.append((field, "FieldValueInvalid", f'Invalid value: "{finalizer}": {problem}'))
+        elif "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS and resource.custom is None:
             problem = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append((f"{field}[{number}]", "FieldValueInvalid", f'Invalid value: "{one}": {problem}'))
+            causes.append(
+                (f"{field}[{number}]", "FieldValueInvalid", f'Invalid value: "{finalizer}": {problem}')
+            )
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         problem = "finalizer orphan and foregroundDeletion cannot be both set"
         causes.append((field, "FieldValueInvalid", f"Invalid value: {json.dumps(finalizers)}: {problem}"))
@@ -83,7 +85,7 @@ def _check_new_finalizers(resource: Resource, before: Json, metadata: Json) -> N
     """Raise StatusError 422 if an object that is being deleted gets a finalizer."""
     new = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
     if "deletionTimestamp" in before and new:
-        words = ", ".join(json.dumps(one) for one in new)
+        words = ", ".join(json.dumps(finalizer) for finalizer in new)
         problem = (
             "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
             f"[]string{{{words}}}"

@@ -202,19 +202,19 @@ def merge_key(around: str, field: str) -> str | None:
 
 def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) -> list[Any]:
     if (around, field) in _MERGED_PRIMITIVES:
-        return target + [one for one in patch if one not in target]
-    if any(isinstance(one, dict) and one.get("$patch") == "replace" for one in patch):
-        return [_plain(one) for one in patch if one.get("$patch") != "replace"]
+        return target + [item for item in patch if item not in target]
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
+        return [_plain(item) for item in patch if item.get("$patch") != "replace"]
     key = merge_key(around, field)
     if key is None:
-        return [_plain(one) for one in patch]
+        return [_plain(item) for item in patch]
     merged = list(target)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"map: {item!r} does not contain declared merge key: {key}")
-        places = [index for index, one in enumerate(merged) if one.get(key) == item[key]]
+        places = [index for index, entry in enumerate(merged) if entry.get(key) == item[key]]
         if item.get("$patch") == "delete":
-            merged = [one for one in merged if one.get(key) != item[key]]
+            merged = [entry for entry in merged if entry.get(key) != item[key]]
         elif places:
             merged[places[0]] = _merge(merged[places[0]], item, field)
         else:
@@ -234,10 +234,10 @@ def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str,
     def value_of(item: Any) -> Any:
         return item.get(key) if isinstance(item, dict) else item
 
-    ranks = {value_of(one): rank for rank, one in enumerate(order)}
-    places = {value_of(one): place for place, one in enumerate(before)}
-    left = sorted((one for one in after if value_of(one) in ranks), key=lambda one: ranks[value_of(one)])
-    right = [one for one in after if value_of(one) not in ranks]
+    ranks = {value_of(item): rank for rank, item in enumerate(order)}
+    places = {value_of(item): place for place, item in enumerate(before)}
+    left = sorted((item for item in after if value_of(item) in ranks), key=lambda item: ranks[value_of(item)])
+    right = [item for item in after if value_of(item) not in ranks]
     result: list[Any] = []
     while left and right:
         here, there = places.get(value_of(left[0])), places.get(value_of(right[0]))

@@ -43,19 +43,19 @@ def _all_containers(spec: Json) -> list[Json]:
 
 
 def _named(namespace: str, source: Json, secret: str, config_map: str) -> Iterator[tuple[str, str, str]]:
-    if found := source.get(secret):
-        yield "secrets", namespace, found.get("name", "")
-    if found := source.get(config_map):
-        yield "configmaps", namespace, found.get("name", "")
+    if reference := source.get(secret):
+        yield "secrets", namespace, reference.get("name", "")
+    if reference := source.get(config_map):
+        yield "configmaps", namespace, reference.get("name", "")
 
 
 def _of_volume(namespace: str, volume: Json) -> Iterator[tuple[str, str, str]]:
     parts: list[Any] = [volume, *(volume.get("projected") or {}).get("sources", [])]
     for part in parts:
-        if found := part.get("secret"):
-            yield "secrets", namespace, found.get("secretName") or found.get("name", "")
-        if found := part.get("configMap"):
-            yield "configmaps", namespace, found.get("name", "")
+        if reference := part.get("secret"):
+            yield "secrets", namespace, reference.get("secretName") or reference.get("name", "")
+        if reference := part.get("configMap"):
+            yield "configmaps", namespace, reference.get("name", "")
     for kind in volume.values():
         for field in ("secretRef", "nodePublishSecretRef"):
             if isinstance(kind, dict) and kind.get(field):

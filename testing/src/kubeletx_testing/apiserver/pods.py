@@ -105,9 +105,9 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
     It is `new` with the spec of `old`, except for the ephemeral containers. Raises StatusError 422 if an
     existing ephemeral container is changed or missing. Source: ValidatePodEphemeralContainersUpdate.
     """
-    before = {one["name"]: one for one in old["spec"].get("ephemeralContainers", [])}
+    before = {container["name"]: container for container in old["spec"].get("ephemeralContainers", [])}
     spec = _defaulted(new)["spec"]
-    after = {one["name"]: one for one in spec.get("ephemeralContainers", [])}
+    after = {container["name"]: container for container in spec.get("ephemeralContainers", [])}
     for name, container in before.items():
         if after.get(name) != container:
             word = "changed" if name in after else "removed"
@@ -128,7 +128,7 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
     StatusError 403 or 422. Source: ValidatePodResize.
     """
     after = _defaulted(new)["spec"]
-    wanted = {one["name"]: one.get("resources", {}) for one in _containers(after)}
+    wanted = {container["name"]: container.get("resources", {}) for container in _containers(after)}
     spec = copy.deepcopy(old["spec"])
     if after.get("resources"):
         spec["resources"] = after["resources"]
@@ -140,7 +140,9 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
     if qos_class(_typed(made).spec) != before:
         problem = f'Invalid value: "{before}": Pod QOS Class may not change as a result of resizing'
         causes.append(("spec", "FieldValueInvalid", problem))
-    running = [one for one in old["status"].get("containerStatuses", []) if "running" in one["state"]]
+    running = [
+        status for status in old["status"].get("containerStatuses", []) if "running" in status["state"]
+    ]
     if running and "resources" not in running[0]:
         problem = "Forbidden: Pod running on node without support for resize"
         causes.append(("spec", "FieldValueForbidden", problem))
@@ -157,8 +159,12 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
 
 def _of_init(spec: Json) -> list[Json]:
     """Return the resources of the init containers that are no sidecars."""
-    found = (one for one in spec.get("initContainers", []) if one.get("restartPolicy") != "Always")
-    return [one.get("resources", {}) for one in found]
+    containers = (
+        container
+        for container in spec.get("initContainers", [])
+        if container.get("restartPolicy") != "Always"
+    )
+    return [container.get("resources", {}) for container in containers]
 
 
 def _undeclared(needs: list[str], spec: Json, store: Store) -> str:
@@ -185,7 +191,8 @@ def _too_much_for_its_node(spec: Json, store: Store) -> str:
     allocatable = (node.value.get("status") or {}).get("allocatable") or {}
     for what, unit in (("cpu", 10**6), ("memory", 10**9)):
         amounts = [
-            (one.get("resources") or {}).get("requests", {}).get(what, "0") for one in spec["containers"]
+            (container.get("resources") or {}).get("requests", {}).get(what, "0")
+            for container in spec["containers"]
         ]
         if whole := ((spec.get("resources") or {}).get("requests") or {}).get(what):
             amounts = [whole]
@@ -215,7 +222,7 @@ def bind_pod(
     if labels:
         metadata["labels"] = {**metadata.get("labels", {}), **labels}
     status = dict(pod.get("status", {}))
-    others = [one for one in status.get("conditions", []) if one["type"] != "PodScheduled"]
+    others = [condition for condition in status.get("conditions", []) if condition["type"] != "PodScheduled"]
     status["conditions"] = [*others, _scheduled(settings)]
     spec = {**pod["spec"], "nodeName": node}
     return {**pod, "metadata": metadata, "spec": spec, "status": pod_status(status)}
@@ -356,13 +363,13 @@ def _admit_runtime_class(metadata: Json, spec: Json, store: Store) -> None:
     name = spec.get("runtimeClassName")
     if not name:
         return
-    found = store.find(resource("runtimeclasses"), ("", name))
-    if found is None:
+    stored = store.find(resource("runtimeclasses"), ("", name))
+    if stored is None:
         raise forbidden(PODS, metadata["name"], f'pod rejected: RuntimeClass "{name}" not found')
-    overhead = (found.value.get("overhead") or {}).get("podFixed")
+    overhead = (stored.value.get("overhead") or {}).get("podFixed")
     if overhead:
         spec["overhead"] = dict(overhead)
-    scheduling = found.value.get("scheduling") or {}
+    scheduling = stored.value.get("scheduling") or {}
     if scheduling.get("nodeSelector"):
         spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **scheduling["nodeSelector"]}
     if scheduling.get("tolerations"):
@@ -371,12 +378,12 @@ def _admit_runtime_class(metadata: Json, spec: Json, store: Store) -> None:
 
 def _admit_priority(metadata: Json, spec: Json, store: Store) -> None:
     name, asked = spec.get("priorityClassName"), spec.get("priority")
-    found = store.find(resource("priorityclasses"), ("", name)) if name else None
+    stored = store.find(resource("priorityclasses"), ("", name)) if name else None
     if name in _SYSTEM_PRIORITIES:
         spec["priority"] = _SYSTEM_PRIORITIES[name]
-    elif found is not None:
-        spec["priority"] = found.value.get("value", 0)
-        spec.setdefault("preemptionPolicy", found.value.get("preemptionPolicy", "PreemptLowerPriority"))
+    elif stored is not None:
+        spec["priority"] = stored.value.get("value", 0)
+        spec.setdefault("preemptionPolicy", stored.value.get("preemptionPolicy", "PreemptLowerPriority"))
     elif name:
         raise forbidden(PODS, metadata["name"], f"no PriorityClass with name {name} was found")
     else:
@@ -413,7 +420,7 @@ def _same_but_for(old: Json, new: Json) -> bool:
         for container in _containers(spec):
             container.pop("image", None)
     kept = before.pop("tolerations", [])
-    if any(one not in after.get("tolerations", []) for one in kept):
+    if any(toleration not in after.get("tolerations", []) for toleration in kept):
         return False
     after.pop("tolerations", None)
     if before.get("terminationGracePeriodSeconds", 0) < 0:

@@ -42,7 +42,7 @@ def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
 
 
 def _marked(store: Store, of: Resource, finalizer: str) -> list[Json]:
-    values = [one.value for one in store.each(of)]
+    values = [stored.value for stored in store.each(of)]
     return [
         value
         for value in values
@@ -71,7 +71,7 @@ def _is_bound(store: Store, volume: Json) -> bool:
 def _release(store: Store, of: Resource, value: Json, finalizer: str) -> None:
     """Remove the finalizer, and the object if it was the last one."""
     metadata = value["metadata"]
-    left = [one for one in metadata["finalizers"] if one != finalizer]
+    left = [other for other in metadata["finalizers"] if other != finalizer]
     if not left:
         store.remove(of, key_of(value))
         return

@@ -79,10 +79,10 @@ class Registry:
 
     def get(self, target: Target) -> Stored:
         """Return the object as stored. Raises StatusError 404 if it does not exist."""
-        found = self.store.find(target.resource, target.key)
-        if found is None:
+        stored = self.store.find(target.resource, target.key)
+        if stored is None:
             raise not_found(target.resource, target.name)
-        return found
+        return stored
 
     def create(self, target: Target, body: Json, admit: Admit = allow_all, dry_run: bool = False) -> Stored:
         """Create an object and return it as stored.
@@ -181,7 +181,7 @@ class Registry:
         of = resource_of(old.value)
         old = self.store.put(target.resource, definitions.marked(old.value, self.settings))
         if of is not None:
-            for namespace, name in [key_of(one.value) for one in self.store.all(of)]:
+            for namespace, name in [key_of(stored.value) for stored in self.store.all(of)]:
                 self.delete(Target(resource=of, namespace=namespace, name=name), {})
         if self.store.find(target.resource, target.key) is None:  # removed with its last object
             return old, True

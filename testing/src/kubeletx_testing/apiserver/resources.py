@@ -239,9 +239,9 @@ RESOURCES: Final[tuple[Resource, ...]] = (
     ),
 )
 
-BY_PATH: Final = {(one.group, one.version, one.plural): one for one in RESOURCES}
+BY_PATH: Final = {(of.group, of.version, of.plural): of for of in RESOURCES}
 """Built-in resources by (group, version, plural name). `catalog.Catalog` finds custom resources too."""
-_BY_PLURAL: Final = {one.plural: one for one in RESOURCES}
+_BY_PLURAL: Final = {of.plural: of for of in RESOURCES}
 
 
 def resource(plural: str) -> Resource:

@@ -73,8 +73,8 @@ class Tokens:
             return None
         if issued.bound is not None:
             plural, namespace, name, uid = issued.bound
-            found = self._store.find(resource(plural), (namespace, name))
-            if found is None or found.value["metadata"]["uid"] != uid:
+            stored = self._store.find(resource(plural), (namespace, name))
+            if stored is None or stored.value["metadata"]["uid"] != uid:
                 return None
         return issued
 
@@ -158,10 +158,10 @@ class Tokens:
             )
         of, name = resource(plural), reference.get("name") or ""
         namespace = target.namespace if of.namespaced else ""
-        found = self._store.find(of, (namespace, name))
-        if found is None:
+        stored = self._store.find(of, (namespace, name))
+        if stored is None:
             raise not_found(of, name)
-        uid = found.value["metadata"]["uid"]
+        uid = stored.value["metadata"]["uid"]
         if reference.get("uid") and reference["uid"] != uid:
             problem = (
                 f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. The "

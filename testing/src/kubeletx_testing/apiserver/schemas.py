@@ -32,7 +32,7 @@ def pruned(value: Any, schema: Json, is_object: bool = True) -> Any:
     """
     if isinstance(value, list):
         items = schema.get("items")
-        return [pruned(one, items, False) for one in value] if isinstance(items, dict) else value
+        return [pruned(item, items, False) for item in value] if isinstance(items, dict) else value
     if not isinstance(value, dict):
         return value
     properties, others = schema.get("properties") or {}, schema.get("additionalProperties")
@@ -54,7 +54,7 @@ def defaulted(value: Any, schema: Json) -> Any:
     """Return a copy in which missing fields have the defaults of the schema."""
     if isinstance(value, list):
         items = schema.get("items")
-        return [defaulted(one, items) for one in value] if isinstance(items, dict) else value
+        return [defaulted(item, items) for item in value] if isinstance(items, dict) else value
     if not isinstance(value, dict):
         return value
     made, properties = dict(value), schema.get("properties") or {}
@@ -77,13 +77,13 @@ def wrong_values(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
     if value is None and schema.get("nullable"):
         return
     if not _has_type(value, schema):
-        found = _type_of(value)
+        kind = _type_of(value)
         wanted = "integer,string" if schema.get(_INT_OR_STRING) else schema["type"]
-        message = f'Invalid value: "{found}": {path or "<nil>"} in body must be of type {wanted}: "{found}"'
+        message = f'Invalid value: "{kind}": {path or "<nil>"} in body must be of type {wanted}: "{kind}"'
         yield path, "FieldValueTypeInvalid", message
         return
     if "enum" in schema and value not in schema["enum"]:
-        known = ", ".join(json.dumps(one) for one in schema["enum"])
+        known = ", ".join(json.dumps(allowed) for allowed in schema["enum"])
         message = f"Unsupported value: {json.dumps(value)}: supported values: {known}"
         yield path, "FieldValueNotSupported", message
     for bound, is_broken, words in _BOUNDS:
@@ -96,8 +96,8 @@ def wrong_values(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
     if isinstance(value, dict):
         yield from _wrong_fields(value, schema, path)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for index, one in enumerate(value):
-            yield from wrong_values(one, schema["items"], f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield from wrong_values(item, schema["items"], f"{path}[{index}]")
 
 
 def _wrong_fields(value: Json, schema: Json, path: str) -> Iterator[Cause]:

@@ -94,13 +94,13 @@ def field_terms(text: str) -> list[tuple[str, bool, str]]:
     The second item is True for ``=`` and ``==``, False for ``!=``. Raises StatusError 400 if the selector
     cannot be parsed.
     """
-    found = []
+    requirements = []
     for part in filter(None, (one.strip() for one in text.split(","))):
         match = _EQUAL.match(part)
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
-        found.append((match[1], match[2] != "!=", match[3]))
-    return found
+        requirements.append((match[1], match[2] != "!=", match[3]))
+    return requirements
 
 
 def field_value(obj: Json, name: str) -> str:
@@ -127,7 +127,7 @@ def _split(text: str) -> list[str]:
 def _label_test(part: str) -> Callable[[dict[str, str]], bool]:
     if match := _SET.match(part):
         name, wanted_in = match[1], match[2] == "in"
-        values = {one.strip() for one in match[3].split(",")}
+        values = {value.strip() for value in match[3].split(",")}
         if wanted_in:
             return lambda labels: name in labels and labels[name] in values
         return lambda labels: labels.get(name) not in values

@@ -61,7 +61,9 @@ def node_status_causes(status: Json) -> list[Cause]:
             if parse(text).nanos < 0:
                 problem = f'Invalid value: "{text}": must be greater than or equal to 0'
                 causes.append((f"status.{field}.{name}", _INVALID, problem))
-    addresses = [(one.get("type", ""), one.get("address", "")) for one in status.get("addresses") or ()]
+    addresses = [
+        (address.get("type", ""), address.get("address", "")) for address in status.get("addresses") or ()
+    ]
     for index, (type_, address) in enumerate(addresses):
         if (type_, address) in addresses[:index]:
             problem = f"Duplicate value: {_go({'Type': type_, 'Address': address})}"
@@ -81,11 +83,11 @@ def _of_features(features: list[str]) -> Iterator[Cause]:
 
 
 def _of_conditions(status: Json) -> Iterator[Cause]:
-    for index, one in enumerate(status.get("conditions") or ()):
+    for index, condition in enumerate(status.get("conditions") or ()):
         field = f"status.conditions[{index}]"
-        if (seen := one.get("observedGeneration", 0)) < 0:
+        if (seen := condition.get("observedGeneration", 0)) < 0:
             yield f"{field}.observedGeneration", _INVALID, f"Invalid value: {seen}: {_NEGATIVE}"
-        type_ = one.get("type", "")
+        type_ = condition.get("type", "")
         if problem := label_key_problem(type_):
             yield f"{field}.Type", _INVALID, f'Invalid value: "{type_}": {problem}'
     if (seen := status.get("observedGeneration") or 0) < 0:
@@ -100,11 +102,11 @@ def _of_class(old: Json, new: Json) -> Iterator[Cause]:
 
 def _of_states(spec: Json, old: Json, new: Json) -> Iterator[Cause]:
     every = [*spec.get("containers", ()), *spec.get("initContainers", ())]
-    rules = [rule for one in every for rule in one.get("restartPolicyRules") or ()]
+    rules = [rule for container in every for rule in container.get("restartPolicyRules") or ()]
     if any(rule.get("action") == "RestartAllContainers" for rule in rules):
         return
     for field, containers in _STATUSES:
-        by_name = {one["name"]: one for one in spec.get(containers) or ()}
+        by_name = {container["name"]: container for container in spec.get(containers) or ()}
         ended = {index: one for index, one in enumerate(old.get(field) or ()) if "terminated" in one["state"]}
         alive = {one["name"] for one in new.get(field) or () if "terminated" not in one.get("state", {})}
         for index, one in ended.items():
@@ -125,7 +127,7 @@ def _may_run_again(container: Json, spec: Json, code: int) -> bool:
 
 def _of_addresses(status: Json) -> Iterator[Cause]:
     for field in ("podIPs", "hostIPs"):
-        texts = [one.get("ip") or "" for one in status.get(field) or ()]
+        texts = [entry.get("ip") or "" for entry in status.get(field) or ()]
         problems = {index: text for index, text in enumerate(texts) if not _is_address(text)}
         for index, text in problems.items():
             yield f"status.{field}[{index}]", _INVALID, f'Invalid value: "{text}": {_ADDRESS}'
@@ -140,10 +142,10 @@ def _of_addresses(status: Json) -> Iterator[Cause]:
 
 def _is_address(text: str) -> bool:
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    return not (isinstance(found, ipaddress.IPv6Address) and (found.ipv4_mapped or found.scope_id))
+    return not (isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id))
 
 
 def _check_amounts(amounts: Json | None) -> None:

@@ -146,7 +146,11 @@ class Store:
         """Return the changes of a resource after `revision`; None if the history begins later."""
         if revision < self.forgotten:
             return None
-        return [one for one in self._history if one.revision > revision and one.table == resource.full_name]
+        return [
+            change
+            for change in self._history
+            if change.revision > revision and change.table == resource.full_name
+        ]
 
     def forget_history(self) -> None:
         """Clear the history, so that no watch can start from an earlier revision.

@@ -58,8 +58,8 @@ def _untyped(schema: Json, path: str, level: str) -> Iterator[Cause]:
 
 def _inner(schema: Json, path: str) -> Iterator[tuple[Json, str, str]]:
     """Yield the schemas directly inside a schema, with their path and level."""
-    for name, one in (schema.get("properties") or {}).items():
-        yield one, f"{path}.properties[{name}]", _FIELDS
+    for name, inner in (schema.get("properties") or {}).items():
+        yield inner, f"{path}.properties[{name}]", _FIELDS
     others, items = schema.get("additionalProperties"), schema.get("items")
     if isinstance(others, dict):
         yield others, f"{path}.additionalProperties", _FIELDS

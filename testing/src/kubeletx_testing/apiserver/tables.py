@@ -50,7 +50,7 @@ class _Column(msgspec.Struct, frozen=True):
 
 def _columns_of(of: Resource) -> list[_Column]:
     if of.custom is not None and of.custom.get("additionalPrinterColumns"):
-        return [_custom_column(one) for one in of.custom["additionalPrinterColumns"]]
+        return [_custom_column(column) for column in of.custom["additionalPrinterColumns"]]
     return [_AGE]
 
 

@@ -32,7 +32,7 @@ def pod_status(status: Json) -> Json:
     made = _with_conditions(status, "lastProbeTime")
     for field in _CONTAINER_STATUSES:
         if field in made:
-            made[field] = [_container_status(one) for one in made[field]]
+            made[field] = [_container_status(status) for status in made[field]]
     return made
 
 
@@ -42,7 +42,7 @@ def node_status(status: Json) -> Json:
     made["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}, **(made.get("daemonEndpoints") or {})}
     made["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(made.get("nodeInfo") or {})}
     if "images" in made:
-        made["images"] = [_without(("sizeBytes",), {"names": None, **one}) for one in made["images"]]
+        made["images"] = [_without(("sizeBytes",), {"names": None, **image}) for image in made["images"]]
     return made
 
 
@@ -63,12 +63,14 @@ def _with_conditions(status: Json, seen: str) -> Json:
     made = dict(status)
     if "conditions" in made:
         zero: Json = {"status": "", seen: None, "lastTransitionTime": None}
-        made["conditions"] = [_without(("reason", "message"), {**zero, **one}) for one in made["conditions"]]
+        made["conditions"] = [
+            _without(("reason", "message"), {**zero, **condition}) for condition in made["conditions"]
+        ]
     return made
 
 
 def _without(fields: tuple[str, ...], value: Json) -> Json:
-    return {name: one for name, one in value.items() if one or name not in fields}
+    return {name: part for name, part in value.items() if part or name not in fields}
 
 
 def _container_status(status: Json) -> Json:

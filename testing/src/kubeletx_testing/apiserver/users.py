@@ -60,10 +60,10 @@ def user_of(
     if not authorization:
         return ANONYMOUS
     scheme, _, token = authorization.partition(" ")
-    found = find_token(token.strip()) if scheme.lower() == "bearer" else None
-    if found is None:
+    user = find_token(token.strip()) if scheme.lower() == "bearer" else None
+    if user is None:
         raise unauthorized()
-    return found
+    return user
 
 
 def _by_certificate(certificate: Mapping[str, Any], now: datetime) -> User:

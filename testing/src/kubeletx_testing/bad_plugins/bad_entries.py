@@ -15,10 +15,10 @@ class BadEntriesRuntime(FakeRuntime):
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[Any]:
         """Return the units, followed by the entries that cannot be used."""
-        found: list[Any] = list(await super().list_units(match))
-        if not found:
+        units: list[Any] = list(await super().list_units(match))
+        if not units:
             return [None]
-        first, change = found[0], msgspec.structs.replace
+        first, change = units[0], msgspec.structs.replace
         bad_ids = ("", "a/b", "a\0b", "a\nb", "a" * 300, 7)
-        worse = [change(first, id=one) for one in bad_ids]
-        return [*found, None, *worse, change(first, id="labels", labels={"a": 1}), first]
+        worse = [change(first, id=bad_id) for bad_id in bad_ids]
+        return [*units, None, *worse, change(first, id="labels", labels={"a": 1}), first]

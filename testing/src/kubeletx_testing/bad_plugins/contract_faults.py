@@ -132,8 +132,8 @@ class ConstantStats(SuiteFakeRuntime):
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
         """Return constant CPU figures."""
-        found = await super().list_unit_stats(match)
-        return [msgspec.structs.replace(one, cpu_usage_core_ns=1) for one in found]
+        stats = await super().list_unit_stats(match)
+        return [msgspec.structs.replace(entry, cpu_usage_core_ns=1) for entry in stats]
 
 
 class MeasuresEnded(SuiteFakeRuntime):
@@ -141,13 +141,13 @@ class MeasuresEnded(SuiteFakeRuntime):
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
         """Return figures of 0 for units that the fake leaves out."""
-        found = list(await super().list_unit_stats(match))
-        seen = {one.id for one in found}
+        stats = list(await super().list_unit_stats(match))
+        seen = {entry.id for entry in stats}
         for unit in await self.list_units(match):
             if unit.id not in seen:
                 zero = UnitStats(id=unit.id, uid=unit.uid, name=unit.name, at_ns=1)
-                found.append(msgspec.structs.replace(zero, cpu_usage_core_ns=0, memory_working_set_bytes=0))
-        return found
+                stats.append(msgspec.structs.replace(zero, cpu_usage_core_ns=0, memory_working_set_bytes=0))
+        return stats
 
 
 class PoliteSandbox(SuiteFakeRuntime):
@@ -176,8 +176,10 @@ class KibibyteStats(SuiteFakeRuntime):
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
         """Return the memory figures in another unit than the contract's."""
         return [
-            msgspec.structs.replace(one, memory_working_set_bytes=(one.memory_working_set_bytes or 0) // 1024)
-            for one in await super().list_unit_stats(match)
+            msgspec.structs.replace(
+                entry, memory_working_set_bytes=(entry.memory_working_set_bytes or 0) // 1024
+            )
+            for entry in await super().list_unit_stats(match)
         ]
 
 
@@ -195,7 +197,7 @@ class FirstVariables(SuiteFakeRuntime):
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
         """Create the unit with the first value of each variable."""
-        first = {one.name: one for one in reversed(spec.environment)}
+        first = {variable.name: variable for variable in reversed(spec.environment)}
         spec = msgspec.structs.replace(spec, environment=tuple(first.values()))
         return await super().create_unit(sandbox_id, spec, sandbox)
 

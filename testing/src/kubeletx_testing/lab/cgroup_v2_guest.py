@@ -226,10 +226,12 @@ def _make(
     (directory,) = unpacked.glob("lib/modules/*")
     root = result / "packages"
     unpack_packages(packages[1:], scratch, root)
-    for one in ("bin", "lib", "sbin"):  # links to those below usr, which a directory would hide
-        if (root / one).exists():
-            shutil.copytree(root / one, root / "usr" / one, symlinks=True, dirs_exist_ok=True)
-            shutil.rmtree(root / one)
+    for directory_name in ("bin", "lib", "sbin"):  # links to those below usr, which a directory would hide
+        if (root / directory_name).exists():
+            shutil.copytree(
+                root / directory_name, root / "usr" / directory_name, symlinks=True, dirs_exist_ok=True
+            )
+            shutil.rmtree(root / directory_name)
     archive = CpioArchive()
     for name in ("bin", "dev", "host", "modules", "new", "over", "packages", "proc", "sys"):
         archive.directory(name)

@@ -42,19 +42,19 @@ def list_container_cgroups(ids: set[str]) -> list[Path]:
     """Return the cgroup directories of these containers, deepest first. `ids`: container ids."""
     if not ids:
         return []
-    found = []
+    directories = []
     for directory, names, _ in os.walk(_CGROUPS):
-        found += [
+        directories += [
             Path(directory, name) for name in names if name.removesuffix(".scope").rpartition("-")[2] in ids
         ]
-    return sorted(found, key=lambda path: len(path.parts), reverse=True)
+    return sorted(directories, key=lambda path: len(path.parts), reverse=True)
 
 
 def list_container_processes(ids: set[str]) -> list[int]:
     """Return the ids of the processes that run in these containers. `ids`: container ids."""
     if not ids:
         return []
-    return [pid for pid in list_pids() if any(one in ids for one in _cgroup_words(pid))]
+    return [pid for pid in list_pids() if any(word in ids for word in _cgroup_words(pid))]
 
 
 def thaw_containers(ids: set[str]) -> None:

@@ -156,18 +156,18 @@ def remove_loopback_results(ids: Iterable[str]) -> None:
 
     Their file names contain only the sandbox id and not the lab's network. `ids`: sandbox ids.
     """
-    for one in ids:
-        (RESULT_CACHE / f"cni-loopback-{one}-lo").unlink(missing_ok=True)
+    for cni_id in ids:
+        (RESULT_CACHE / f"cni-loopback-{cni_id}-lo").unlink(missing_ok=True)
 
 
 def network_leftovers(base_dir: Path) -> list[str]:
     """Return what still exists of a base directory's network, one line for each object."""
-    found = []
+    leftovers = []
     if Path("/sys/class/net", bridge_name(base_dir)).exists():
-        found.append(f"bridge {bridge_name(base_dir)}")
-    found += [f"CNI result {path}" for path in _cached_results(base_dir)]
-    found += [f"iptables chain {chain}" for chain in _own_chains(base_dir)]
-    return found
+        leftovers.append(f"bridge {bridge_name(base_dir)}")
+    leftovers += [f"CNI result {path}" for path in _cached_results(base_dir)]
+    leftovers += [f"iptables chain {chain}" for chain in _own_chains(base_dir)]
+    return leftovers
 
 
 def _choose_subnet(base_dir: Path) -> ipaddress.IPv4Network:

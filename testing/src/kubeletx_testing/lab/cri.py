@@ -53,7 +53,7 @@ class CriCalls:
         """Return all sandboxes, oldest first. `ready_only`: only those in the state ready."""
         items = self.call("ListPodSandbox").items
         wanted = [item for item in items if not ready_only or item.state == pb.SANDBOX_READY]
-        return sorted(wanted, key=lambda one: int(one.created_at))
+        return sorted(wanted, key=lambda sandbox: int(sandbox.created_at))
 
     def pods(self) -> list[str]:
         """Return the names of pods with a ready sandbox, sorted. A pod with two ready sandboxes is listed twice."""
@@ -63,7 +63,7 @@ class CriCalls:
         """Return all containers, oldest first. `pod_uid`: only those of this pod; empty: of all pods."""
         selector = {"io.kubernetes.pod.uid": pod_uid} if pod_uid else {}
         items = self.call("ListContainers", filter=pb.ContainerFilter(label_selector=selector)).containers
-        return sorted(items, key=lambda one: int(one.created_at))
+        return sorted(items, key=lambda container: int(container.created_at))
 
     def remove_all(self, *, keep: Callable[[Any], bool] = lambda _one: False) -> None:
         """Stop and remove every sandbox with its containers, except those for which `keep` returns True.
@@ -73,9 +73,9 @@ class CriCalls:
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while wanted := [sandbox for sandbox in self.sandboxes() if not keep(sandbox)]:
             try:
-                for one in wanted:
-                    self.call("StopPodSandbox", pod_sandbox_id=one.id)
-                    self.call("RemovePodSandbox", pod_sandbox_id=one.id)
+                for sandbox in wanted:
+                    self.call("StopPodSandbox", pod_sandbox_id=sandbox.id)
+                    self.call("RemovePodSandbox", pod_sandbox_id=sandbox.id)
             except LabError:
                 if time.monotonic() > deadline:
                     raise

@@ -58,7 +58,9 @@ class Lab:
     @property
     def endpoints(self) -> str:
         """Value for --container-runtime-endpoint, in which every containerd is a runtime of the same name."""
-        return ";".join(f"container:{name}:{one.endpoint}" for name, one in self.containerds.items())
+        return ";".join(
+            f"container:{name}:{containerd.endpoint}" for name, containerd in self.containerds.items()
+        )
 
     def start(self) -> None:
         """Remove what an aborted run left below the base directory, then start everything.
@@ -98,7 +100,10 @@ class Lab:
 
     def logs(self, lines: int = 60) -> str:
         """Return the last lines of each containerd's log, to be shown when a test fails."""
-        parts = [f"--- {name} ---\n{one.daemon.log_tail(lines)}" for name, one in self.containerds.items()]
+        parts = [
+            f"--- {name} ---\n{containerd.daemon.log_tail(lines)}"
+            for name, containerd in self.containerds.items()
+        ]
         return "\n".join(parts)
 
     def __getitem__(self, name: str) -> PrivateContainerd:
@@ -111,10 +116,10 @@ class Lab:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def _keep_log(self, one: PrivateContainerd) -> None:
-        if self._logs_dir is not None and one.log_path.is_file():
+    def _keep_log(self, containerd: PrivateContainerd) -> None:
+        if self._logs_dir is not None and containerd.log_path.is_file():
             self._logs_dir.mkdir(parents=True, exist_ok=True)
-            (self._logs_dir / f"{one.name}.log").write_bytes(one.log_path.read_bytes())
+            (self._logs_dir / f"{containerd.name}.log").write_bytes(containerd.log_path.read_bytes())
 
     def _start(self) -> None:
         self._say("packing images")
@@ -127,21 +132,21 @@ class Lab:
         self._say(f"starting {', '.join(self._names)}")
         for name in self._names:
             self.add_containerd(name).start(wait=False)
-        for number, one in enumerate(self.containerds.values()):
-            self._say(f"waiting for {one.name} ({number} of {len(self.containerds)} answer)")
-            one.wait_until_ready()
+        for number, containerd in enumerate(self.containerds.values()):
+            self._say(f"waiting for {containerd.name} ({number} of {len(self.containerds)} answer)")
+            containerd.wait_until_ready()
 
     def add_containerd(self, name: str) -> PrivateContainerd:
         """Add another containerd with the same network and registry, without starting it. `stop` ends it too."""
-        one = PrivateContainerd(
+        containerd = PrivateContainerd(
             name,
             self.base_dir,
             cni_conf_dir=self.network.conf_dir,
             cni_bin_dir=self.network.bin_dir,
             registry_address=self.registry.address,
         )
-        self.containerds[name] = one
-        return one
+        self.containerds[name] = containerd
+        return containerd
 
 
 def require() -> None:

@@ -64,8 +64,8 @@ class PrivateLogind:
     def said(self, text: str) -> None:
         """Wait for the next line that the double prints, and assert that it is `text`."""
         assert self.logind.stdout is not None
-        found = self.logind.stdout.readline().strip()
-        assert found == text, found
+        line = self.logind.stdout.readline().strip()
+        assert line == text, line
 
     def __enter__(self) -> PrivateLogind:
         return self
@@ -75,9 +75,9 @@ class PrivateLogind:
 
     def close(self) -> None:
         """Stop the double and the bus."""
-        for one in (self.logind, self.bus):
-            one.kill()
-            one.wait()
-            for pipe in (one.stdin, one.stdout):
+        for process in (self.logind, self.bus):
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()

@@ -337,4 +337,4 @@ def _libraries(program: Path) -> list[Path]:
     listing = run("ldd", str(program))
     if "not found" in listing:
         raise LabError(f"libraries of qemu-guest-agent are missing here:\n{listing}")
-    return [Path(found) for found in re.findall(r"(/\S+) \(0x", listing)]
+    return [Path(library) for library in re.findall(r"(/\S+) \(0x", listing)]

@@ -39,8 +39,8 @@ def remove_unused(in_use: Callable[[], bool], *, records: Path | None = None) ->
     with _locked(records) as path:
         if in_use():
             return
-        kept = [one for one in _read(path) if not _is_removed(one)]
-        path.write_text("".join(f"{one}\n" for one in kept))
+        kept = [line for line in _read(path) if not _is_removed(line)]
+        path.write_text("".join(f"{line}\n" for line in kept))
 
 
 def _is_removed(directory: str) -> bool:

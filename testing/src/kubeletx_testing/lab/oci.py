@@ -57,7 +57,7 @@ def build_layer(entries: Iterable[Entry]) -> bytes:
     """Return an uncompressed tar archive of `entries`. Equal entries give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for entry in sorted(entries, key=lambda one: one.path):
+        for entry in sorted(entries, key=lambda member: member.path):
             info = tarfile.TarInfo(entry.path)
             info.mode, info.uid, info.gid = entry.mode, entry.uid, entry.uid
             if entry.link is not None:

@@ -88,7 +88,11 @@ def clean_stale(parent: Path) -> list[Path]:
 
 def container_ids(base_dir: Path) -> set[str]:
     """Return the ids of all containers and sandboxes of a lab's containerds, read from their directories."""
-    return {one for directory in _containerd_directories(base_dir) for one in _container_ids(directory)}
+    return {
+        container_id
+        for directory in _containerd_directories(base_dir)
+        for container_id in _container_ids(directory)
+    }
 
 
 def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
@@ -96,23 +100,23 @@ def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
 
     `ids`: ids of containers that are known from an earlier call of `container_ids`.
     """
-    found = [f"process {pid}: {_command_line(pid)}" for pid in list_processes(base_dir)]
-    found += [f"mount {path}" for path in list_mounts(base_dir)]
-    found += [f"loop device {path}" for path in loop_devices(base_dir)]
-    found += cni.network_leftovers(base_dir)
+    leftovers = [f"process {pid}: {_command_line(pid)}" for pid in list_processes(base_dir)]
+    leftovers += [f"mount {path}" for path in list_mounts(base_dir)]
+    leftovers += [f"loop device {path}" for path in loop_devices(base_dir)]
+    leftovers += cni.network_leftovers(base_dir)
     known = container_ids(base_dir) | set(ids)
-    found += [
+    leftovers += [
         f"process {pid} of a container: {_command_line(pid)}"
         for pid in cgroups.list_container_processes(known)
     ]
-    found += [
+    leftovers += [
         f"cgroup {path}"
         for path in [
             *cgroups.list_container_cgroups(known),
             *cgroups.cgroups_below(cni.network_name(base_dir)),
         ]
     ]
-    return found
+    return leftovers
 
 
 def end_containers(containerd_dir: Path) -> None:

@@ -31,13 +31,13 @@ class DirectoryPods:
         """Read the directory again and again: pass each change to the sink, then report that the pods are complete."""
         known: dict[tuple[str, str], dict[str, Any]] = {}
         while True:
-            found = await self._host.blocking(read, self._settings.path)
-            for key in known.keys() - found.keys():
+            files = await self._host.blocking(read, self._settings.path)
+            for key in known.keys() - files.keys():
                 sink.remove(*key)
-            for key, pod in found.items():
+            for key, pod in files.items():
                 if known.get(key) != pod:
                     sink.set(pod)
-            known = found
+            known = files
             sink.synced()
             await self._host.clock.sleep(self._settings.seconds)
 
