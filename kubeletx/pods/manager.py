@@ -267,6 +267,11 @@ class PodManager:
         if worker is not None and worker.desired.source == source:
             self._delete(worker, grace_seconds, force=force)
 
+    def objects_changed(self, uid: PodUid) -> None:
+        """Write the pod's volumes again: an object that it refers to has changed. Does nothing if the pod is gone."""
+        if (worker := self._workers.get(uid)) is not None:
+            worker.objects_changed()
+
     def ask_power(self, uid: PodUid, power: Power | None, owner: str) -> None:
         """Request a power state of a pod in memory: the call by which other parts of the agent freeze and wake pods.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 import kubeletx
-from kubeletx.api import Clock, KubeletxError, PodUid
+from kubeletx.api import Clock, KubeletxError
 from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.apiserver.node.api_node import ApiNode
 from kubeletx.apiserver.objects.api_objects import ApiObjects
@@ -58,10 +58,6 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
         and taints are passed to admission, and the labels also to `objects`.
         """
 
-        def object_changed(uid: PodUid) -> None:
-            if (worker := manager.workers.get(uid)) is not None:
-                worker.objects_changed()
-
         def node_changed(found: Node | None) -> None:
             if found is None:
                 admission.relabel(None)
@@ -75,7 +71,7 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
                     await node.refresh()
 
         self.objects.node_labels = admission.labels  # used until the Node is read, for pods that run already
-        self.objects.subscribe(object_changed)
+        self.objects.subscribe(manager.objects_changed)
         node.subscribe(node_changed)
         admission.follow(look_at_node)
 

@@ -91,6 +91,7 @@ def make_fornax(
         settings=CoreSettings(link=LinkSettings(tls=_tls(settings)), state_seconds=settings.state_seconds),
         clock=ctx.clock,
     )
+    content.objects.subscribe(pods.manager.objects_changed)
     reconciler = Reconciler(content.repairs(), clock=ctx.clock)
     repaired = ChainMap(reconciler.repaired, sessions.repaired)
     status = partial(node_status, actor, repaired)

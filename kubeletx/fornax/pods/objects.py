@@ -1,13 +1,14 @@
 """`CoreObjects`: the config maps and secrets that came with pods of a core, for these pods.
 
 A core sends the objects of a pod together with the pod. Objects are known by namespace and name, as in a cluster: a
-later pod that brings an object of the same name replaces it for all pods of the namespace. An object is forgotten with
-the last pod that brought it.
+later pod that brings an object of the same name replaces it for all pods of the namespace, and the volumes of running
+pods are written again. An object is forgotten with the last pod that brought it. After a restart of the agent it is the
+one of the newest pod that still exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from kubeletx.api import (
     ClusterService,
@@ -64,15 +65,27 @@ class CoreObjects:
         self._objects: dict[_Key, ObjectData] = {}
         self._brought: dict[_Key, set[PodUid]] = {}
         self._of_pod: dict[PodUid, set[_Key]] = {}
+        self._users: dict[PodUid, ObjectUser] = {}
+        self._listeners: list[Callable[[PodUid], None]] = []
+
+    def subscribe(self, listener: Callable[[PodUid], None]) -> None:
+        """Call `listener` with the UID of each pod whose volumes or variables use an object that has changed."""
+        self._listeners.append(listener)
 
     def put(self, pod: Pod, objects: Mapping[tuple[str, str], ObjectData]) -> None:
         """Make the objects of a pod readable until `drop`."""
-        keys = self._of_pod.setdefault(pod.uid, set())
+        keys, changed = self._of_pod.setdefault(pod.uid, set()), set()
         for (kind, name), data in objects.items():
             key = (kind, pod.namespace, name)
-            self._objects[key] = data
+            if self._objects.get(key) != data:
+                self._objects[key] = data
+                changed.add(key)
             self._brought.setdefault(key, set()).add(pod.uid)
             keys.add(key)
+        for user in tuple(self._users.values()):
+            if changed & _keys_of(user):
+                for listener in self._listeners:
+                    listener(user.uid)
 
     def drop(self, uid: PodUid) -> None:
         """Forget the objects that no other pod has brought."""
@@ -88,10 +101,10 @@ class CoreObjects:
     # --- ClusterObjects ---
 
     def follow(self, pod: ObjectUser) -> None:
-        """Do nothing: the objects are already here."""
+        self._users[pod.uid] = pod
 
     def leave(self, uid: PodUid) -> None:
-        """Do nothing: the objects are dropped with the pod."""
+        self._users.pop(uid, None)
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
         return self._objects.get(("ConfigMap", namespace, name))
@@ -116,3 +129,11 @@ class CoreObjects:
 
     async def note_expanded(self, uid: PodUid, claim: str, size_bytes: int) -> None:
         """Do nothing: there are no claims."""
+
+
+def _keys_of(user: ObjectUser) -> frozenset[_Key]:
+    return frozenset(
+        (kind, user.namespace, name)
+        for kind, named in (("ConfigMap", user.config_maps), ("Secret", user.secrets))
+        for name in named
+    )

@@ -91,6 +91,33 @@ async def test_a_lost_database_makes_a_new_node_that_removes_the_pods_of_cores(
         assert core.last(pb.NODE_REGISTER).nodeRegistry.nodeRevision <= core.revision < 10
 
 
+def with_settings(name: str, mode: bytes) -> pb.PodCreate:
+    """A pod with a config map and a secret as volumes."""
+    made = create()
+    made.podIdentifier, made.pod.metadata.name = f"game/{name}", name
+    made.configMap.metadata.name, made.configMap.data["mode"] = "settings", mode.decode()
+    secret = made.secrets.add(data={"mode": mode})
+    secret.metadata.name = "keys"
+    volumes = made.pod.spec.volumes
+    volumes.add(name="settings").volumeSource.configMap.localObjectReference.name = "settings"
+    volumes.add(name="keys").volumeSource.secret.secretName = "keys"
+    return made
+
+
+async def test_a_config_map_and_a_secret_that_come_with_a_later_pod_are_replaced_in_running_pods(
+    agent: AgentModel, core: TinyCore
+) -> None:
+    def contents() -> list[str]:
+        return [path.read_text() for path in (agent.root / "root" / "pods").glob("*/volumes/*/*/mode")]
+
+    async with agent.running():
+        await agent.until(lambda: "NODE_READY" in core.kinds())
+        core.send(pb.POD_CREATE, podCreate=with_settings("p1", b"slow"))
+        await agent.until(lambda: contents() == ["slow"] * 2)
+        core.send(pb.POD_CREATE, podCreate=with_settings("p2", b"fast"))
+        await agent.until(lambda: contents() == ["fast"] * 4)
+
+
 async def test_the_health_check_names_a_core_that_does_not_answer_and_does_not_fail(
     agent: AgentModel,
 ) -> None:
