@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .model import BootReason, Order, OrderAnswer, Reach
+
+if TYPE_CHECKING:
+    from .topics import HealthStatus, NodeAgentStatus
 
 OWN = "kubeletx-health"
 ANSWER_SECONDS = 15.0
@@ -43,29 +49,109 @@ def add_verbs(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     maintenance = add("maintenance", "Ask for maintenance mode, or take the request back.")
     maintenance.add_argument("mode", choices=("on", "off"))
     maintenance.set_defaults(command=lambda o: _send(o.run_dir, "maintenance", values={"mode": o.mode}))
+    plan = add("plan", "Show what would happen next, when, and why.")
+    plan.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    plan.set_defaults(command=_plan)
+    history = add("history", "Show boots, upgrades, operations and watchdog hits.")
+    history.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    history.set_defaults(command=_history)
     config = add("config", "Show the settings, or change items: NAME=VALUE; NAME= removes a change.")
     config.add_argument("items", nargs="*", metavar="NAME=VALUE")
     config.set_defaults(command=_config)
 
 
 def _status(options: argparse.Namespace) -> int:
-    from .topics import NodeAgentStatus, find
-
-    path = options.run_dir / "nodeagent" / "NodeAgentStatus" / "nodeagent.json"
-    try:
-        status = find(NodeAgentStatus, path)
-    except (OSError, ValueError) as error:
-        return _fail(f"{path}: {error}")
-    if status is None:
-        return _fail(f"{path} does not exist: no guardian has run with --run-dir {options.run_dir}")
     import msgspec
 
-    fields = json.loads(msgspec.json.encode(status))
+    from .topics import (
+        HEALTH_STATUS,
+        NODE_AGENT,
+        NODE_AGENT_STATUS,
+        HealthStatus,
+        NodeAgentStatus,
+        find,
+        path_of,
+    )
+
+    paths = [path_of(options.run_dir, topic, NODE_AGENT) for topic in (NODE_AGENT_STATUS, HEALTH_STATUS)]
+    try:
+        status, health = find(NodeAgentStatus, paths[0]), find(HealthStatus, paths[1])
+    except (OSError, ValueError) as error:
+        return _fail(f"{paths[0].parent}: {error}")
+    if status is None:
+        return _fail(f"{paths[0]} does not exist: no guardian has run with --run-dir {options.run_dir}")
     if options.output == "json":
-        print(json.dumps(fields, indent=2))
+        print(json.dumps(json.loads(msgspec.json.encode(status)), indent=2))
         return 0
-    for name, value in fields.items():
-        print(f"{name:<30}{value}")
+    if not _guardian_runs(options.run_dir / OWN):
+        print("The guardian does not run; this is its last status.")
+    for line in status_lines(status, health or HealthStatus()):
+        print(line)
+    return 0
+
+
+def status_lines(status: NodeAgentStatus, health: HealthStatus) -> Iterator[str]:
+    """Return the lines that ``kubeletx health status`` prints."""
+    contact = Reach(health.contact).name.lower().replace("_", " ")
+    source = f" by {health.contact_source}" if health.contact_source else ""
+    rows = {
+        "Image": f"{status.cur_part or 'the only one'}, {health.phase}",
+        "Test window": f"{health.remaining_test_time} s left" if health.remaining_test_time else "",
+        "Held by": health.held_by,
+        "Operation": f"{health.operation}: {status.reboot_reason}" if health.operation else "",
+        "Controller": f"{contact}{source}, last reached {health.silent_seconds} s ago",
+        "Maintenance": "on" if health.maintenance_mode else "off",
+        "Reasons": ", ".join(health.maintenance_reasons),
+        "Last boot": f"{BootReason(status.boot_reason).text}: {status.reboot_reason}"
+        if not health.operation
+        else "",
+        "Boots": str(status.restart_counter + 1),
+    }
+    yield from (f"{name + ':':<14}{value}" for name, value in rows.items() if value)
+    if health.checks:
+        yield ""
+        yield f"{'CHECK':<24}{'LEVEL':<13}{'RESULT':<9}REASON"
+    for check in health.checks:
+        result = {None: "unknown", True: "ok", False: "failed"}[check.ok]
+        yield f"{check.name:<24}{check.level:<13}{result:<9}{check.message}"
+
+
+def _plan(options: argparse.Namespace) -> int:
+    import msgspec
+
+    from .forecast import Situation, forecast
+
+    answer = _ask(options.run_dir, "plan")
+    if answer is None:
+        return 1
+    start = msgspec.json.decode(answer.message, type=Situation)
+    plans = {name: forecast(start, speaks=speaks) for name, speaks in (("same", True), ("silent", False))}
+    if options.output == "json":
+        print(json.dumps({name: [e._asdict() for e in plan] for name, plan in plans.items()}, indent=2))
+        return 0
+    titles = {"same": "If everything stays as it is:", "silent": "If all sources fall silent now:"}
+    for name, title in titles.items():
+        print(title)
+        for entry in plans[name]:
+            print(f"  in {entry.in_seconds} s: {entry.what}")
+        if not plans[name]:
+            print("  nothing")
+    return 0
+
+
+def _history(options: argparse.Namespace) -> int:
+    from .history import History
+
+    entries = History(options.persist_dir / OWN / "history", _fail).entries()
+    if options.output == "json":
+        print(
+            json.dumps(
+                [{f: getattr(entry, f) for f in entry.__struct_fields__} for entry in entries], indent=2
+            )
+        )
+        return 0
+    for entry in entries:
+        print(f"{entry.time}  boot {entry.boot:<4} {entry.second:>8} s  {entry.reason}: {entry.message}")
     return 0
 
 
@@ -79,23 +165,30 @@ def _order(options: argparse.Namespace) -> int:
     )
 
 
-def _send(run_dir: Path, verb: str, **fields: object) -> int:
-    from .model import Order
+def _send(run_dir: Path, verb: str, **fields: Any) -> int:
+    answer = _ask(run_dir, verb, **fields)
+    if answer is None:
+        return 1
+    print(f"{answer.outcome}: {answer.message}")
+    return 1 if answer.outcome == "refused" else 0
+
+
+def _ask(run_dir: Path, verb: str, **fields: Any) -> OrderAnswer | None:
+    """Send an order and return the answer; None: there is none, and the reason was printed."""
     from .outbox import new_id, send
 
     directory = run_dir / OWN
     if not _guardian_runs(directory):
-        return _fail(f"no guardian runs with --run-dir {run_dir}; nothing was ordered")
+        _fail(f"no guardian runs with --run-dir {run_dir}; nothing was ordered")
+        return None
     try:
-        answer = send(directory, Order(id=new_id(), verb=verb, **fields), ANSWER_SECONDS)  # type: ignore[arg-type] # fields of Order
+        answer = send(directory, Order(id=new_id(), verb=verb, **fields), ANSWER_SECONDS)
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}")
+        _fail(f"{error.filename}: {error.strerror}")
+        return None
     if answer is None:
-        return _fail(
-            f"the guardian of {run_dir} did not answer within {ANSWER_SECONDS:g} s; nothing was ordered"
-        )
-    print(f"{answer.outcome}: {answer.message}")
-    return 1 if answer.outcome == "refused" else 0
+        _fail(f"the guardian of {run_dir} did not answer within {ANSWER_SECONDS:g} s; nothing was ordered")
+    return answer
 
 
 def _guardian_runs(directory: Path) -> bool:

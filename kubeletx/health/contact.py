@@ -25,12 +25,14 @@ class Contact(msgspec.Struct, frozen=True):
     """OrderAnswer of all sources. `last`: second of the last tick at which the controller was reached; None: not yet.
 
     `successes`: contacts since the boot. `source`: name of the source that decided.
+    `heard`: second at which a source said "success" last.
     """
 
     reach: Reach = Reach.UNKNOWN
     last: int | None = None
     successes: int = 0
     source: str = ""
+    heard: int | None = None
 
     @property
     def is_reached(self) -> bool:
@@ -53,5 +55,6 @@ def merge(before: Contact, reports: Mapping[str, ContactReport], now: int, fresh
         words.setdefault(reach, name)
     reach = next((word for word in _ORDER if word in words), Reach.UNKNOWN)
     successes = sum(report.count for report in reports.values())
+    heard = max((report.at for report in reports.values() if report.reach is Reach.SUCCESS), default=None)
     last = now if reach in {Reach.SUCCESS, Reach.TEMPORARY_FAIL} else before.last
-    return Contact(reach, last, max(successes, before.successes), words.get(reach, ""))
+    return Contact(reach, last, max(successes, before.successes), words.get(reach, ""), heard)

@@ -12,11 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from . import maintenance, operations
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
+from .forecast import Situation
+from .history import History
 from .inbox import Inbox
 from .machine import MachineEffects
 from .maintenance import Maintenance, MaintenanceReason
@@ -65,15 +68,16 @@ class Guardian:
         self,
         run: Path,
         persist: Path,
-        slots: Slots,
+        slots: Slots | None,
         machine: MachineEffects,
         settings: HealthSettings,
         *,
         boot: str,
         tell: Callable[[str, str], object],
     ) -> None:
-        """`boot`: identity of this boot. `tell`: logs a line; its first argument is a CamelCase reason."""
+        """`slots` None: the node has one OS image. `boot`: identity of this boot. `tell`: logs a line; its first argument is a CamelCase reason."""
         self._tell = tell
+        self._history = History(persist / OWN / "history", lambda line: tell("BadState", line))
         self._slots, self._machine = slots, machine
         self._base_settings = settings
         self.inbox = Inbox(run, persist, lambda line: tell("BadTopic", line))
@@ -134,6 +138,8 @@ class Guardian:
     # -- reading
 
     def _read_slots(self) -> None:
+        if self._slots is None:
+            return
         try:
             self._table = self._slots.read()
         except SlotsError as error:
@@ -181,6 +187,12 @@ class Guardian:
                 self._read_slots()
 
     def _carry_out(self, order: Order) -> Sequence[Effect]:
+        if order.verb in IMAGE_VERBS and self._slots is None:
+            answer = OrderAnswer(
+                id=order.id, outcome="refused", message="this node has one OS image; start with --slots"
+            )
+            self.orders.answer(answer, keeps=False)
+            return ()
         if order.verb in IMAGE_VERBS:
             reply = decide_image(order, self._table, self._memory.failed, commit=self._memory.commit)
             self.orders.answer(reply.answer, keeps=reply.keeps)
@@ -210,6 +222,8 @@ class Guardian:
             is_on = order.values.get("mode") == "on"
             self._memory = replace(self._memory, asks_maintenance=is_on)
             message = f"maintenance mode is {'asked for' if is_on else 'not asked for any more'}"
+        elif order.verb == "plan":
+            message = msgspec.json.encode(self._situation()).decode()
         elif order.verb == "config":
             message, outcome = self._set_items(order.values)
         else:
@@ -284,13 +298,13 @@ class Guardian:
     def _act(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case SetSlot(label, state):
+                case SetSlot(label, state) if self._slots is not None:
                     try:
                         self._slots.set_state(label, state)
                     except SlotsError as error:
                         self._tell("SlotsUnwritable", str(error))
                 case Tell(reason, message):
-                    self._tell(reason, message)
+                    self._record(reason, message)
                 case Begin():
                     self._begin([effect], waits=False)
 
@@ -302,7 +316,7 @@ class Guardian:
         operation, refusal = operations.begin(before, request, self.now, waits=waits)
         self._run = replace(self._run, operation=operation)
         if operation is not before and operation is not None:
-            self._tell(
+            self._record(
                 "OperationBegins", f"{operation.kind} ({operation.boot_reason.text}): {operation.reason}"
             )
         elif refusal:
@@ -341,6 +355,10 @@ class Guardian:
                     f"the machine is still there {operations.BACKSTOP_SECONDS} s after {operation.kind}"
                 )
 
+    def _record(self, reason: str, message: str) -> None:
+        self._tell(reason, message)
+        self._history.add(self._memory.restart_counter, self.now, reason, message)
+
     def _write_reason(self, operation: BootEnd) -> None:
         record = BootRecord(
             boot_reason=operation.boot_reason,
@@ -372,7 +390,7 @@ class Guardian:
             counter = self._memory.restart_counter + 1
         self._memory = replace(self._memory, boot=boot, restart_counter=counter, last_boot=record)
         self._memory_file.write(self._memory)
-        self._tell("Booted", f"{record.boot_reason.text}: {record.reason}")
+        self._record("Booted", f"{record.boot_reason.text}: {record.reason}")
 
     def _publish(self) -> None:
         self._publisher.publish(NODE_AGENT_STATUS, NODE_AGENT, self.status())
@@ -384,6 +402,18 @@ class Guardian:
         for slot in self._table.slots:
             self._publisher.publish(ZBOOT_CONFIG, slot.label, zboot_config(slot, commit))
             self._publisher.publish(ZBOOT_STATUS, slot.label, zboot_status(slot, self._table, commit))
+
+    def _situation(self) -> Situation:
+        return Situation(
+            run=self._run,
+            table=self._table,
+            reports=self.inbox.reports,
+            checks=self.checks,
+            vault=self.inbox.vault,
+            mark=self._mark,
+            is_halted=self.inbox.is_halted,
+            items=dict(self._settings.items),
+        )
 
     def status(self) -> NodeAgentStatus:
         """Return the published state of the node."""

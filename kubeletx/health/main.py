@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Run the guardian of this node, or ask the running one.",
     )
     parser.add_argument(
-        "--slots", metavar="BACKEND", help="file:DIR (simulated), systemd-boot, grub, rauc or gpt:DEVICE"
+        "--slots",
+        metavar="BACKEND",
+        help="where OS images are: file:DIR (simulated), systemd-boot, grub, rauc, gpt:DEVICE; without it there is one image",
     )
     parser.add_argument(
         "--tick",
@@ -92,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings = read_file(options.config, complain) if options.config else HealthSettings()
     try:
-        slots = open_slots(options.slots or "none")
+        slots = open_slots(options.slots) if options.slots else None
     except SlotsError as error:
         print(f"kubeletx health: {error}", file=sys.stderr)
         return 2

@@ -21,7 +21,7 @@ from .model import (
 IMAGE_VERBS: Final = ("install", "cancel", "retry", "force-fallback")
 OPERATION_VERBS: Final = tuple(OperationKind)
 MARK_VERBS: Final = ("mark-active", "mark-failed")
-VERBS: Final = (*IMAGE_VERBS, *OPERATION_VERBS, *MARK_VERBS, "maintenance", "config")
+VERBS: Final = (*IMAGE_VERBS, *OPERATION_VERBS, *MARK_VERBS, "maintenance", "config", "plan")
 
 
 class FailedImage(msgspec.Struct, frozen=True):

@@ -234,8 +234,7 @@ class Publisher:
 
     def publish(self, topic: HealthTopic, key: str, value: msgspec.Struct) -> None:
         """Publish a value; an error is told, and the next call tries again."""
-        base = self._persist if topic.is_persistent else self._run
-        path = base / topic.agent / topic.name / f"{key}.json"
+        path = path_of(self._persist if topic.is_persistent else self._run, topic, key)
         data = msgspec.json.encode(value)
         if self._written.get(path) == data and path.exists():
             return
@@ -331,6 +330,11 @@ class Reader:
         if self._told.get(path) != problem:
             self._told[path] = problem
             self._complain(f"{path}: {problem}")
+
+
+def path_of(base: Path, topic: HealthTopic, key: str) -> Path:
+    """Return the file of a topic. `base`: RUN, or PERSIST for a persistent topic."""
+    return base / topic.agent / topic.name / f"{key}.json"
 
 
 def find(kind: type[_T], path: Path) -> _T | None:

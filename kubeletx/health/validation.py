@@ -245,6 +245,9 @@ def _test(
         return replace(
             state, held_by=f"{facts.contact.successes} of {needed} contacts with the controller"
         ), []
+    if facts.contact.heard != facts.now:
+        # The last word is fresh, but nothing shows that the controller is still reached.
+        return replace(state, held_by="one more contact with the controller"), []
     return _begin_commit(_go(state, UpgradeCause.PASSED), table, f"{counted} s were good")
 
 
