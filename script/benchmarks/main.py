@@ -87,6 +87,7 @@ STANDBY: dict[str, Callable[[BenchLab, Sizes], Result]] = {
 SESSIONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "session-open": sessions.session_open,
     "cold-open": sessions.cold_open,
+    "core-changes": sessions.core_changes,
     "session-idle": sessions.session_idle,
     "session-restart": sessions.session_restart,
 }

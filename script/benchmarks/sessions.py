@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -45,6 +45,11 @@ def session_open(bench: BenchLab, sizes: Sizes) -> Result:
 def cold_open(bench: BenchLab, sizes: Sizes) -> Result:
     """Measure a new pod and its first session, beside the bare CRI calls for the same pod."""
     return asyncio.run(_cold_open(bench, sizes))
+
+
+def core_changes(bench: BenchLab, sizes: Sizes) -> Result:
+    """Measure pods whose containers really change, from the command of the core to the report to it."""
+    return asyncio.run(_core_changes(bench, sizes))
 
 
 def session_idle(bench: BenchLab, sizes: Sizes) -> Result:
@@ -189,6 +194,40 @@ async def _cold_open(bench: BenchLab, sizes: Sizes) -> Result:
         name="cold-open",
         figures=over_floor("cold open: create, start, open", ours, floors, COLD_MILLISECONDS),
         notes=("floor: the same CRI calls by a bare client", "pods whose sessions need no application"),
+        measured_at=now(),
+    )
+
+
+async def _core_changes(bench: BenchLab, sizes: Sizes) -> Result:
+    cycles = max(sizes.sessions // sizes.session_pods, 1)
+    figures: list[Figure] = []
+    async with session_node(bench) as node:
+        core, count = node.core, sizes.session_pods
+
+        async def measured(what: str, changes: int, work: Awaitable[object]) -> None:
+            before, began = cpu_seconds(node.agent.pid), time.monotonic()
+            await work
+            rate = changes / (time.monotonic() - began)
+            cpu = (cpu_seconds(node.agent.pid) - before) * 1000 / changes
+            figures.append(figure(f"{count} pods of a core, {what}", "/s", rate, digits=1))
+            figures.append(figure(f"CPU of the agent for each of these, {what}", "ms", cpu, digits=2))
+
+        async def cycle(pod: str) -> None:
+            for _ in range(cycles):
+                core.hibernate_pod(pod)
+                await node.until(lambda: node.are_in("Standby", [pod]), f"frozen pod {pod}")
+                core.activate_pod(pod)
+                await node.until(lambda: node.are_in("Running", [pod]), f"running pod {pod}")
+
+        requests = [plain(f"change-{number}") for number in range(count)]
+        await measured("created, until Running", count, node.create(requests, "Running"))
+        pods = tuple(core.state.pods)
+        await measured("hibernated or activated", 2 * cycles * count, asyncio.gather(*map(cycle, pods)))
+        await measured("terminated, until gone", count, node.end())
+    return Result(
+        name="core-changes",
+        figures=tuple(figures),
+        notes=("from the command of a core to its report; containers really start, freeze, thaw and end",),
         measured_at=now(),
     )
 
