@@ -163,10 +163,14 @@ class EventLoopWatchdog:
 def write_line(write: Callable[[], object]) -> None:
     """Call `write`, which writes a log line, on a thread of its own, and wait for it at most `WRITE_SECONDS`.
 
-    The blocked thread may hold the lock of standard error.
+    The blocked thread may hold the lock of standard error. Writes nothing if the interpreter is shutting down and
+    refuses a new thread, as Python 3.12 and later do.
     """
     thread = threading.Thread(target=write, name="watchdog-line", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        return
     thread.join(WRITE_SECONDS)
 
 
