@@ -72,7 +72,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             group.create_task(self.registry.run(), name="runtimes")
             await self._prepare_cgroups()
             await self._wait_listed()
-            found = await self.manager.recover()
+            recovered = await self.manager.recover()
             for part in self.parts:
                 if part.recovered is not None:
                     part.recovered()
@@ -81,9 +81,9 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             group.create_task(self.manager.run(ready=ready), name="pods")
             await ready.wait()
             self._launch(group, (task for part in self.parts for task in part.tasks))
-            await self._serve(group, found, began)
+            await self._serve(group, recovered, began)
 
-    async def _serve(self, group: asyncio.TaskGroup, found: int, began: float) -> None:
+    async def _serve(self, group: asyncio.TaskGroup, recovered: int, began: float) -> None:
         listening = list[ListeningServer]()
         try:
             for server in (server for part in self.parts for server in part.servers):
@@ -96,7 +96,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
                 "Started",
                 node=name,
                 runtimes=",".join(handle.name for handle in self.registry.handles()),
-                recovered_pods=found,
+                recovered_pods=recovered,
                 elapsed_seconds=round(time.monotonic() - began, 3),
             )
             notify(f"READY=1\nSTATUS=node {name}")

@@ -58,10 +58,10 @@ class LabelledDurations:
 
     def add(self, seconds: float, *labels: str) -> None:
         """Add one duration to the histogram of these label values. `labels`: the values, always in the same order."""
-        found = self._by_labels.get(labels)
-        if found is None:
-            found = self._by_labels[labels] = Durations(self.bounds)
-        found.add(seconds)
+        durations = self._by_labels.get(labels)
+        if durations is None:
+            durations = self._by_labels[labels] = Durations(self.bounds)
+        durations.add(seconds)
 
     @property
     def counts(self) -> list[int]:
@@ -99,8 +99,8 @@ class Metric(NamedTuple):
         if isinstance(self.source, Mapping):
             pairs = self.source.items()
             return [(key if isinstance(key, tuple) else (key,), value) for key, value in pairs]
-        found = self.source()
-        return [((), found)] if isinstance(found, int | float) else found
+        values = self.source()
+        return [((), values)] if isinstance(values, int | float) else values
 
 
 def counter(name: str, text: str, source: Source, *labels: str) -> Metric:

@@ -68,10 +68,10 @@ def parse_image_reference(image: str, field: str = "image") -> ImageReference:
     ``latest`` if there is neither tag nor digest. `field`: field of the manifest, for the error message. Raises
     InvalidPod with reason InvalidImageName for an invalid reference; its message shows no credentials.
     """
-    found = _read(image)
-    if isinstance(found, ImageReference):
-        return found
-    problem, fix = found
+    parsed = _read(image)
+    if isinstance(parsed, ImageReference):
+        return parsed
+    problem, fix = parsed
     shown = without_credentials(image)
     raise InvalidPod(
         field=field,
@@ -83,8 +83,8 @@ def parse_image_reference(image: str, field: str = "image") -> ImageReference:
 
 def find_image_reference(text: str) -> ImageReference | None:
     """Parse an image reference as `parse_image_reference` does; None for other text, such as a URL or an image id."""
-    found = _read(text)
-    return found if isinstance(found, ImageReference) else None
+    parsed = _read(text)
+    return parsed if isinstance(parsed, ImageReference) else None
 
 
 def is_same_image(one: str, other: str) -> bool:

@@ -43,30 +43,30 @@ class SharedPulls(Generic[T]):
         """
         import asyncio
 
-        while (one := self._pulls.get(key)) is not None and one.waiting == 0:
-            await asyncio.wait((one.task,))  # cancelled by its last waiter, not ended yet
+        while (shared := self._pulls.get(key)) is not None and shared.waiting == 0:
+            await asyncio.wait((shared.task,))  # cancelled by its last waiter, not ended yet
             await asyncio.sleep(0)  # lets `_ended` run
-        if one is None:
-            one = self._pulls[key] = _Pull()
-            one.task = asyncio.create_task(_run(one, pull), name=f"pull {key}")
-            one.task.add_done_callback(lambda task: self._ended(key, task))
+        if shared is None:
+            shared = self._pulls[key] = _Pull()
+            shared.task = asyncio.create_task(_run(shared, pull), name=f"pull {key}")
+            shared.task.add_done_callback(lambda task: self._ended(key, task))
         if on_progress is not None:
-            one.listeners.append(on_progress)
-            on_progress(one.progress)
-        one.waiting += 1
+            shared.listeners.append(on_progress)
+            on_progress(shared.progress)
+        shared.waiting += 1
         try:
-            return await asyncio.shield(one.task)
+            return await asyncio.shield(shared.task)
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if caller is None or caller.cancelling():
                 raise
             raise Unavailable(f"the pull of {key!r} was cancelled") from None
         finally:
-            one.waiting -= 1
+            shared.waiting -= 1
             if on_progress is not None:
-                one.listeners.remove(on_progress)
-            if one.waiting == 0 and not one.task.done():
-                one.task.cancel()
+                shared.listeners.remove(on_progress)
+            if shared.waiting == 0 and not shared.task.done():
+                shared.task.cancel()
 
     async def close(self) -> None:
         """Cancel all pulls and wait until they have ended. In their callers, `join` raises Unavailable."""
@@ -98,5 +98,5 @@ class _Pull(Generic[T]):
             listener(progress)
 
 
-async def _run(one: _Pull[T], pull: Callable[[OnProgress], Awaitable[T]]) -> T:
-    return await pull(one.report)
+async def _run(shared: _Pull[T], pull: Callable[[OnProgress], Awaitable[T]]) -> T:
+    return await pull(shared.report)

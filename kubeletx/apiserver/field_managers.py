@@ -106,11 +106,11 @@ def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _owns(fields: Mapping[str, Any], path: Path) -> bool:
-    found: Any = fields
+    owned: Any = fields
     for part in path:
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(owned, Mapping) or part not in owned:
             return False
-        found = found[part]
+        owned = owned[part]
     return True
 
 

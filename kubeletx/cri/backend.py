@@ -162,14 +162,14 @@ def _handlers(status: pb.StatusResponse, settings: dict[str, Any]) -> tuple[str,
 
 
 def _handler_types(settings: dict[str, Any]) -> dict[str, str]:
-    found = {}
+    types = {}
     for name, runtime in _runtimes(settings).items():
         kind = runtime.get("runtimeType") if isinstance(runtime, dict) else None
         if isinstance(kind, str) and kind:
-            found[name] = kind
+            types[name] = kind
     # A pod without a handler gets the default one; its type is found under the empty name.
     default = (settings.get("containerd") or {}).get("defaultRuntimeName", "")
-    return {**found, "": found[default]} if default in found else found
+    return {**types, "": types[default]} if default in types else types
 
 
 def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, Any], handler: str) -> str:

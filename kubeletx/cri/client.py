@@ -227,10 +227,10 @@ def path_of(method: str) -> str:
     """
     if method.startswith("/"):
         return method
-    found = METHODS.get(method)
-    if found is None:
+    known = METHODS.get(method)
+    if known is None:
         raise Internal(f"CRI v1 has no method {method!r}")
-    return found.path
+    return known.path
 
 
 def _raw(_key: str, err: grpc.aio.AioRpcError) -> KubeletxError:

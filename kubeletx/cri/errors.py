@@ -141,8 +141,8 @@ def left_task(error: KubeletxError) -> str | None:
     Such a task was left by an interrupted start of a container. None: the removal failed for another reason.
     """
     status = status_of(error)
-    found = _LEFT_TASK.search(status[1]) if status is not None else None
-    return found[1].rstrip(".") if found is not None else None
+    match = _LEFT_TASK.search(status[1]) if status is not None else None
+    return match[1].rstrip(".") if match is not None else None
 
 
 def hint(task_id: str, namespace: str) -> str:

@@ -60,12 +60,12 @@ async def first_unit(
     raise _not_listed(refused)
 
 
-def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: KubeletxError) -> None:
-    """Raise AlreadyExists if the labels `found` of the existing object have the id of another agent.
+def _check_owner(wanted: Mapping[str, str], labels: Mapping[str, str], refused: KubeletxError) -> None:
+    """Raise AlreadyExists if the `labels` of the existing object have the id of another agent.
 
     `wanted`: labels of the object that this agent tried to create. `refused`: the error of that call.
     """
-    if wanted.get(names.AGENT_ID, "") != found.get(names.AGENT_ID, ""):
+    if wanted.get(names.AGENT_ID, "") != labels.get(names.AGENT_ID, ""):
         raise AlreadyExists(f"{refused}; it belongs to another agent") from refused
 
 

@@ -42,8 +42,8 @@ class Method(NamedTuple, Generic[Q, A]):
 def method(service: ServiceDescriptor, request: type[Q], answer: type[A]) -> Method[Q, A]:
     """Return the only method of `service` with these messages. Raises ValueError if it has none, or several."""
     wanted = (request.DESCRIPTOR.full_name, answer.DESCRIPTOR.full_name)
-    (found,) = (m for m in service.methods if (m.input_type.full_name, m.output_type.full_name) == wanted)
-    return Method(_path(found), request, answer, found.server_streaming)
+    (described,) = (m for m in service.methods if (m.input_type.full_name, m.output_type.full_name) == wanted)
+    return Method(_path(described), request, answer, described.server_streaming)
 
 
 def _path(described: MethodDescriptor) -> str:

@@ -316,7 +316,7 @@ class CriRuntime:
 
     async def _ask_capabilities(self) -> dict[type, object]:
         calls = CriCapabilities(self.client, self.image_client, self._own_units)
-        found: dict[type, object] = {
+        capabilities: dict[type, object] = {
             SupportsExec: calls,
             SupportsAttach: calls,
             SupportsPortForward: calls,
@@ -334,10 +334,10 @@ class CriRuntime:
         }
         events = await self.find_events()
         if events is not None:
-            found[SupportsEvents] = events
+            capabilities[SupportsEvents] = events
         if await knows_checkpoints(self.client):
-            found[SupportsCheckpoint] = calls
-        return found
+            capabilities[SupportsCheckpoint] = calls
+        return capabilities
 
     def _sandbox_config(self, spec: SandboxSpec) -> pb.PodSandboxConfig:
         config = sandbox_to_cri(spec)

@@ -68,5 +68,5 @@ def _tcp(url: str, netloc: str, path: str, parameters: dict[str, str]) -> Target
     return Target(scheme="tcp", address=netloc, location=f"tcp://{netloc}", parameters=parameters)
 
 
-def _bad(url: str, found: str, fix: str) -> InvalidConfig:
-    return InvalidConfig(field="endpoint", problem=f"{found} in {url!r}", fix=fix)
+def _bad(url: str, fault: str, fix: str) -> InvalidConfig:
+    return InvalidConfig(field="endpoint", problem=f"{fault} in {url!r}", fix=fix)

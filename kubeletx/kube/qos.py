@@ -36,8 +36,8 @@ def qos_class(spec: PodSpec) -> str:
 
 
 def _amounts(quantities: dict[str, str]) -> dict[str, int]:
-    found = {name: parse(quantities[name]).nanos for name in _COUNTED if name in quantities}
-    return {name: nanos for name, nanos in found.items() if nanos > 0}
+    amounts = {name: parse(quantities[name]).nanos for name in _COUNTED if name in quantities}
+    return {name: nanos for name, nanos in amounts.items() if nanos > 0}
 
 
 def _sum(amounts: list[dict[str, int]]) -> dict[str, int]:

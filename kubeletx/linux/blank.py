@@ -40,8 +40,8 @@ class DeviceContent(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_signature(output: str) -> DeviceContent:
     """Return the content that ``blkid -o export`` prints."""
-    found = dict(line.partition("=")[::2] for line in output.split("\n") if "=" in line)
-    return DeviceContent(fs_type=found.get("TYPE", ""), partitions=found.get("PTTYPE", ""))
+    values = dict(line.partition("=")[::2] for line in output.split("\n") if "=" in line)
+    return DeviceContent(fs_type=values.get("TYPE", ""), partitions=values.get("PTTYPE", ""))
 
 
 def problem_with_signature(signature: DeviceContent, wanted: str) -> str:

@@ -30,8 +30,8 @@ def problem_of(path: str, *, is_interrupted: bool) -> str:
         size = posix.lseek(descriptor, 0, 2)
         if size < CHUNK_BYTES:
             return f"it has only {size} bytes"
-        found = data_at(descriptor, size)
-        return "" if is_interrupted else found
+        content = data_at(descriptor, size)
+        return "" if is_interrupted else content
     finally:
         posix.close(descriptor)
 

@@ -57,9 +57,9 @@ def read_json(path: Path, kind: type[_T], version: int, *, without: str = "") ->
 def _read(path: Path, kind: type[_T], version: int, without: str, check: Callable[[_T], str]) -> _T | None:
     try:
         data = read_regular(path, MAX_BYTES)
-        found = msgspec.json.decode(data, type=_Head).version
-        if found > version:
-            problem = f"{path} has version {found}, and this program reads versions up to {version}"
+        stored = msgspec.json.decode(data, type=_Head).version
+        if stored > version:
+            problem = f"{path} has version {stored}, and this program reads versions up to {version}"
             raise Unavailable(f"{problem}; install the newer program again, or remove the file{without}")
         value = msgspec.json.decode(data, type=kind)
         problem = check(value)

@@ -61,8 +61,8 @@ def lock_descriptor(descriptor: int, path: Path, *, waits: bool = False) -> None
 
 def lock_owner(path: Path) -> str:
     """Describe the processes that have the file open, without this one."""
-    found = ", ".join(f"PID {pid} ({_command(pid)})" for pid in lock_holders(path))
-    return found or "a process that is not visible here"
+    owners = ", ".join(f"PID {pid} ({_command(pid)})" for pid in lock_holders(path))
+    return owners or "a process that is not visible here"
 
 
 def lock_holders(path: Path) -> tuple[int, ...]:

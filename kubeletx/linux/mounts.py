@@ -53,8 +53,8 @@ class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_mounts(text: str) -> tuple[MountPoint, ...]:
     """Return every mount in the text, in mount order. Malformed lines are skipped."""
-    found = (_parse_line(line) for line in text.split("\n"))
-    return tuple(mount for mount in found if mount is not None)
+    mounts = (_parse_line(line) for line in text.split("\n"))
+    return tuple(mount for mount in mounts if mount is not None)
 
 
 def read_mounts(

@@ -120,15 +120,15 @@ def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
 
 
 def _hugepages(directory: Path) -> dict[str, int]:
-    found = {}
+    sizes = {}
     for entry in sorted(directory.glob("hugepages-*kB")):
         kilobytes = int(entry.name.removeprefix("hugepages-").removesuffix("kB"))
         try:
             count = int((entry / "nr_hugepages").read_text())
         except (OSError, ValueError):  # a page size that this kernel does not report
             continue
-        found[quantity.from_bytes(kilobytes * 1024)] = count * kilobytes * 1024
-    return found
+        sizes[quantity.from_bytes(kilobytes * 1024)] = count * kilobytes * 1024
+    return sizes
 
 
 def _amount(field: str, name: str, text: str) -> quantity.Quantity:

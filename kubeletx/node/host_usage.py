@@ -129,17 +129,17 @@ def device_of(path: Path) -> str:
 def read_fs(path: Path) -> FsUsage | None:
     """Return the usage of the file system that contains `path`; None if it cannot be read."""
     try:
-        found = os.statvfs(path)
+        fs = os.statvfs(path)
     except OSError:
         return None
-    size = found.f_frsize
+    size = fs.f_frsize
     return FsUsage(
-        capacity_bytes=found.f_blocks * size,
+        capacity_bytes=fs.f_blocks * size,
         # f_bavail and not f_bfree: blocks that are reserved for root are not available to pods.
-        available_bytes=found.f_bavail * size,
-        used_bytes=(found.f_blocks - found.f_bfree) * size,
-        inodes=found.f_files,
-        inodes_free=found.f_ffree,
+        available_bytes=fs.f_bavail * size,
+        used_bytes=(fs.f_blocks - fs.f_bfree) * size,
+        inodes=fs.f_files,
+        inodes_free=fs.f_ffree,
     )
 
 
@@ -147,6 +147,6 @@ def _disks(text: str) -> Iterator[tuple[str, DiskTraffic]]:
     for line in text.split("\n"):
         major, minor, _, *words = line.split() or ("", "", "")
         if len(words) >= len(DiskTraffic._fields):
-            found = DiskTraffic(*map(int, words[: len(DiskTraffic._fields)]))
-            if found.reads or found.writes:
-                yield f"{major}:{minor}", found
+            traffic = DiskTraffic(*map(int, words[: len(DiskTraffic._fields)]))
+            if traffic.reads or traffic.writes:
+                yield f"{major}:{minor}", traffic

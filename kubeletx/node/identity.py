@@ -69,8 +69,8 @@ def detect_node_ips(
     if not names_no_address(given):
         return check_node_ips(given)
     probes = _ROUTE_PROBES[::-1] if tuple(given) == ("::",) else _ROUTE_PROBES
-    found = [ip for ip in ((find or _source_address)(*probe) for probe in probes) if ip]
-    return (*found, *local_addresses(), "127.0.0.1")[:1]
+    detected = [ip for ip in ((find or _source_address)(*probe) for probe in probes) if ip]
+    return (*detected, *local_addresses(), "127.0.0.1")[:1]
 
 
 def names_no_address(given: Sequence[str]) -> bool:
@@ -83,7 +83,7 @@ def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]
 
     `table`: the kernel's routing table; if it cannot be read, the result is empty.
     """
-    previous, found = "", []
+    previous, addresses = "", []
     try:
         lines = table.read_text().split("\n")
     except OSError:
@@ -91,10 +91,10 @@ def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]
     for line in lines:
         if "host LOCAL" in line and "/32" in line:
             ip = previous.rpartition("|-- ")[2].strip()
-            if ip and not ip.startswith("127.") and ip not in found:
-                found.append(ip)
+            if ip and not ip.startswith("127.") and ip not in addresses:
+                addresses.append(ip)
         previous = line
-    return tuple(found)
+    return tuple(addresses)
 
 
 def node_addresses(name: str, ips: Sequence[str]) -> tuple[NodeAddress, ...]:

@@ -39,10 +39,10 @@ def read_machine(root: Path = Path("/")) -> MachineInfo:
 
 def _cores(directory: Path) -> set[tuple[str, str]]:
     """Return the socket id and core id of every physical core."""
-    found = set()
+    cores = set()
     for topology in directory.glob("cpu[0-9]*/topology"):
         socket = text_of(topology / "physical_package_id").strip()
         core = text_of(topology / "core_id").strip()
         if socket and core:
-            found.add((socket, core))
-    return found
+            cores.add((socket, core))
+    return cores

@@ -39,7 +39,7 @@ def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...
     `root_dir`: a directory on the node's own file system. `mounts`: for each runtime, the paths where its image store
     keeps data; missing paths are left out.
     """
-    found: dict[int, ImageDisk] = {}
+    disks: dict[int, ImageDisk] = {}
     own = _device(str(root_dir))
     for runtime, paths in mounts.items():
         for path in paths:
@@ -47,10 +47,10 @@ def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...
             if device is None:
                 continue
             place = NODE if device == own else f"disk {os.major(device)}:{os.minor(device)}"
-            before = found.get(device)
+            before = disks.get(device)
             runtimes = (before.runtimes if before is not None else frozenset()) | {runtime}
-            found[device] = ImageDisk(place=place, path=before.path if before else path, runtimes=runtimes)
-    return tuple(found.values())
+            disks[device] = ImageDisk(place=place, path=before.path if before else path, runtimes=runtimes)
+    return tuple(disks.values())
 
 
 def read_signals(

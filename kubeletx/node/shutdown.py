@@ -57,8 +57,8 @@ def in_order(
     """
     ordered = sorted(groups, key=lambda group: group.priority)
     members: dict[int, list[T]] = {index: [] for index in range(len(ordered))}
-    for one, priority in priorities.items():
+    for member, priority in priorities.items():
         at = sum(group.priority <= priority for group in ordered)
         if members:
-            members[max(at - 1, 0)].append(one)
+            members[max(at - 1, 0)].append(member)
     return tuple((group, tuple(members[index])) for index, group in enumerate(ordered))

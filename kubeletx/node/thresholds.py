@@ -247,12 +247,12 @@ def _met(
         by_signal.setdefault(observation.signal, []).append(observation)
     for threshold in thresholds:
         for observation in by_signal.get(threshold.signal, ()):
-            one = MetThreshold(threshold=threshold, observation=observation)
+            candidate = MetThreshold(threshold=threshold, observation=observation)
             wanted = threshold.value(observation.capacity)
-            if one.key in acting:
+            if candidate.key in acting:
                 wanted += amount_of(threshold.minimum_reclaim, observation.capacity)
             if observation.available < wanted:
-                yield one
+                yield candidate
 
 
 def _is_news(state: ThresholdState, observation: Observation) -> bool:

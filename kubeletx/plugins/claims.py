@@ -43,19 +43,19 @@ def _settle(
     return tuple(map(judged, candidates))
 
 
-def _loses_to_own(name: str, one: Candidate, others: Sequence[Candidate]) -> str:
+def _loses_to_own(name: str, candidate: Candidate, others: Sequence[Candidate]) -> str:
     own = [other for other in others if other.about.identity.is_own]
-    if not own or one.about.identity.is_own:
+    if not own or candidate.about.identity.is_own:
         return ""
     return (
-        f"{one.about.identity}: {one.label(name)}: the name is taken by {own[0].label(name)} of "
+        f"{candidate.about.identity}: {candidate.label(name)}: the name is taken by {own[0].label(name)} of "
         f"{own[0].about.identity}, which belongs to kubeletx; choose another name"
     )
 
 
-def _is_contested(name: str, one: Candidate, others: Sequence[Candidate]) -> str:
+def _is_contested(name: str, candidate: Candidate, others: Sequence[Candidate]) -> str:
     rivals = ", ".join(f"{other.label(name)} of {other.about.identity}" for other in others)
     return (
-        f"{one.about.identity}: {one.label(name)}: the name is taken by {rivals} too, so none of them is loaded; "
+        f"{candidate.about.identity}: {candidate.label(name)}: the name is taken by {rivals} too, so none of them is loaded; "
         "uninstall or disable (--disable-plugin) all but one"
     )

@@ -25,10 +25,10 @@ async def load_agent_plugins(
     `settings`: which plugins are disabled, and the limits of child processes. `markers`, `sections`, `origin`: as for
     `load_plugins`.
     """
-    found = installed_plugins()
+    installed = installed_plugins()
     return load_plugins(
-        found,
-        reported=await imported_elsewhere(found, settings, sections, origin),
+        installed,
+        reported=await imported_elsewhere(installed, settings, sections, origin),
         disabled=settings.disabled,
         markers=markers,
         sections=sections,

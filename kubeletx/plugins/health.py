@@ -113,33 +113,35 @@ class HealthChecks:
             for check in self.checks:
                 group.create_task(self._follow(check, on_changed), name=f"health check {check.name}")
 
-    async def _follow(self, one: RunningCheck, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
+    async def _follow(
+        self, running: RunningCheck, on_changed: Callable[[tuple[CheckFacts, ...]], None]
+    ) -> None:
         while True:
-            if self._note(one, await self.look(one)):
+            if self._note(running, await self.look(running)):
                 on_changed(self.facts())
-            await self._clock.sleep(one.callbacks.registration.period_seconds)
+            await self._clock.sleep(running.callbacks.registration.period_seconds)
 
-    async def look(self, one: RunningCheck) -> LastCheck:
+    async def look(self, running: RunningCheck) -> LastCheck:
         """Call the check and return its result, which is not stored."""
         try:
-            return await one.callbacks.call(
-                "check", partial(_checked, one.callbacks.made), seconds=self._timeout_seconds
+            return await running.callbacks.call(
+                "check", partial(_checked, running.callbacks.made), seconds=self._timeout_seconds
             )
         except KubeletxError as error:
             return LastCheck(CheckVerdict.UNKNOWN, line(str(error)))
 
-    def _note(self, one: RunningCheck, outcome: LastCheck) -> bool:
+    def _note(self, running: RunningCheck, outcome: LastCheck) -> bool:
         """Store the check's result, and return True if it changed. Record an event if the verdict changed.
 
         A first verdict of passed is not recorded.
         """
-        before, one.outcome = one.outcome, outcome
+        before, running.outcome = running.outcome, outcome
         if outcome.verdict is before.verdict or (
             before is NOT_YET and outcome.verdict is CheckVerdict.PASSED
         ):
             return outcome != before
         passed = outcome.verdict is CheckVerdict.PASSED
-        message = f"Health check {one.name}: {outcome.verdict.value}"
+        message = f"Health check {running.name}: {outcome.verdict.value}"
         self._events.record(
             self._node,
             type="Normal" if passed else "Warning",
@@ -160,6 +162,8 @@ async def _checked(check: HealthCheck) -> LastCheck:
     )
 
 
-def _facts(one: RunningCheck) -> CheckFacts:
-    status, reason = ("Unknown", NOT_CHECKED) if one.outcome is NOT_YET else _STATUS[one.outcome.verdict]
-    return CheckFacts(name=one.name, status=status, reason=reason, message=one.outcome.message)
+def _facts(running: RunningCheck) -> CheckFacts:
+    status, reason = (
+        ("Unknown", NOT_CHECKED) if running.outcome is NOT_YET else _STATUS[running.outcome.verdict]
+    )
+    return CheckFacts(name=running.name, status=status, reason=reason, message=running.outcome.message)

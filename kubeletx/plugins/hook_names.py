@@ -22,10 +22,10 @@ def check_hook_names(plugin: object, identity: PluginIdentity) -> None:
     hook, or nearly. A marked function with ``optionalhook=True`` may have any name.
     """
     for name in dir(plugin):
-        found: Any = getattr(plugin, name, None)
-        if not callable(found) or hasattr(found, _SPEC):
+        attribute: Any = getattr(plugin, name, None)
+        if not callable(attribute) or hasattr(attribute, _SPEC):
             continue
-        mark = getattr(found, _MARK, None)
+        mark = getattr(attribute, _MARK, None)
         if mark is None:
             _check_unmarked(name, identity)
         elif (

@@ -26,15 +26,15 @@ def installed_plugins(directories: Iterable[str] | None = None) -> list[LoadedPl
     A `reason` says why a plugin cannot be loaded: its metadata are damaged. `directories`: searched for distributions;
     None: the import path. Blocks briefly.
     """
-    found: dict[str, list[LoadedPlugin]] = {}
+    by_name: dict[str, list[LoadedPlugin]] = {}
     for dist in distributions() if directories is None else distributions(path=list(directories)):
         name = _first_name(dist) or _path_of(dist)
         # An earlier directory of the import path hides a later one, except what an interrupted uninstall left in it.
-        if name not in found or any(plugin.reason for plugin in found[name]):
+        if name not in by_name or any(plugin.reason for plugin in by_name[name]):
             plugins = list(_plugins_of(dist))
-            if name not in found or (plugins and not any(plugin.reason for plugin in plugins)):
-                found[name] = plugins
-    return sorted(itertools.chain.from_iterable(found.values()), key=lambda plugin: plugin.name)
+            if name not in by_name or (plugins and not any(plugin.reason for plugin in plugins)):
+                by_name[name] = plugins
+    return sorted(itertools.chain.from_iterable(by_name.values()), key=lambda plugin: plugin.name)
 
 
 def described(point: EntryPoint) -> LoadedPlugin:
@@ -118,7 +118,9 @@ def origin_of(error: BaseException) -> tuple[PluginIdentity | None, str]:
     briefly, since it reads the metadata of all installed distributions.
     """
     packages = {
-        package_of(one.source.partition(":")[0].strip()): one for one in installed_plugins() if one.source
+        package_of(plugin.source.partition(":")[0].strip()): plugin
+        for plugin in installed_plugins()
+        if plugin.source
     }
     modules = []
     step = error.__traceback__

@@ -60,7 +60,7 @@ class Plugins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_plugins(
-    found: Iterable[EntryPoint | LoadedPlugin] | None = None,
+    sources: Iterable[EntryPoint | LoadedPlugin] | None = None,
     *,
     reported: Iterable[Candidate] = (),
     disabled: Collection[str] = (),
@@ -68,14 +68,14 @@ def load_plugins(
     sections: Mapping[str, Any] | None = None,
     origin: str = "",
 ) -> Plugins:
-    """Load every plugin, in the order of names. `found`: the plugins to load; None: all installed ones.
+    """Load every plugin, in the order of names. `sources`: the plugins to load; None: all installed ones.
 
     `reported`: the plugins that child processes have imported; all others are imported in this process. `disabled`:
     names of plugins or distributions that are not imported. `markers`: remember an import that ends the process;
     None: no files are read or written. `sections`: the plugins' sections of the configuration, and `origin` the file
     that contains them; a plugin of others for which they are wrong is failed. None: they are not checked.
     """
-    plugins = installed_plugins() if found is None else _sorted(found)
+    plugins = installed_plugins() if sources is None else _sorted(sources)
     elsewhere = {candidate.about.identity: candidate for candidate in reported}
     markers = markers or CallMarkers(None)
     kinds, registrations = KindTable([PROGRAMS]), Registrations()
@@ -183,9 +183,9 @@ def load_candidate(about: LoadedPlugin, markers: CallMarkers | None = None) -> C
     return Candidate(about=msgspec.structs.replace(about, reason=reason, traceback=trace))
 
 
-def _sorted(found: Iterable[EntryPoint | LoadedPlugin]) -> list[LoadedPlugin]:
-    plugins = [described(item) if isinstance(item, EntryPoint) else item for item in found]
-    return sorted(plugins, key=lambda one: one.name)
+def _sorted(sources: Iterable[EntryPoint | LoadedPlugin]) -> list[LoadedPlugin]:
+    plugins = [described(item) if isinstance(item, EntryPoint) else item for item in sources]
+    return sorted(plugins, key=lambda plugin: plugin.name)
 
 
 def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:
@@ -222,8 +222,8 @@ def _taken_over(candidate: Candidate, kinds: KindTable, registrations: Registrat
 
 
 def _names_of(module: str) -> Iterable[str]:
-    found = sys.modules.get(module)
-    names = {*dir(found), *getattr(found, "__all__", ())}
+    loaded = sys.modules.get(module)
+    names = {*dir(loaded), *getattr(loaded, "__all__", ())}
     return sorted(name for name in names if not name.startswith("_"))
 
 

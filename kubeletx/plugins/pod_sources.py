@@ -184,13 +184,13 @@ class Sink:
             data = json.dumps(pod, default=plain, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise self._not_json(str(error)) from error
-        found = self._parts.reader.read(
+        manifest = self._parts.reader.read(
             data, origin=self._label, source=self._source, seen_at=self._parts.clock.now()
         )
-        if len(found.pods) != 1:
-            problem = f"holds {len(found.pods)} pods"
+        if len(manifest.pods) != 1:
+            problem = f"holds {len(manifest.pods)} pods"
             raise InvalidPod(obj=self._label, field="items", problem=problem, fix="set each pod by itself")
-        return found.pods[0]
+        return manifest.pods[0]
 
     def _not_json(self, problem: str) -> InvalidPod:
         return InvalidPod(

@@ -106,8 +106,8 @@ class RunningPlugins:
             }
             new = [plugin for plugin in installed if normal_name(plugin.distribution) not in running]
             candidates = await self._load(new)
-            found = tuple(self._enter(candidate) for candidate in settle_claims(candidates))
-            return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(installed)))
+            reloaded = tuple(self._enter(candidate) for candidate in settle_claims(candidates))
+            return Reloaded(plugins=reloaded, notes=(*self._claims(reloaded), *self._changes(installed)))
 
     def _scan(self) -> list[LoadedPlugin]:
         importlib.invalidate_caches()
@@ -115,8 +115,8 @@ class RunningPlugins:
 
     async def _load(self, plugins: Sequence[LoadedPlugin]) -> list[Candidate]:
         """Import the plugins and return them in their order. Child processes import plugins of other projects."""
-        found = await imported_elsewhere(plugins, self._settings, self._sections)
-        reported = {candidate.about.identity: candidate for candidate in found}
+        candidates = await imported_elsewhere(plugins, self._settings, self._sections)
+        reported = {candidate.about.identity: candidate for candidate in candidates}
         return [reported.get(plugin.identity) or await self._load_here(plugin) for plugin in plugins]
 
     async def _load_here(self, plugin: LoadedPlugin) -> Candidate:
@@ -160,9 +160,9 @@ class RunningPlugins:
                 self._on_settings(kind, value)
         return loaded
 
-    def _claims(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
+    def _claims(self, loaded: Iterable[LoadedPlugin]) -> Iterable[str]:
         """Yield a sentence for each new runtime kind that claims the same endpoints as another kind."""
-        new = {name for plugin in found for name in plugin.kinds}
+        new = {name for plugin in loaded for name in plugin.kinds}
         for kind in self._kinds:
             rivals = [other.name for other in self._kinds if kind.name in new and _are_rivals(kind, other)]
             if rivals:
@@ -171,9 +171,9 @@ class RunningPlugins:
                     "?plugin=KIND in each such endpoint, or the agent refuses them when it starts again"
                 )
 
-    def _changes(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
+    def _changes(self, scanned: Iterable[LoadedPlugin]) -> Iterable[str]:
         """Yield a sentence for each difference between the loaded and the installed plugins."""
-        installed = {plugin.identity.key: plugin for plugin in found}
+        installed = {plugin.identity.key: plugin for plugin in scanned}
         for key, loaded in sorted(self._loaded.items()):
             new = installed.pop(key, None)
             if loaded.state in (FAILED, DISABLED):

@@ -31,9 +31,9 @@ def required_versions(requirements: Iterable[str] | None) -> str:
     (extras, markers) are ignored.
     """
     for requirement in requirements or ():
-        found = _REQUIREMENT.fullmatch(requirement)
-        if found is not None and found[1].lower() == HOST and not found[3]:
-            return ",".join(sorted((clause.replace(" ", "") for clause in found[2].split(",")), reverse=True))
+        match = _REQUIREMENT.fullmatch(requirement)
+        if match is not None and match[1].lower() == HOST and not match[3]:
+            return ",".join(sorted((clause.replace(" ", "") for clause in match[2].split(",")), reverse=True))
     return ""
 
 
@@ -45,9 +45,9 @@ def is_in_range(version: str, versions: str) -> bool:
     """
     own = _numbers(version)
     return all(
-        _holds(found[1], own, _numbers(found[2]), bool(found[3]))
+        _holds(match[1], own, _numbers(match[2]), bool(match[3]))
         for clause in versions.split(",")
-        if (found := _CLAUSE.fullmatch(clause.strip())) is not None
+        if (match := _CLAUSE.fullmatch(clause.strip())) is not None
     )
 
 
@@ -71,10 +71,10 @@ def missing_name_problem(
     if not isinstance(error, ImportError | AttributeError):
         return ""
     text = str(error)
-    if (found := _MISSING.search(text)) is not None:
-        name, module = (found[1], found[2]) if found[1] else (found[4], found[3])
-    elif (found := _NO_MODULE.search(text)) is not None:
-        module, _, name = found[1].rpartition(".")
+    if (match := _MISSING.search(text)) is not None:
+        name, module = (match[1], match[2]) if match[1] else (match[4], match[3])
+    elif (match := _NO_MODULE.search(text)) is not None:
+        module, _, name = match[1].rpartition(".")
     else:
         return ""
     if module != HOST and not module.startswith(f"{HOST}."):
@@ -98,8 +98,8 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _numbers(version: str) -> Numbers:
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def _holds(sign: str, own: Numbers, other: Numbers, is_prefix: bool) -> bool:

@@ -114,5 +114,5 @@ def is_answer(error: KubeletxError) -> bool:
 
 def _checked(result: object, wanted: type[T]) -> T:
     """Return the result of a call. Raises TypeError or ValidationError if it or one of its fields has a wrong type."""
-    found = expect(result, wanted)
-    return msgspec.convert(msgspec.to_builtins(found), wanted)
+    answer = expect(result, wanted)
+    return msgspec.convert(msgspec.to_builtins(answer), wanted)

@@ -164,23 +164,23 @@ class PodExecutor:
             grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._deps.crash_cap_seconds
         )
 
-    def recovered_facts(self, found: RecoveredPod) -> PodFacts:
+    def recovered_facts(self, recovered: RecoveredPod) -> PodFacts:
         """Return the first facts of a pod that existed before this process, with its runtime and its stored status."""
-        started = found.status.start_time if found.status is not None else None
-        if started is None and found.binding is not None:
-            started = found.binding.bound_at
-        handle = self.registry.find(found.runtime)
+        started = recovered.status.start_time if recovered.status is not None else None
+        if started is None and recovered.binding is not None:
+            started = recovered.binding.bound_at
+        handle = self.registry.find(recovered.runtime)
         facts = replace(
-            self.fresh_facts(found.desired),
-            runtime=found.runtime,
+            self.fresh_facts(recovered.desired),
+            runtime=recovered.runtime,
             admitted=True,
             bind_wanted=False,
             recovered=True,
             started_at=started,
-            previous_status=found.status,
-            rejection=stored_rejection(found.status),
+            previous_status=recovered.status,
+            rejection=stored_rejection(recovered.status),
         )
-        if handle is not None and not _is_covered(handle.snapshot(found.desired.uid), found.status):
+        if handle is not None and not _is_covered(handle.snapshot(recovered.desired.uid), recovered.status):
             facts = replace(facts, look_wanted_at=self.clock.monotonic())
         return facts
 

@@ -388,10 +388,10 @@ class PodManager:
     async def recover(self) -> int:
         """Make a worker for every pod that a stored binding assigns to a runtime; return their number."""
         records = await self._executor.records.load()
-        found = find_again(self._executor.registry, records, self._executor.sources)
-        for pod in found:
+        recovered = find_again(self._executor.registry, records, self._executor.sources)
+        for pod in recovered:
             self._resume(pod)
-        return len(found)
+        return len(recovered)
 
     def adopt(self, name: str) -> None:
         """Make a worker and a binding for each pod that the runtime lists and that has neither."""
@@ -418,20 +418,22 @@ class PodManager:
         self._executor.counters.orphaned_runtime_pods += 1
         self._resume(RecoveredPod(desired=desired, runtime=handle.name, binding=binding))
 
-    def _resume(self, found: RecoveredPod) -> None:
+    def _resume(self, recovered: RecoveredPod) -> None:
         held_until = self._executor.clock.monotonic() + SOURCE_SECONDS
-        traits = self._executor.sources.of(found.desired.source)
-        desired = replace(found.desired, held_until=held_until, source_traits=traits)
+        traits = self._executor.sources.of(recovered.desired.source)
+        desired = replace(recovered.desired, held_until=held_until, source_traits=traits)
         self._unclaimed.add(desired.uid)
-        if found.is_without_history:
+        if recovered.is_without_history:
             self._orphans.add(desired.uid)
-        handle = self._executor.registry.find(found.runtime)
+        handle = self._executor.registry.find(recovered.runtime)
         self._executor.admission.restore(
             desired.pod, handle.traits if handle is not None else None, desired.traits
         )
-        self._executor.admission.count_standby(desired.uid, unused_by(found.status))
-        self._begin(desired, self._executor.recovered_facts(found))
-        if desired.source in self._synced and (traits.reclaims_after_loss or not found.is_without_history):
+        self._executor.admission.count_standby(desired.uid, unused_by(recovered.status))
+        self._begin(desired, self._executor.recovered_facts(recovered))
+        if desired.source in self._synced and (
+            traits.reclaims_after_loss or not recovered.is_without_history
+        ):
             self._stop_unclaimed(self._workers[desired.uid])
 
     def _stop_unclaimed(self, worker: PodWorker) -> None:

@@ -71,7 +71,7 @@ def find_again(
     `records`: stored specs and statuses; a pod without a record is rebuilt from its sandbox or its binding. `sources`:
     traits of the pods' sources.
     """
-    found = []
+    recovered = []
     for binding in registry.bindings().values():
         if binding.owner != "pod":
             continue
@@ -87,7 +87,7 @@ def find_again(
             handle = registry.find(binding.runtime)
             snapshot = handle.snapshot(binding.uid) if handle is not None else None
             desired = _created(orphan_pod(binding.uid, snapshot) or _from_binding(binding), binding)
-        found.append(
+        recovered.append(
             RecoveredPod(
                 desired=desired,
                 runtime=binding.runtime,
@@ -96,7 +96,7 @@ def find_again(
                 has_record=record is not None,
             )
         )
-    return found
+    return recovered
 
 
 def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:

@@ -110,7 +110,7 @@ def _init_spans(status: PodStatus) -> list[Span]:
     """Return the time spans in which init containers ran that have ended; sidecars are not included."""
     ends = (container_status.state.terminated for container_status in status.init_container_statuses)
     return [
-        (one.started_at, one.finished_at)
-        for one in ends
-        if one is not None and one.started_at is not None and one.finished_at is not None
+        (end.started_at, end.finished_at)
+        for end in ends
+        if end is not None and end.started_at is not None and end.finished_at is not None
     ]

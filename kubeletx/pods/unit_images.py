@@ -147,9 +147,9 @@ class UnitImages:
         if own.status is None:
             return own
         for volume in _image_volumes(user.pod, container):
-            found = await self._ensure_one(user, volume.reference or "", volume.pull_policy, is_volume=True)
-            if found.status is None:
-                return found
+            image = await self._ensure_one(user, volume.reference or "", volume.pull_policy, is_volume=True)
+            if image.status is None:
+                return image
         return own
 
     async def _ensure_one(
@@ -254,12 +254,12 @@ class UnitImages:
             reference.name for reference in user.pod.spec.image_pull_secrets if reference.name
         ):
             try:
-                found = await cluster.find_secret(user.pod.namespace, secret)
-                if found is None:
+                pull_secret = await cluster.find_secret(user.pod.namespace, secret)
+                if pull_secret is None:
                     missing.append(secret)
                 else:
-                    use = SecretUse(uid=found.uid, namespace=user.pod.namespace, name=secret, digest="")
-                    credentials += _secret_credentials(found, use, image)
+                    use = SecretUse(uid=pull_secret.uid, namespace=user.pod.namespace, name=secret, digest="")
+                    credentials += _secret_credentials(pull_secret, use, image)
             except (KubeletxError, ValueError, msgspec.ValidationError) as error:
                 log.warning(
                     "Failed to read pull secret",

@@ -77,9 +77,9 @@ class PodCidrs:
         """Pass the ranges to reachable runtimes that do not have them; return True if none has failed."""
         async with self._passing:
             reachable = [handle for handle in self._registry.handles() if handle.state.reachable]
-            self._applied = {one.name: self._applied.get(one.name, ()) for one in reachable}
-            due = [one for one in reachable if self._applied[one.name] != self._cidrs]
-            return all(await asyncio.gather(*(self._pass_to(one, self._cidrs) for one in due)))
+            self._applied = {handle.name: self._applied.get(handle.name, ()) for handle in reachable}
+            due = [handle for handle in reachable if self._applied[handle.name] != self._cidrs]
+            return all(await asyncio.gather(*(self._pass_to(handle, self._cidrs) for handle in due)))
 
     async def _pass_to(self, handle: RuntimeHandle, cidrs: tuple[str, ...]) -> bool:
         network = handle.capability(SupportsNetworkConfig)

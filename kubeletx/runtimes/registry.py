@@ -194,8 +194,8 @@ class RuntimeRegistry:
 
     def all_image_services(self) -> tuple[SupportsImages, ...]:
         """Return the image service of every runtime that keeps images, in the configured order."""
-        found = (handle.capability(SupportsImages) for handle in self._handles.values())
-        return tuple(service for service in found if service is not None)
+        services = (handle.capability(SupportsImages) for handle in self._handles.values())
+        return tuple(service for service in services if service is not None)
 
     def runtime_by_pod(self, pod: Pod) -> RuntimeHandle:
         """Return the runtime that the pod is assigned to, or the one that would be chosen for it now.

@@ -42,10 +42,10 @@ def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
 
     async def part(request: web.Request) -> web.StreamResponse:
         wanted = request.match_info["part"]
-        for found in (await backend.health()).parts:
-            if found.name == wanted:
+        for part_ in (await backend.health()).parts:
+            if part_.name == wanted:
                 return web.Response(
-                    text=_words(found) if found.ok else found.message, status=200 if found.ok else 500
+                    text=_words(part_) if part_.ok else part_.message, status=200 if part_.ok else 500
                 )
         raise web.HTTPNotFound(text=f"no part is named {wanted!r}")
 

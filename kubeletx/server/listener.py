@@ -85,10 +85,10 @@ class Listener:
         """Listen, and serve each connection with a protocol of its own. Raises InvalidConfig if that fails."""
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(
+            addresses = await loop.getaddrinfo(
                 self._address or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            for family, _, _, _, target in dict.fromkeys(found):
+            for family, _, _, _, target in dict.fromkeys(addresses):
                 listening = socket.create_server(target[:2], family=family, backlog=BACKLOG)
                 self.sockets.append(listening)
                 listening.setblocking(False)

@@ -35,10 +35,10 @@ def forbidden_changes(old: Pod, new: Pod) -> list[str]:
     Both pods must be completed with the API's defaults.
     """
     aligned = _with_allowed_changes(old.spec, new.spec)
-    found = sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
-    if new.spec.virtual_machine is None or not any(path.startswith("spec.nics") for path in found):
-        return found
-    return [path for path in found if not path.startswith("spec.nics")] + _fixed_nics(
+    changed = sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
+    if new.spec.virtual_machine is None or not any(path.startswith("spec.nics") for path in changed):
+        return changed
+    return [path for path in changed if not path.startswith("spec.nics")] + _fixed_nics(
         old.spec.nics, new.spec.nics
     )
 
@@ -133,10 +133,14 @@ def _differences(path: str, old: Any, new: Any) -> list[str]:
         return []
     if isinstance(old, dict) and isinstance(new, dict):
         keys = old.keys() | new.keys()
-        return [found for key in keys for found in _differences(f"{path}.{key}", old.get(key), new.get(key))]
+        return [
+            difference
+            for key in keys
+            for difference in _differences(f"{path}.{key}", old.get(key), new.get(key))
+        ]
     if isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))
-        return [found for i, (a, b) in pairs for found in _differences(f"{path}[{i}]", a, b)]
+        return [difference for i, (a, b) in pairs for difference in _differences(f"{path}[{i}]", a, b)]
     return [path]
 
 

@@ -69,9 +69,9 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
     raw.execute("PRAGMA journal_mode=WAL")
     raw.execute("PRAGMA foreign_keys=ON")
     raw.execute("PRAGMA cache_size=-1024")
-    found = raw.execute("PRAGMA quick_check(1)").fetchone()
-    if found is None or found[0] != "ok":
-        raise IntegrityError(str(found[0] if found else "the check gave no answer"))
+    check = raw.execute("PRAGMA quick_check(1)").fetchone()
+    if check is None or check[0] != "ok":
+        raise IntegrityError(str(check[0] if check else "the check gave no answer"))
     version = int(raw.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise InvalidConfig(
@@ -129,9 +129,9 @@ def synchronise(connection: Connection, durable: bool) -> None:
 
 def driver(connection: Connection) -> sqlite3.Connection:
     """Return the connection of Python's own module, within the same transaction."""
-    found = connection.connection.driver_connection
-    assert isinstance(found, sqlite3.Connection)
-    return found
+    driver_connection = connection.connection.driver_connection
+    assert isinstance(driver_connection, sqlite3.Connection)
+    return driver_connection
 
 
 def _new_engine(path: Path) -> Engine:

@@ -42,18 +42,18 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
 
     Rows for which `convert` raises, for example ValueError, are left out, with one warning for all of them.
     """
-    found: list[T] = []
+    values: list[T] = []
     bad = 0
     for row in connection.execute(query).mappings():
         try:
-            found.append(convert(row))
+            values.append(convert(row))
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             bad += 1
             problem = error
     if bad:
         tables = ", ".join(sorted({column.table.name for column in query.selected_columns}))
         log.warning("Left out invalid rows", table=tables, rows=bad, err=str(problem))
-    return found
+    return values
 
 
 def upsert(table: Table) -> Insert:

@@ -138,14 +138,14 @@ async def serve_command(
     `offer`: from `offer_of`. `wanted`: the selected streams. `open_`: starts the exec or attach in the runtime,
     and returns its session or URL. `idle_seconds`: the connection is closed after this time without data.
     """
-    found = await open_()
-    if isinstance(found, StreamUrl):
+    opened = await open_()
+    if isinstance(opened, StreamUrl):
         if offer.can_pass:
-            await pass_through(request, found.url, idle_seconds=idle_seconds)
+            await pass_through(request, opened.url, idle_seconds=idle_seconds)
             return TakenOver()
-        found = await open_url(found, wanted)
+        opened = await open_url(opened, wanted)
     idle = Idle(idle_seconds)
-    session = idle.watch(found)
+    session = idle.watch(opened)
     try:
         if not offer.is_spdy:
             ws = websocket.websocket_response()
@@ -164,12 +164,12 @@ async def serve_command(
         await session.close()
 
 
-async def open_url(found: Session | StreamUrl, wanted: StreamRequest) -> Session:
-    """Return a session: `found` itself, or, if it is a URL, a new connection to that streaming server.
+async def open_url(opened: Session | StreamUrl, wanted: StreamRequest) -> Session:
+    """Return a session: `opened` itself, or, if it is a URL, a new connection to that streaming server.
 
     Raises TimedOut if the streams are not open within `OPEN_TIMEOUT_SECONDS`.
     """
-    return await open_in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
+    return await open_in_time(open_session(opened.url, wanted)) if isinstance(opened, StreamUrl) else opened
 
 
 async def open_in_time(opening: Awaitable[Session]) -> Session:

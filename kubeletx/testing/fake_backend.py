@@ -249,10 +249,10 @@ class FakeBackend:
         """
         if names.POD_UID in match:
             ids = [SandboxId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
-            found = [self.sandboxes[key] for key in ids if key in self.sandboxes]
+            sandboxes = [self.sandboxes[key] for key in ids if key in self.sandboxes]
         else:
-            found = list(self.sandboxes.values())
-        return matching((one.summary for one in found), match)
+            sandboxes = list(self.sandboxes.values())
+        return matching((sandbox.summary for sandbox in sandboxes), match)
 
     def find_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
         """Return the units whose labels contain every pair of `match`.
@@ -261,10 +261,10 @@ class FakeBackend:
         """
         if names.POD_UID in match:
             ids = [UnitId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
-            found = [self.units[key] for key in ids if key in self.units]
+            units = [self.units[key] for key in ids if key in self.units]
         else:
-            found = list(self.units.values())
-        return matching((one.summary for one in found), match)
+            units = list(self.units.values())
+        return matching((unit.summary for unit in units), match)
 
     def find_image(self, image: ImageSpec) -> ImageStatus | None:
         """Return the image that matches `image` by its reference, id, tag or digest; None if there is none."""

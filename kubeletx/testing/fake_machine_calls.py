@@ -98,11 +98,11 @@ class FakeMachineCalls(FakeCalls):
 
     def _restore_snapshot(self, unit_id: UnitId, name: str) -> None:
         unit = self.backend.unit(unit_id)
-        found = unit.snapshots.get(name)
-        if found is None:
+        snapshot = unit.snapshots.get(name)
+        if snapshot is None:
             raise NotFound(f"unit {unit_id} has no snapshot {name!r}")
         unit.current_snapshot = name
-        if found.with_memory:
+        if snapshot.with_memory:
             self.backend.set_state(unit_id, unit.snapshot_states[name])
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:

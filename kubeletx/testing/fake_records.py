@@ -82,10 +82,10 @@ class FakeRecords:
             self._watches.discard(queue)
 
     async def _expect(self, name: str, version: str) -> Record:
-        found = await self.get(name)
-        if found.version != version:
+        record = await self.get(name)
+        if record.version != version:
             raise Conflict(f"record {name} has changed: read it again")
-        return found
+        return record
 
     def _put(self, name: str, text: bytes) -> Record:
         record = Record(name=name, version=str(next(self._versions)), value=msgspec.json.decode(text))

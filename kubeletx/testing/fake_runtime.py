@@ -200,9 +200,9 @@ class FakeRuntime(FakeMachineCalls):
         return await self._call("create_unit", spec.name, lambda: self._create_unit(sandbox_id, spec))
 
     def _create_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        found = self.backend.sandbox(sandbox_id)
-        if (spec.name, spec.attempt) not in found.units:
-            if found.summary.state is not SandboxState.READY:
+        sandbox = self.backend.sandbox(sandbox_id)
+        if (spec.name, spec.attempt) not in sandbox.units:
+            if sandbox.summary.state is not SandboxState.READY:
                 raise Conflict(f"sandbox {sandbox_id} is not ready")
             if self.declared.images and self.backend.find_image(spec.image) is None:
                 raise NotFound(f"image {spec.image.ref or spec.image.requested!r} is not in the store")
@@ -453,10 +453,10 @@ class FakeRuntime(FakeMachineCalls):
         self._alive(unit_id)
         Path(path).write_bytes(b"checkpoint of " + unit_id.encode() + b"\n")
 
-    def _shuffled(self, found: list[S]) -> list[S]:
+    def _shuffled(self, listed: list[S]) -> list[S]:
         if self._shuffle is not None:
-            self._shuffle.shuffle(found)
-        return found
+            self._shuffle.shuffle(listed)
+        return listed
 
 
 async def run_fake_command(_unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:

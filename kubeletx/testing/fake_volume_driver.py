@@ -70,7 +70,7 @@ class FakeVolumeDriver(BaseVolumeDriver):
         await self._begin("stats", request)
         if not self.capabilities.stats:
             raise Unsupported("the fake has no statistics")
-        used = sum(one.stat().st_size for one in self._path(request).rglob("*") if one.is_file())
+        used = sum(path.stat().st_size for path in self._path(request).rglob("*") if path.is_file())
         return VolumeStats(capacity_bytes=1 << 30, used_bytes=used, available_bytes=(1 << 30) - used)
 
     async def expand(self, request: VolumeRequest, size_bytes: int) -> int:

@@ -65,12 +65,12 @@ class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
         return f"ObjectSet({sorted(self.config_maps)}, {sorted(self.secrets)}, tokens={len(self.tokens)})"
 
 
-def read(found: Mapping[K, T | Unread], key: K) -> T | None:
+def read(objects: Mapping[K, T | Unread], key: K) -> T | None:
     """Return the object with this key from a field of an `ObjectSet`; None if it does not exist in the cluster.
 
     Raises `Unread` if the object could not be fetched.
     """
-    known = found.get(key)
+    known = objects.get(key)
     if isinstance(known, Unread):
         raise known
     return known
@@ -111,7 +111,7 @@ async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObje
 async def _all(keys: Iterable[K], ask: Callable[[K], Awaitable[T | None]]) -> dict[K, T | Unread]:
     wanted = list(keys)
     answers = await asyncio.gather(*(_one(ask, key) for key in wanted))
-    return {key: found for key, found in zip(wanted, answers, strict=True) if found is not None}
+    return {key: answer for key, answer in zip(wanted, answers, strict=True) if answer is not None}
 
 
 async def _one(ask: Callable[[K], Awaitable[T | None]], key: K) -> T | Unread | None:
@@ -121,7 +121,7 @@ async def _one(ask: Callable[[K], Awaitable[T | None]], key: K) -> T | Unread | 
         return Unread(str(error))
 
 
-def _raise_unread(found: Iterable[object]) -> None:
-    for known in found:
+def _raise_unread(answers: Iterable[object]) -> None:
+    for known in answers:
         if isinstance(known, Unread):
             raise known

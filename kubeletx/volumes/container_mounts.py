@@ -170,15 +170,15 @@ def _propagation(request: MountRequest, wanted: VolumeMount, field: str) -> Moun
         raise MountError(
             field=f"{field}.mountPropagation", problem=f"{wanted.mount_propagation!r} is not known"
         )
-    found = _PROPAGATION[wanted.mount_propagation]
+    propagation = _PROPAGATION[wanted.mount_propagation]
     security = getattr(request.container, "security_context", None)
-    if found is MountPropagation.BIDIRECTIONAL and not (security is not None and security.privileged):
+    if propagation is MountPropagation.BIDIRECTIONAL and not (security is not None and security.privileged):
         raise MountError(
             field=f"{field}.mountPropagation",
             problem="Bidirectional is for privileged containers only",
             fix="use HostToContainer",
         )
-    return found
+    return propagation
 
 
 def _block_volumes(request: MountRequest) -> tuple[tuple[Device, ...], list[Mount]]:
@@ -247,8 +247,8 @@ def _write(path: Path, text: str, mode: int) -> None:
     """Write the file in place, not by a rename: containers that have it mounted see only the existing inode."""
     make_private(path.parent)
     with hold_directory(path.parent, depth=1) as directory:
-        found = directory.stat(path.name)
-        if found is not None and not stat.S_ISREG(found.st_mode):  # no file of ours
+        status = directory.stat(path.name)
+        if status is not None and not stat.S_ISREG(status.st_mode):  # no file of ours
             directory.unlink(path.name)
         fd = directory.open_or_create(path.name, os.O_WRONLY | os.O_TRUNC, mode)
     with os.fdopen(fd, "wb", buffering=0) as file:

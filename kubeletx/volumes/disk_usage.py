@@ -37,11 +37,11 @@ def add_up(uses: Iterable[DiskUse]) -> DiskUse:
 def measure(path: Path) -> DiskUse:
     """Return the usage of a file, or of a directory with everything below it; zero if it does not exist."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return DiskUse()
-    use = _Use(found)
-    if S_ISDIR(found.st_mode):
+    use = _Use(status)
+    if S_ISDIR(status.st_mode):
         with suppress(OSError):
             walk(path, use.add)
     return DiskUse(bytes=use.bytes, inodes=use.inodes)

@@ -79,12 +79,12 @@ def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[s
     directory = layout.volume_dir(root_dir, uid, layout.EMPTY_DIR, volume)
     try:
         with open_beneath(directory, path) as place:
-            found = os.fstat(place)
+            status = os.fstat(place)
             # The type is checked before the open: merely opening a device can start a watchdog or move a tape.
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise ValueError("is not a regular file")
-            if found.st_size > MAX_FILE_BYTES:
-                raise ValueError(f"has {found.st_size} bytes, more than {MAX_FILE_BYTES}")
+            if status.st_size > MAX_FILE_BYTES:
+                raise ValueError(f"has {status.st_size} bytes, more than {MAX_FILE_BYTES}")
             with Path(f"/proc/self/fd/{place}").open("rb") as file:
                 data = file.read(MAX_FILE_BYTES)
     except FileNotFoundError:

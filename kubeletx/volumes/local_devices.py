@@ -65,14 +65,14 @@ def mount_device(
         others = [mount for mount in mounter.mounts() if os.path.realpath(mount.source) == real]
         # the kernel has one mode for all mounts of a device; the container's own mount is read-only in any case
         with_ro = read_only and not any("rw" in mount.super_options for mount in others)
-        found = _file_system(device, fs_type)
-        if not found:
-            found = fs_type or DEFAULT_FS_TYPE
-            _format(device, found, read_only, descriptor)
+        present = _file_system(device, fs_type)
+        if not present:
+            present = fs_type or DEFAULT_FS_TYPE
+            _format(device, present, read_only, descriptor)
         elif not with_ro and not others:
             _repair(device, descriptor)
         mounter.mount_by_helper(
-            device, target, fstype=found, options=(*options, *(("ro",) if with_ro else ()))
+            device, target, fstype=present, options=(*options, *(("ro",) if with_ro else ()))
         )
     finally:
         os.close(descriptor)

@@ -220,8 +220,8 @@ class VolumePreparer:
                 raise error
         assert isinstance(own, PreparedVolumes)
         assert isinstance(driven, dict)
-        found = own.volumes | {name: ready_volume(entry) for name, entry in driven.items()}
-        return PreparedVolumes(uid=pod.uid, volumes=found)
+        prepared = own.volumes | {name: ready_volume(entry) for name, entry in driven.items()}
+        return PreparedVolumes(uid=pod.uid, volumes=prepared)
 
     async def _prepare_own(
         self,

@@ -90,11 +90,11 @@ class AgentBackend:
         return [*installed, *program_views(self._registry)]
 
     def _processes_of(self, plugin: PluginView) -> tuple[PluginProcessView, ...]:
-        found = processes_of(self._registry, plugin.kinds)
+        processes = processes_of(self._registry, plugin.kinds)
         if self._plugin_services is None or not plugin.registrations:
-            return found
+            return processes
         other = process_view(self._plugin_services.usage(plugin.distribution))
-        return found if other is None else (*found, other)
+        return processes if other is None else (*processes, other)
 
     async def list_panels(self) -> Sequence[PanelView]:
         return self._plugin_services.panels.list() if self._plugin_services is not None else ()

@@ -235,16 +235,16 @@ def _pod(
 
 def _unit(pod: Pod, unit: UnitSummary, stats: UnitStats, kernel: KernelPod, started_at: float) -> UnitFigures:
     spec = next((candidate for candidate in all_units(pod) if candidate.name == unit.name), None)
-    found = kernel.units.get(unit.id, KernelUnit())
+    measured = kernel.units.get(unit.id, KernelUnit())
     return UnitFigures(
         name=unit.name,
         id=unit.id,
         image=spec.image if spec is not None and spec.image else unit.image,
         started_at=started_at,
         stats=stats,
-        cgroup=found.usage,
-        cgroup_path=found.path,
-        processes=found.processes,
+        cgroup=measured.usage,
+        cgroup_path=measured.path,
+        processes=measured.processes,
         log_bytes=kernel.logs.get(unit.name),
         cpu_limit_millicores=_limit(spec, "cpu"),
         memory_limit_bytes=_limit(spec, "memory"),

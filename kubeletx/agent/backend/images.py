@@ -56,8 +56,8 @@ class ImageBackend:
         self._records = records
 
     async def list_images(self) -> ImageListing:
-        found, missing = await self._listed(None)
-        items = [self._view(store, image) for store, images in found for image in sorted(images, key=_order)]
+        listed, missing = await self._listed(None)
+        items = [self._view(store, image) for store, images in listed for image in sorted(images, key=_order)]
         return ImageListing(items=tuple(items), missing=tuple(missing))
 
     async def watch_images(self) -> AsyncIterator[ImageListing]:
@@ -120,10 +120,10 @@ class ImageBackend:
             await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        found, _ = await self._listed(runtime)
-        ids = meant(image, (stored for _, images in found for stored in images))
+        listed, _ = await self._listed(runtime)
+        ids = meant(image, (stored for _, images in listed for stored in images))
         removed = []
-        for store, images in found:
+        for store, images in listed:
             for stored in images:
                 if stored.id in ids:
                     await self._collector.remove(store, stored)
@@ -159,14 +159,14 @@ class ImageBackend:
     ) -> tuple[list[tuple[ImageStore, Sequence[ImageStatus]]], list[str]]:
         """List the images of each store; also return the names of the runtimes that did not answer."""
         stores, missing = await self._chosen(runtime)
-        found = []
+        listed = []
         answers = await asyncio.gather(*(_list(store) for store in stores))
         for store, images in zip(stores, answers, strict=True):
             if images is None:
                 missing.extend(str(name) for name in store.members)
             else:
-                found.append((store, images))
-        return found, missing
+                listed.append((store, images))
+        return listed, missing
 
     def _view(self, store: ImageStore, image: ImageStatus) -> ImageView:
         record = self._records.find(store.id, image.id)

@@ -112,10 +112,10 @@ class PodLogs:
 
     def _waiting_reason(self, worker: PodWorker, container: str) -> str:
         status = self._services.board.statuses.get(worker.uid)
-        found = (*status.init_container_statuses, *status.container_statuses) if status is not None else ()
+        statuses = (*status.init_container_statuses, *status.container_statuses) if status is not None else ()
         states = (
             container_status.state
-            for container_status in found
+            for container_status in statuses
             if container_status.name == container and container_status.state is not None
         )
         waiting = next((state.waiting for state in states), None)

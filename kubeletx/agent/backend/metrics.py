@@ -130,21 +130,21 @@ def _volumes(manager: PodManager, volumes: VolumePreparer) -> Samples:
             known = ready.volumes.get(volume.name) if ready is not None else None
             plugin = known.plugin if known is not None else plugin_of(pod, volume, None)
             states[plugin, "desired_state_of_world"] += 1
-    for one in volumes.ready_volumes():
-        states[one.plugin, "actual_state_of_world"] += 1
+    for entry in volumes.ready_volumes():
+        states[entry.plugin, "actual_state_of_world"] += 1
     return [(key, count) for key, count in states.items() if key[0]]
 
 
 def _claims(manager: PodManager, board: VolumeBoard, field: str) -> Samples:
     """Return one value of the usage of each persistent volume claim, once whatever the number of pods that use it."""
-    found: dict[tuple[str, str], FsUsage] = {}
+    usage: dict[tuple[str, str], FsUsage] = {}
     for uid, uses in board.figures.items():
         worker = manager.workers.get(uid)
         if worker is not None:
-            found.update({(worker.desired.pod.namespace, use.claim): use.fs for use in uses.values()})
+            usage.update({(worker.desired.pod.namespace, use.claim): use.fs for use in uses.values()})
     return [
         (key, fs.inodes - fs.inodes_free if field == "inodes_used" else getattr(fs, field))
-        for key, fs in sorted(found.items(), key=lambda item: item[0])
+        for key, fs in sorted(usage.items(), key=lambda item: item[0])
         if key[1]
     ]
 

@@ -104,8 +104,8 @@ def process_view(usage: ChildUsage | None, runtime: str = "") -> PluginProcessVi
 def processes_of(registry: RuntimeRegistry, kinds: Iterable[str]) -> tuple[PluginProcessView, ...]:
     """Return the processes of all runtimes of these kinds, in the order of the runtimes."""
     wanted = set(kinds)
-    found = [process_of(registry, handle.name) for handle in registry.handles() if handle.kind in wanted]
-    return tuple(view for view in found if view is not None)
+    views = [process_of(registry, handle.name) for handle in registry.handles() if handle.kind in wanted]
+    return tuple(view for view in views if view is not None)
 
 
 def program_views(registry: RuntimeRegistry) -> tuple[PluginView, ...]:

@@ -249,9 +249,9 @@ class PodBackend:
         The pod that has a worker comes first, then the pods that wait for its end. Raises NotFound if there are none.
         """
         worker = self._manager.find(target.namespace, target.name)
-        found = [worker.desired] if worker is not None else []
-        found += [queued for queued in self._manager.queued() if queued.ref == target.ref]
-        lives = [candidate for candidate in found if target.uid in ("", candidate.uid)]
+        candidates = [worker.desired] if worker is not None else []
+        candidates += [queued for queued in self._manager.queued() if queued.ref == target.ref]
+        lives = [candidate for candidate in candidates if target.uid in ("", candidate.uid)]
         if not lives:
             raise NotFound(f'pods "{target.name}" not found in namespace "{target.namespace}"')
         return lives
@@ -291,10 +291,10 @@ class PodBackend:
         Raises Unsupported if it has none. `what`: completes the message "runtime NAME cannot ...".
         """
         handle = self._handle_of(worker)
-        found: T | None = handle.capability(protocol)
-        if found is None:
+        capability: T | None = handle.capability(protocol)
+        if capability is None:
             raise Unsupported(f"runtime {handle.name} cannot {what}")
-        return handle, found
+        return handle, capability
 
     def _running(self, target: PodTarget, container: str) -> tuple[PodWorker, UnitId]:
         worker = self.find_worker(target)

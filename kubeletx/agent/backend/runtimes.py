@@ -138,7 +138,7 @@ class RuntimeBackend:
         yield Progress(message=f"runtime {name} removed", done=True)
 
     async def reload_plugins(self) -> PluginReload:
-        found = await self._plugins.reload()
+        reloaded = await self._plugins.reload()
         await self._complete(self._registry.fleet.repair(), "repair runtimes")
         errors = await self._complete(self._registry.fleet.reload_dropins(), "reload drop-ins")
         cleared = [
@@ -146,8 +146,8 @@ class RuntimeBackend:
             for name in self._registry.fleet.clear_stalls()
         ]
         return PluginReload(
-            plugins=tuple(plugin_views(found.plugins)),
-            notes=(*found.notes, *map(str, errors), *self._registry.fleet.broken.values(), *cleared),
+            plugins=tuple(plugin_views(reloaded.plugins)),
+            notes=(*reloaded.notes, *map(str, errors), *self._registry.fleet.broken.values(), *cleared),
         )
 
     async def cordon(self, name: str) -> RuntimeView:

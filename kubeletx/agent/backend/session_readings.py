@@ -126,7 +126,7 @@ def _log_positions(directory: Path) -> Iterator[LogPosition]:
         return
     for container in containers:
         try:
-            runs = [int(found[1]) for path in container.iterdir() if (found := _LOG.fullmatch(path.name))]
+            runs = [int(match[1]) for path in container.iterdir() if (match := _LOG.fullmatch(path.name))]
             if runs:
                 name = f"{max(runs)}.log"
                 stat = (container / name).stat()

@@ -41,7 +41,7 @@ class SessionBackend:
             sessions.subscribe(self._changed)
 
     async def list_sessions(self) -> Sequence[SessionView]:
-        return [_view(session) for session in sorted(self._room.all(), key=lambda one: one.id)]
+        return [_view(session) for session in sorted(self._room.all(), key=lambda session: session.id)]
 
     async def find_session(self, id: str) -> SessionView:
         session = self._find(id)
@@ -147,7 +147,7 @@ def _costs(costs: SessionCosts) -> SessionCostsView:
 
 
 def _positions(logs: tuple[LogPosition, ...] | None) -> tuple[LogPositionView, ...]:
-    return tuple(LogPositionView(**asdict(one)) for one in logs or ())
+    return tuple(LogPositionView(**asdict(position)) for position in logs or ())
 
 
 def _view(session: Session) -> SessionView:
@@ -164,7 +164,9 @@ def _view(session: Session) -> SessionView:
         kill_instance=session.kills_instance,
         open_timeout_seconds=session.open_timeout_seconds,
         close_grace_seconds=session.close_grace_seconds,
-        clients=tuple(SessionClientView(name=one.name, joined_at=one.joined_at) for one in session.clients),
+        clients=tuple(
+            SessionClientView(name=client.name, joined_at=client.joined_at) for client in session.clients
+        ),
         created_at=session.created_at,
         ready_at=session.ready_at,
         closed_at=session.closed_at,

@@ -40,7 +40,7 @@ class VolumeBackend:
         self._clock = clock
 
     async def list_volumes(self) -> Sequence[VolumeView]:
-        return sorted(self._views(), key=lambda one: (one.namespace, one.pod, one.name))
+        return sorted(self._views(), key=lambda view: (view.namespace, view.pod, view.name))
 
     async def watch_volumes(self) -> AsyncIterator[Sequence[VolumeView]]:
         before: Sequence[VolumeView] | None = None
@@ -103,13 +103,13 @@ class VolumeBackend:
         )
 
     def _use(self, uid: PodUid, name: str) -> dict[str, Any]:
-        found = volume_figures(self._disks, self._board, uid).get(name)
-        if found is None:
+        figures = volume_figures(self._disks, self._board, uid).get(name)
+        if figures is None:
             return {}
         return {
-            "capacity_bytes": found.fs.capacity_bytes,
-            "used_bytes": found.use.bytes if found.use is not None else found.fs.used_bytes,
-            "available_bytes": found.fs.available_bytes,
+            "capacity_bytes": figures.fs.capacity_bytes,
+            "used_bytes": figures.use.bytes if figures.use is not None else figures.fs.used_bytes,
+            "available_bytes": figures.fs.available_bytes,
         }
 
 
@@ -118,11 +118,11 @@ def attached_volumes(preparer: VolumePreparer) -> tuple[AttachedVolume, ...]:
 
     The names are the kubelet's: the plugin, a slash and the name of the volume.
     """
-    found = {}
+    attached = {}
     for journal in preparer.journals().values():
         for entry in journal.entries.values():
             if entry.ready is not None and entry.ready.device:
                 request = entry.request
                 name = f"{plugin_name(request.source, request.driver)}/{request.volume_name}"
-                found[name] = AttachedVolume(name=name, device_path=entry.ready.device)
-    return tuple(found[name] for name in sorted(found))
+                attached[name] = AttachedVolume(name=name, device_path=entry.ready.device)
+    return tuple(attached[name] for name in sorted(attached))

@@ -80,10 +80,10 @@ def is_usable(kubeconfig: Path, clock: Clock) -> bool:
 
 
 def client_rotation(
-    config: AgentConfig, found: NodeAccess, client: KubeClient, node_name: str, clock: Clock
+    config: AgentConfig, node: NodeAccess, client: KubeClient, node_name: str, clock: Clock
 ) -> CertificateRotation | None:
     """Make the object that renews the client certificate; None if rotation is off or the node has no certificate."""
-    if not config.cluster.rotate_certificates or found.access.certificate is None:
+    if not config.cluster.rotate_certificates or node.access.certificate is None:
         return None
     return CertificateRotation(
         client,
@@ -91,7 +91,7 @@ def client_rotation(
         lambda: Subject(node_name=node_name),
         purpose=CLIENT_PURPOSE,
         clock=clock,
-        when_expired=found.rebootstrap.run if found.rebootstrap is not None else None,
+        when_expired=node.rebootstrap.run if node.rebootstrap is not None else None,
     )
 
 

@@ -58,11 +58,11 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
         and taints are passed to admission, and the labels also to `objects`.
         """
 
-        def node_changed(found: Node | None) -> None:
-            if found is None:
+        def node_changed(node: Node | None) -> None:
+            if node is None:
                 admission.relabel(None)
             else:
-                admission.relabel(found.metadata.labels, found.spec.taints)
+                admission.relabel(node.metadata.labels, node.spec.taints)
             self.objects.node_labels = admission.labels
 
         async def look_at_node() -> None:
@@ -93,10 +93,10 @@ def connect(
     Raises InvalidConfig for an unusable kubeconfig. `classes`: is kept up to date with the cluster's RuntimeClasses.
     """
     settings = config.cluster
-    found = node_access(config, kubeconfig, node_name, clock)
+    node = node_access(config, kubeconfig, node_name, clock)
     agent = f"kubeletx/{kubeletx.__version__}"
     client = KubeClient(
-        found.access,
+        node.access,
         clock=clock,
         user_agent=agent,
         throttle=TokenBucket(clock, settings.qps, settings.burst).take,
@@ -113,9 +113,9 @@ def connect(
         )
     return ClusterLink(
         client=client,
-        found=found,
+        found=node,
         taint_client=taint_client,
-        client_rotation=client_rotation(config, found, client, node_name, clock),
+        client_rotation=client_rotation(config, node, client, node_name, clock),
         objects=ApiObjects(client, node_name, clock=clock),
         class_reflector=Reflector(client, RUNTIME_CLASSES, RuntimeClass, classes, clock=clock),
     )

@@ -170,8 +170,8 @@ def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
     A pod is unclaimed if no source has delivered it since the agent started.
     """
     here = {
-        (one.pod.namespace, one.pod.name): one
-        for one in (worker.desired for worker in manager.workers.values())
-        if one.traits.mirrored
+        (desired.pod.namespace, desired.pod.name): desired
+        for desired in (worker.desired for worker in manager.workers.values())
+        if desired.traits.mirrored
     }
     return here, {key for key, pod in here.items() if manager.is_orphan(pod.uid)}

@@ -34,9 +34,9 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
         return _read_texts(config, kinds)
     if any(config.runtimes_directory.glob("*.*")):
         return parse_endpoints([], images, kinds, image_places=image_places)
-    found = discover()
-    first = next((endpoint for endpoint in found if endpoint.listens), found[0])
-    log.info("Took the first well-known CRI socket", endpoint=first.item, found=describe(found))
+    sockets = discover()
+    first = next((endpoint for endpoint in sockets if endpoint.listens), sockets[0])
+    log.info("Took the first well-known CRI socket", endpoint=first.item, found=describe(sockets))
     return parse_endpoints([first.item], images, kinds, "discovered", image_places=image_places)
 
 

@@ -302,8 +302,8 @@ class Pairs(msgspec.Struct, frozen=True):
         for part in text.split(","):
             if not part.strip():
                 continue
-            key, found, item = part.partition(self.separator)
-            if not found:
+            key, separator, item = part.partition(self.separator)
+            if not separator:
                 raise ValueError(
                     f"has {part.strip()!r} without {self.separator!r}; write key{self.separator}value"
                 )
@@ -341,8 +341,8 @@ class HeaderMap(msgspec.Struct, frozen=True):
         """
         headers: dict[str, tuple[str, ...]] = {}
         for part in text.split(","):
-            name, found, value = part.partition(":")
-            if not found or not name.strip():
+            name, colon, value = part.partition(":")
+            if not colon or not name.strip():
                 raise ValueError("is not a header; write Name:value")
             headers[name.strip()] = (*headers.get(name.strip(), ()), value.strip())
         return headers

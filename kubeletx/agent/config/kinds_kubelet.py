@@ -51,7 +51,7 @@ class Switches(msgspec.Struct, frozen=True):
         return dict(value)
 
     def from_flag(self, text: str) -> dict[str, bool]:
-        found = {}
+        switches = {}
         for part in text.split(","):
             if not part.strip():
                 continue
@@ -59,10 +59,10 @@ class Switches(msgspec.Struct, frozen=True):
             if not sign:
                 raise ValueError(f"has {part.strip()!r} without '='; write NAME=true")
             try:
-                found[name.strip()] = Boolean().from_flag(switch.strip())
+                switches[name.strip()] = Boolean().from_flag(switch.strip())
             except ValueError as error:
                 raise ValueError(f"has {part.strip()!r}, which {error}") from None
-        return found
+        return switches
 
     def show(self, value: Any) -> object:
         return dict(value)
@@ -116,13 +116,13 @@ class Modules(msgspec.Struct, frozen=True):
     def from_file(self, value: object) -> dict[str, int]:
         if not isinstance(value, list):
             raise ValueError(f"is {type_word(value)}; a list of filePattern and verbosity is expected")
-        found = {}
+        verbosities = {}
         for item in value:
             pattern = item.get("filePattern") if isinstance(item, dict) else None
             if not isinstance(pattern, str) or not pattern or "," in pattern or "=" in pattern:
                 raise ValueError("has an item without filePattern, or with ',' or '=' in it")
-            found[pattern] = Integer().from_file(item.get("verbosity") or 0)
-        return found
+            verbosities[pattern] = Integer().from_file(item.get("verbosity") or 0)
+        return verbosities
 
     def from_flag(self, text: str) -> dict[str, int]:
         pairs = Pairs().from_flag(text)

@@ -252,13 +252,13 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
         return
     if value is None and f"{key}." in _BRANCHES:
         return
-    found = BY_KEY.get(key) or OPTION_BY_FIELD.get(key)
-    if found is None:
+    option = BY_KEY.get(key) or OPTION_BY_FIELD.get(key)
+    if option is None:
         values.refuse(file, key, "is not a known field", _suggest(key, (*BY_KEY, *OPTION_BY_FIELD)))
         return
     try:
-        if is_unset(found.kind, value):
-            values.forget(found)
+        if is_unset(option.kind, value):
+            values.forget(option)
             if isinstance(value, str) and value.startswith("-"):
                 values.negative.append(
                     UnusedSetting(
@@ -266,11 +266,11 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
                     )
                 )
             return
-        read = found.kind.from_file(value)
+        read = option.kind.from_file(value)
     except ValueError as err:
         values.refuse(file, key, f"{_shown(value)} {err}")
         return
-    setting = found
+    setting = option
     if isinstance(setting, KubeletOption):
         values.put_option(setting, read, file=file)
     elif setting.path in ENDPOINT_KEYS:

@@ -112,20 +112,20 @@ class ExitGuard:
         while True:
             self._reader.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
             try:
-                found = self._reader.recv(64)
+                signals = self._reader.recv(64)
             except TimeoutError:
                 return self._give_up()
-            if not found:
+            if not signals:
                 return None  # closed
-            self._forward(found)
-            if deadline is None and any(byte == _BEGIN or byte in _ENDING for byte in found):
+            self._forward(signals)
+            if deadline is None and any(byte == _BEGIN or byte in _ENDING for byte in signals):
                 deadline = time.monotonic() + self._seconds
 
-    def _forward(self, found: bytes) -> None:
+    def _forward(self, signals: bytes) -> None:
         if self._loop_socket < 0:
             return
         try:
-            os.write(self._loop_socket, found)
+            os.write(self._loop_socket, signals)
         except OSError:  # the loop is closed, or its socket is full, which wakes it too
             return
 

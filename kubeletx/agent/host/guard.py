@@ -65,7 +65,7 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
     A kubelet is found by the program name in its command line.
     """
     namespace = _pid_namespace(proc / "self")
-    found = []
+    kubelets = []
     for directory in sorted(proc.glob("[0-9]*")):
         try:
             words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -73,8 +73,8 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
             continue
         is_other = Path(words[0]).name == KUBELET and int(directory.name) != os.getpid()
         if is_other and not _is_of_a_pod(directory, namespace):
-            found.append(_kubelet(int(directory.name), words[1:]))
-    return found
+            kubelets.append(_kubelet(int(directory.name), words[1:]))
+    return kubelets
 
 
 def _is_of_a_pod(process: Path, namespace: str) -> bool:
@@ -136,37 +136,39 @@ def collisions(
 
     `is_free`: returns True if no process listens on the address and port.
     """
-    found = []
+    overlaps = []
     for kubelet in kubelets:
-        found += _with_kubelet(ours, kubelet)
+        overlaps += _with_kubelet(ours, kubelet)
     for address, port in ours.ports:
         if port and not is_free(address, port):
-            found.append(
+            overlaps.append(
                 Collision(
                     field="port",
                     problem=f"{address}:{port} is in use by another process",
                     fix="stop it or choose another port (0 turns the server off)",
                 )
             )
-    return found
+    return overlaps
 
 
 def _with_kubelet(ours: OwnResources, kubelet: Kubelet) -> list[Collision]:
     who = f"the kubelet with pid {kubelet.pid}"
-    found = []
+    overlaps = []
     if _overlap(ours.root_dir, kubelet.root_dir):
         problem = f"{ours.root_dir} is also the root directory of {who}"
-        found.append(Collision(field="--root-dir", problem=problem, fix="choose another directory"))
+        overlaps.append(Collision(field="--root-dir", problem=problem, fix="choose another directory"))
     if _overlap(ours.logs_dir, kubelet.logs_dir):
         problem = f"{ours.logs_dir} is also the log directory of {who}"
-        found.append(Collision(field="--pod-logs-dir", problem=problem, fix="choose another directory"))
+        overlaps.append(Collision(field="--pod-logs-dir", problem=problem, fix="choose another directory"))
     if ours.cgroup_root is not None and ours.cgroup_root.strip("/") == kubelet.cgroup_root:
         problem = f"/{kubelet.cgroup_root} is also the cgroup root of {who}"
-        found.append(Collision(field="cgroupRoot", problem=problem, fix="set cgroupRoot to one of your own"))
+        overlaps.append(
+            Collision(field="cgroupRoot", problem=problem, fix="set cgroupRoot to one of your own")
+        )
     theirs = {_real(path) for path in kubelet.sockets}
     for path in ours.sockets:
         if _real(path) in theirs:
-            found.append(
+            overlaps.append(
                 Collision(
                     field="--container-runtime-endpoint",
                     problem=f"{path} is also the runtime of {who}, which removes pods that it did not start",
@@ -174,22 +176,22 @@ def _with_kubelet(ours: OwnResources, kubelet: Kubelet) -> list[Collision]:
                     shareable=True,
                 )
             )
-    return found
+    return overlaps
 
 
-def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
+def check(overlaps: Sequence[Collision], *, share_runtime: bool) -> list[str]:
     """Raise one InvalidConfig that lists all collisions that `share_runtime` does not permit.
 
     If all are permitted, returns their problems, which the caller logs as warnings.
     """
-    refused = [c for c in found if not (c.shareable and share_runtime)]
+    refused = [c for c in overlaps if not (c.shareable and share_runtime)]
     if refused:
         raise InvalidConfig(
             field=", ".join(sorted({c.field for c in refused})),
             problem="; ".join(c.problem for c in refused),
             fix="; ".join(dict.fromkeys(c.fix for c in refused)),
         )
-    return [c.problem for c in found]
+    return [c.problem for c in overlaps]
 
 
 def is_port_free(address: str, port: int) -> bool:

@@ -89,7 +89,7 @@ def make_membership(
     if link.taint_client is not None:
         taints = TypeTaints(link.taint_client, views.node.watch_node, clock=clock)
         api_node.subscribe(taints.node_changed)
-    api_node.subscribe(lambda found: lease.owned_by(found.metadata.uid if found is not None else ""))
+    api_node.subscribe(lambda node: lease.owned_by(node.metadata.uid if node is not None else ""))
     link.bind(manager, api_node, pods.admission)
     subject = Subject(node_name=node_name, dns_names=(node_name,), addresses=node.reporter.ips)
     return Cluster(

@@ -78,6 +78,6 @@ def _guard(ctx: PartContext, endpoints: Sequence[Endpoint]) -> None:
         sockets=tuple(endpoint.url for endpoint in endpoints),
         ports=listens(config),
     )
-    found = collisions(ours, ctx.host.kubelets, ctx.host.is_port_free)
-    for problem in check(found, share_runtime=config.runtimes.share_runtime):
+    overlaps = collisions(ours, ctx.host.kubelets, ctx.host.is_port_free)
+    for problem in check(overlaps, share_runtime=config.runtimes.share_runtime):
         log.warning("Sharing a runtime with a kubelet", err=problem)

@@ -129,7 +129,7 @@ class Composition:
 
     def health(self) -> tuple[PartHealth, ...]:
         """Run the health checks of all components, and return the results in the order of `add`."""
-        return tuple(found for part in self.parts for check in part.health for found in check())
+        return tuple(result for part in self.parts for check in part.health for result in check())
 
     def add(self, part: Part) -> None:
         """Add a component. Raises AlreadyExists if another one has a provider of extras of the same name."""

@@ -173,11 +173,11 @@ def _names(certificate: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, .
     from cryptography import x509
 
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        subject = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return (), ()
-    dns = tuple(found.get_values_for_type(x509.DNSName))
-    return dns, tuple(str(address) for address in found.get_values_for_type(x509.IPAddress))
+    dns = tuple(subject.get_values_for_type(x509.DNSName))
+    return dns, tuple(str(address) for address in subject.get_values_for_type(x509.IPAddress))
 
 
 def _bad(origin: str, problem: str) -> InvalidConfig:

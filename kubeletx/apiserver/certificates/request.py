@@ -58,12 +58,12 @@ async def obtain(
     while clock.monotonic() < until:
         least = 0.0
         try:
-            found = await client.get(path, CertificateSigningRequest)
+            request = await client.get(path, CertificateSigningRequest)
         except (Unavailable, TimedOut) as error:
             log.debug("Cannot ask for the state of a certificate request", err=str(error))
             least = least_seconds(error)
         else:
-            if (answer := _answer(found)) is not None:
+            if (answer := _answer(request)) is not None:
                 return parse_pair(answer + key, f"certificate request {wanted.metadata.name}")
         await clock.sleep(backoff.next(clock.monotonic(), at_least=least))
     raise TimedOut(
@@ -72,18 +72,18 @@ async def obtain(
     )
 
 
-def _answer(found: CertificateSigningRequest) -> bytes | None:
+def _answer(request: CertificateSigningRequest) -> bytes | None:
     """Return the certificate in PEM form; None if it is not issued yet.
 
     Raises PermissionDenied if the request was denied or failed.
     """
-    for condition in found.status.conditions:
+    for condition in request.status.conditions:
         if condition.type in ("Denied", "Failed"):
             why = condition.message or condition.reason or "no reason given"
             raise PermissionDenied(
-                f"certificate request {found.metadata.name}: {condition.type.lower()}: {why}"
+                f"certificate request {request.metadata.name}: {condition.type.lower()}: {why}"
             )
-    return found.status.certificate or None
+    return request.status.certificate or None
 
 
 def _name(key: bytes, subject: Subject, signer: str) -> str:

@@ -125,27 +125,27 @@ def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
     )
 
 
-def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
+def _timed(condition: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
     """Return the condition with the times for the patch; `known`: the same condition in the API server.
 
     The transition time stays as in the API server while the status is the same there.
     """
-    since = one.last_transition_time
+    since = condition.last_transition_time
     if known is not None and known.last_transition_time is not None:
-        if known.status == one.status:
+        if known.status == condition.status:
             since = known.last_transition_time
         elif since is None or since <= known.last_transition_time:
             since = now
-    return msgspec.structs.replace(one, last_heartbeat_time=now, last_transition_time=since)
+    return msgspec.structs.replace(condition, last_heartbeat_time=now, last_transition_time=since)
 
 
-def _same(one: NodeCondition, other: NodeCondition | None) -> bool:
-    return other is not None and _said(one) == _said(other)
+def _same(condition: NodeCondition, other: NodeCondition | None) -> bool:
+    return other is not None and _said(condition) == _said(other)
 
 
-def _said(one: NodeCondition) -> tuple[str, str, str]:
+def _said(condition: NodeCondition) -> tuple[str, str, str]:
     """Return what a condition says; an API server does not store an empty reason or message."""
-    return one.status, one.reason or "", one.message or ""
+    return condition.status, condition.reason or "", condition.message or ""
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:

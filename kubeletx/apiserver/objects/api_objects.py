@@ -98,10 +98,10 @@ class ApiObjects:
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
         try:
-            found = await self._client.get(SERVICE_ACCOUNTS.path(namespace, name), ServiceAccount)
+            account = await self._client.get(SERVICE_ACCOUNTS.path(namespace, name), ServiceAccount)
         except NotFound:
             return None
-        return ClusterServiceAccount(uid=str(found.metadata.uid), annotations=found.metadata.annotations)
+        return ClusterServiceAccount(uid=str(account.metadata.uid), annotations=account.metadata.annotations)
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
         try:
@@ -149,8 +149,8 @@ class ServiceSink:
 
     def of(self, namespace: str) -> tuple[ClusterService, ...]:
         """Return the services of one namespace, sorted by name."""
-        found = self._services.get(namespace, {})
-        return tuple(found[name] for name in sorted(found))
+        services = self._services.get(namespace, {})
+        return tuple(services[name] for name in sorted(services))
 
     def replace(self, items: Sequence[Service], unreadable: Sequence[ObjectMeta]) -> None:
         """Replace all services. A service that cannot be decoded stays as it was."""

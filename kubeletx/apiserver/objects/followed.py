@@ -187,20 +187,20 @@ class FollowedObjects:
         except NotFound:
             return None
 
-    def _begin(self, one: _Followed) -> None:
-        if self._group is None or one.is_final:
+    def _begin(self, followed: _Followed) -> None:
+        if self._group is None or followed.is_final:
             return
         reflector: Reflector[Content] = Reflector(
             self._client,
-            one.key.kind.resource,
-            one.key.kind.type,
-            one,
+            followed.key.kind.resource,
+            followed.key.kind.type,
+            followed,
             clock=self._clock,
-            namespace=one.key.namespace,
-            field_selector=f"metadata.name={one.key.name}",
+            namespace=followed.key.namespace,
+            field_selector=f"metadata.name={followed.key.name}",
             turns=self._turns,
         )
-        one.begin(self._group, reflector)
+        followed.begin(self._group, reflector)
 
     def _drop(self, uid: PodUid, *, but: set[ObjectKey]) -> None:
         for key, followed in list(self._followed.items()):

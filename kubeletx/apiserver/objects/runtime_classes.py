@@ -53,9 +53,9 @@ class RuntimeClasses(Mapping[str, str]):
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         """Keep the class's last decoded handler."""
 
-    def _become(self, found: dict[str, str]) -> None:
-        if found == self._found:
+    def _become(self, handlers: dict[str, str]) -> None:
+        if handlers == self._found:
             return
-        self._found = found
+        self._found = handlers
         for listener in self._listeners:
             listener()

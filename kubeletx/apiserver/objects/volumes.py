@@ -85,7 +85,7 @@ class ClaimedVolumes:
             asked = await self._claim(*key)
             if claim in user.own_claims and not _is_owned(asked, user.uid):
                 raise _NotUsable(f"persistentvolumeclaim {namespace}/{claim} was not made for this pod")
-            found = await self._volume(asked)
+            volume = await self._volume(asked)
         except NotFound:
             self._wait(key)
             return None
@@ -100,8 +100,8 @@ class ClaimedVolumes:
             self._wait(key)
             raise Unavailable(str(error)) from error
         if key in self._users:  # else the pod is gone meanwhile
-            self._known[key] = found
-        return found
+            self._known[key] = volume
+        return volume
 
     async def note_expanded(self, user: ObjectUser, claim: str, size_bytes: int) -> None:
         """Write the new size of the claim's file system to its status; does nothing if the claim is gone.
@@ -110,10 +110,10 @@ class ClaimedVolumes:
         file system is pending. Raises Unavailable if that failed, or another writer changed the claim meanwhile.
         """
         try:
-            found = await self._claim(user.namespace, claim)
+            current = await self._claim(user.namespace, claim)
             path = PERSISTENT_VOLUME_CLAIMS.path(user.namespace, claim, "status")
             await self._client.patch(
-                path, _expanded(found, size_bytes), PersistentVolumeClaim, kind=Patch.MERGE
+                path, _expanded(current, size_bytes), PersistentVolumeClaim, kind=Patch.MERGE
             )
         except NotFound:
             return

@@ -22,8 +22,8 @@ from ..options.go_flags import boolean, command
 @with_agent
 def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:
     """Connect to the streams of the main process of a container of POD."""
-    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
-    chosen = choose_container(found, container)
+    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    chosen = choose_container(target, container)
     if stdin and tty:
         click.echo("If you don't see a command prompt, try pressing enter.", err=True)
-    return run_in(agent, "attach", found, chosen, (), stdin=stdin, tty=tty)
+    return run_in(agent, "attach", target, chosen, (), stdin=stdin, tty=tty)

@@ -20,8 +20,8 @@ def completion(ctx: click.Context, shell: str) -> int:
     zsh:  source <(kubeletx completion zsh)
     fish: kubeletx completion fish | source
     """
-    found = get_completion_class(shell)
-    if found is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise click.UsageError(f"click has no completion for {shell}")
-    click.echo(found(ctx.find_root().command, {}, "kubeletx", "_KUBELETX_COMPLETE").source())
+    click.echo(completion_class(ctx.find_root().command, {}, "kubeletx", "_KUBELETX_COMPLETE").source())
     return ExitCode.OK

@@ -34,5 +34,5 @@ def exec_(
 
     The exit code is COMMAND's.
     """
-    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
-    return run_in(agent, "exec", found, choose_container(found, container), command, stdin=stdin, tty=tty)
+    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    return run_in(agent, "exec", target, choose_container(target, container), command, stdin=stdin, tty=tty)

@@ -42,12 +42,12 @@ class Query(NamedTuple):
     @property
     def columns(self) -> list[Column]:
         """The columns of the table, without the type of a watch's changes."""
-        kind, found = self.kind, shown(self.kind.columns, wide=self.output == "wide")
+        kind, columns = self.kind, shown(self.kind.columns, wide=self.output == "wide")
         if kind.namespaced and self.namespace is None:
-            found.insert(0, Column("NAMESPACE", lambda item, _: kind.namespace(item)))
+            columns.insert(0, Column("NAMESPACE", lambda item, _: kind.namespace(item)))
         if self.show_labels:
-            found.append(Column("LABELS", lambda item, _: _pairs(kind.labels(item))))
-        return found
+            columns.append(Column("LABELS", lambda item, _: _pairs(kind.labels(item))))
+        return columns
 
     def wants(self, item: Any) -> bool:
         """Return True if the object has one of `names`, and matches `namespace`, `about` and `selector`."""
@@ -99,7 +99,7 @@ def get(
     wanted = kinds_and_names((kind, *names))
     queries = [
         Query(
-            kind=one,
+            kind=wanted_kind,
             names=some,
             namespace=None if all_namespaces else namespace,
             selector=parse_selector(selector),
@@ -110,7 +110,7 @@ def get(
             prefixed=len(wanted) > 1,
             event_types=output_watch_events,
         )
-        for one, some in wanted
+        for wanted_kind, some in wanted
     ]
     if not watch:
         if output_watch_events:
@@ -191,11 +191,11 @@ def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) ->
     objects. `everything`: all objects of the kind.
     """
     kind = query.kind
-    found = {kind.name(item) for item in items}
+    listed = {kind.name(item) for item in items}
     there = [kind.name(item) for item in everything if query._replace(names=()).wants(item)]
     errors = []
     for name in query.names:
-        if name not in found and not any(_has_tag(item, (name,)) for item in items):
+        if name not in listed and not any(_has_tag(item, (name,)) for item in items):
             elsewhere = [
                 kind.namespace(item) for item in everything if kind.namespaced and kind.name(item) == name
             ]

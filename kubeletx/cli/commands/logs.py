@@ -67,8 +67,8 @@ def logs(
         raise click.UsageError("give --since or --since-time, not both")
     if all_containers and (named or container):
         raise click.UsageError(f"give --all-containers or the container {named or container!r}, not both")
-    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
-    names = _all_containers(found) if all_containers else [choose_container(found, named or container)]
+    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    names = _all_containers(target) if all_containers else [choose_container(target, named or container)]
     parameters: Parameters = {
         "follow": follow,
         "previous": previous,
@@ -80,9 +80,9 @@ def logs(
     }
 
     def read(name: str) -> Iterator[bytes]:
-        path = pod_path(found.namespace, found.name, "log")
+        path = pod_path(target.namespace, target.name, "log")
         pieces = agent.chunks(path, {**parameters, "container": name})
-        return with_prefix(f"[pod/{found.name}/{name}] ", pieces) if prefix else pieces
+        return with_prefix(f"[pod/{target.name}/{name}] ", pieces) if prefix else pieces
 
     out = sys.stdout.buffer
     for piece in merge([partial(read, name) for name in names], at_once=follow):

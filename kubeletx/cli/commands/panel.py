@@ -47,8 +47,8 @@ class _Items(msgspec.Struct, frozen=True):
 def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, output: str | None) -> int:
     """Show what a plugin shows about the node: a table, a text or a picture. Without NAME: list the panels."""
     if name is None:
-        found = agent.get("/v1/panels", _Items)
-        print_list(found, output, "panel", _COLUMNS)
+        panels = agent.get("/v1/panels", _Items)
+        print_list(panels, output, "panel", _COLUMNS)
         return ExitCode.OK
     content: PanelContent = agent.get(f"/v1/panels/{quote(name, safe='')}", PanelContent)  # type: ignore[arg-type] # a union
     if output:

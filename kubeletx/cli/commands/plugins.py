@@ -110,9 +110,9 @@ def plugins(agent: AgentClient, output: str | None) -> int:
     whether the plugin runs in processes of its own, with memory, CPU time and restarts of each
     process: NAME is a runtime, others the process of everything else that its distribution registers.
     """
-    found = _found(agent, click.get_current_context().obj)
+    listed = _found(agent, click.get_current_context().obj)
     if output in ("json", "yaml"):
-        print_object(found, output)
+        print_object(listed, output)
         return ExitCode.OK
-    print_table(shown(_COLUMNS, wide=output == "wide"), found.items)
+    print_table(shown(_COLUMNS, wide=output == "wide"), listed.items)
     return ExitCode.OK

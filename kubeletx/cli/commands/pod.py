@@ -71,7 +71,7 @@ def _change(
     agent: AgentClient, verb: str, name: str, namespace: str, timeout: str, output: str | None
 ) -> int:
     seconds = seconds_of("--timeout", timeout)
-    found = agent.call(
+    standby = agent.call(
         "POST",
         pod_path(namespace, split_pod(name), f"standby/{verb}"),
         StandbyView,
@@ -79,7 +79,7 @@ def _change(
         timeout=seconds + _LONGEST_SECONDS,
     )
     if output is not None:
-        print_object(found, output)
+        print_object(standby, output)
     else:
-        click.echo(f"pod/{found.name} {found.power}")
+        click.echo(f"pod/{standby.name} {standby.power}")
     return ExitCode.OK

@@ -30,7 +30,7 @@ def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: 
     from ..connection.forwarding import forward, parse_forward
 
     wanted = [parse_forward(text) for text in ports]
-    found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
-    path = pod_path(found.namespace, found.name, "portforward")
+    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    path = pod_path(target.namespace, target.name, "portforward")
     asyncio.run(forward(agent.socket_path, path, address, wanted))
     return 0

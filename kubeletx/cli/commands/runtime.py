@@ -89,8 +89,8 @@ def reload(agent: AgentClient) -> int:
 
     Loaded plugins do not change; another version of one needs a restart of the agent.
     """
-    found = agent.call("POST", "/v1/plugins/reload", PluginReload)
-    for plugin in found.plugins:
+    reloaded = agent.call("POST", "/v1/plugins/reload", PluginReload)
+    for plugin in reloaded.plugins:
         if plugin.state == "failed":
             click.echo(f"Error: plugin {plugin.name}: {plugin.reason}", err=True)
         else:
@@ -98,11 +98,11 @@ def reload(agent: AgentClient) -> int:
             click.echo(
                 f"plugin/{plugin.name} {plugin.state} ({f'kinds: {kinds}' if kinds else plugin.reason})"
             )
-    if not found.plugins:
+    if not reloaded.plugins:
         click.echo("No new plugins found.")
-    for note in found.notes:
+    for note in reloaded.notes:
         click.echo(f"Warning: {note}", err=True)
-    return ExitCode.FAILED if any(item.state == "failed" for item in found.plugins) else ExitCode.OK
+    return ExitCode.FAILED if any(item.state == "failed" for item in reloaded.plugins) else ExitCode.OK
 
 
 @runtime.command()

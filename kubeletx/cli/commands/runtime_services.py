@@ -45,7 +45,7 @@ def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> Servic
 
 def _service(detail: RuntimeDetail) -> dict[str, Any]:
     runtime = detail.runtime
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": runtime.name,
         "workloadType": runtime.workload_type,
         "kind": runtime.kind,
@@ -55,9 +55,9 @@ def _service(detail: RuntimeDetail) -> dict[str, Any]:
     }
     images = runtime.image_service
     if images is not None:
-        found["imageService"] = {
+        fields["imageService"] = {
             "name": images.name,
             "workloadType": images.workload_type,
             "isDefault": images.is_default,
         }
-    return found
+    return fields

@@ -68,8 +68,8 @@ def top(
     return ExitCode.OK
 
 
-def _check(names: tuple[str, ...], found: set[str], kind: str) -> None:
-    missing = [name for name in names if name not in found]
+def _check(names: tuple[str, ...], measured: set[str], kind: str) -> None:
+    missing = [name for name in names if name not in measured]
     if missing:
         raise NotFound(f"no usage of {kind} {missing[0]!r}")
 

@@ -22,21 +22,22 @@ from ..output.words import age, now
 @with_agent
 def version(agent: AgentClient, client_only: bool, output: str | None) -> int:
     """Show the versions of this command and of the agent."""
-    found, error = None, None
+    agent_version, error = None, None
     if not client_only:
         try:
-            found = agent.get("/version", VersionView)
+            agent_version = agent.get("/version", VersionView)
         except KubeletxError as err:
             error = err
     if output:
-        print_object({"clientVersion": __version__, **({"agent": found} if found else {})}, output)
+        print_object(
+            {"clientVersion": __version__, **({"agent": agent_version} if agent_version else {})}, output
+        )
     else:
         click.echo(f"Client version: {__version__}")
-        if found is not None:
-            click.echo(f"Agent version:  {found.version}")
-            click.echo(
-                f"Agent:          {found.node_name}, pid {found.pid}, up {age(found.started_at, now())}"
-            )
+        if agent_version is not None:
+            click.echo(f"Agent version:  {agent_version.version}")
+            up = age(agent_version.started_at, now())
+            click.echo(f"Agent:          {agent_version.node_name}, pid {agent_version.pid}, up {up}")
     if error is not None:
         click.echo(f"Error: {error}", err=True)
         return ExitCode.FAILED

@@ -152,10 +152,10 @@ async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
     threading.Thread(target=read, name="stdin", daemon=True).start()
     with suppress(KubeletxError):  # the remote command stopped reading
         while data := await queue.get():
-            before, found, _ = data.partition(leave) if leave else (data, b"", b"")
+            before, escape, _ = data.partition(leave) if leave else (data, b"", b"")
             if before:
                 await session.write(before)
-            if found:
+            if escape:
                 left.set()
                 return
             room.release()

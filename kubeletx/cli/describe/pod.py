@@ -71,13 +71,13 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
 
 def _standby(pod: Pod) -> str:
     """Return state, time of the last change, and memory of a pod that stands by; empty for other pods."""
-    found = next(
+    standby = next(
         (condition for condition in pod.status.conditions if condition.type == names.STANDBY_CONDITION), None
     )
-    if found is None:
+    if standby is None:
         return ""
-    since = f"{found.reason} since {_time(found.last_transition_time)}"
-    return f"{since} ({found.message})" if found.message else since
+    since = f"{standby.reason} since {_time(standby.last_transition_time)}"
+    return f"{since} ({standby.message})" if standby.message else since
 
 
 def add_events(sheet: Sheet, events: Sequence[Event], now: datetime) -> None:

@@ -31,7 +31,7 @@ def describe_session(session: SessionView, now: datetime, *, wide: bool = False)
     sheet.add("Kill Instance", "yes" if session.kill_instance else "no")
     if session.usage is not None:
         _add_usage(sheet.nest("Usage"), session.usage)
-    rows = [[one.name, age(one.joined_at, now)] for one in session.clients]
+    rows = [[client.name, age(client.joined_at, now)] for client in session.clients]
     sheet.table(f"Clients ({len(rows)})", ("Name", "Joined"), rows)
     sheet.add("Data", f"{len(session.data)} bytes")
     if wide and session.data:
@@ -44,10 +44,12 @@ def _add_usage(sheet: Sheet, usage: SessionUsageView) -> None:
     sheet.add("Open", f"{costs.open_seconds:.1f} s").add("Clients", f"{costs.client_seconds:.1f} s")
     sheet.add("CPU", f"{costs.cpu_seconds:.3f} s")
     sheet.add("Memory", f"{costs.memory_byte_seconds / (1 << 30):.3f} GiB s")
-    ends = {one.container: one for one in usage.logs_at_close}
+    ends = {position.container: position for position in usage.logs_at_close}
     rows = []
-    for one in usage.logs_at_open:
-        end = ends.get(one.container)
-        rows.append([one.container, one.file, str(one.offset), str(end.offset) if end is not None else ""])
+    for begin in usage.logs_at_open:
+        end = ends.get(begin.container)
+        rows.append(
+            [begin.container, begin.file, str(begin.offset), str(end.offset) if end is not None else ""]
+        )
     if rows:
         sheet.table("Logs", ("Container", "File", "From Byte", "To Byte"), rows)

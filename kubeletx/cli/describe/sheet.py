@@ -60,14 +60,14 @@ class Sheet:
         """Return the lines of the sheet, each after `indent` spaces."""
         plain = [len(key) for key, value in self._rows if key and isinstance(value, list)]
         column = max(plain, default=0) + 3
-        found: list[str] = []
+        lines: list[str] = []
         front = " " * indent
         for key, value in self._rows:
             if isinstance(value, Sheet):
-                found += [f"{front}{key}:", *value.lines(indent + 2)]
+                lines += [f"{front}{key}:", *value.lines(indent + 2)]
             elif not key:
-                found += [front + line for line in value]
+                lines += [front + line for line in value]
             else:
-                found.append(front + f"{key}:".ljust(column) + value[0])
-                found += [front + " " * column + line for line in value[1:]]
-        return found
+                lines.append(front + f"{key}:".ljust(column) + value[0])
+                lines += [front + " " * column + line for line in value[1:]]
+        return lines

@@ -35,8 +35,8 @@ def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str)
     """
     name = str(ctx.params.get("pod") or "").rpartition("/")[2]
     pods = [pod for pod in _pods(ctx) if not name or pod.name == name]
-    found = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
-    return _starting(sorted(found), incomplete)
+    containers = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
+    return _starting(sorted(containers), incomplete)
 
 
 def container_option(parameter: str = "container") -> Callable[[F], F]:
@@ -62,10 +62,12 @@ def complete_sessions(ctx: click.Context, _: click.Parameter, incomplete: str) -
     from kubeletx.server.session_views import SessionList
 
     try:
-        found = _agent(ctx).get("/v1/sessions", SessionList).items
+        sessions = _agent(ctx).get("/v1/sessions", SessionList).items
     except KubeletxError:
         return []
-    return _starting([one.name for one in found if one.namespace == _namespace(ctx)], incomplete)
+    return _starting(
+        [session.name for session in sessions if session.namespace == _namespace(ctx)], incomplete
+    )
 
 
 def complete_kinds(*plurals: str) -> Completer:

@@ -92,7 +92,7 @@ def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..
 
 def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
     """Return the syntax of every name of every option in `params`, by the name with its dashes."""
-    found = {}
+    spellings = {}
     for option in params:
         if not isinstance(option, click.Option):
             continue
@@ -100,10 +100,10 @@ def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
         name = next((text for text in option.opts if text.startswith("--")), option.opts[0])
         is_switch = option.is_flag and not is_boolean
         for text in option.opts:
-            found[text] = Spelling(name, is_boolean, flag=is_switch)
+            spellings[text] = Spelling(name, is_boolean, flag=is_switch)
         for text in option.secondary_opts:
-            found[text] = Spelling(name, is_boolean, value="false")
-    return found
+            spellings[text] = Spelling(name, is_boolean, value="false")
+    return spellings
 
 
 def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front: bool = False) -> list[str]:

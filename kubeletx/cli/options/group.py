@@ -105,8 +105,8 @@ def show(error: KubeletxError) -> ExitCode:
     If it contains several errors (`errors`), prints each on a line of its own.
     """
     each: Sequence[KubeletxError] = getattr(error, "errors", None) or (error,)
-    for one in each:
-        click.echo(f"Error: {one.message}", err=True)
+    for problem in each:
+        click.echo(f"Error: {problem.message}", err=True)
     return ExitCode.USAGE if isinstance(error, InvalidConfig | InvalidPod) else ExitCode.FAILED
 
 

@@ -45,8 +45,8 @@ def read_manifests(files: tuple[str, ...]) -> Iterator[ManifestText]:
         paths = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
         if not paths:
             raise InvalidConfig(obj=file, field="--filename", problem=f"holds no {', '.join(_SUFFIXES)} file")
-        for found in paths:
-            yield ManifestText(printable(str(found)), _read(found))
+        for manifest in paths:
+            yield ManifestText(printable(str(manifest)), _read(manifest))
 
 
 def _read(path: Path) -> bytes:
@@ -97,14 +97,14 @@ def manifest_options(function: F) -> F:
 
 def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
     """Convert a value of ``--validate``, as in kubectl, to a value of the API's ``fieldValidation``."""
-    found = {"strict": "Strict", "true": "Strict", "warn": "Warn", "ignore": "Ignore", "false": "Ignore"}.get(
+    level = {"strict": "Strict", "true": "Strict", "warn": "Warn", "ignore": "Ignore", "false": "Ignore"}.get(
         value
     )
-    if found is None:
+    if level is None:
         raise click.UsageError(
             f'--validate "{value}" is not one of strict (or true), warn, ignore (or false)'
         )
-    return found
+    return level
 
 
 def _dry_run(_: click.Context, __: click.Parameter, value: str) -> str:

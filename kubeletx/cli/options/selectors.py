@@ -39,7 +39,7 @@ class Requirement(NamedTuple):
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
     """Parse a label selector to its terms, all of which must match. Raises InvalidConfig, which names the error."""
-    found: list[Requirement] = []
+    terms: list[Requirement] = []
     position = 0
     while position < len(text.rstrip()):
         match = _TERM.match(text, position)
@@ -49,9 +49,9 @@ def parse_selector(text: str) -> tuple[Requirement, ...]:
                 problem=f"{text[position:]!r} is not understood",
                 fix="write a=b, a!=b, 'a in (b,c)', 'a notin (b)', a or !a, joined by commas",
             )
-        found.append(_requirement(match))
+        terms.append(_requirement(match))
         position = match.end()
-    return tuple(found)
+    return tuple(terms)
 
 
 def _requirement(match: re.Match[str]) -> Requirement:

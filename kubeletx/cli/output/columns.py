@@ -74,8 +74,8 @@ def _node_status(node: Node, _: datetime) -> str:
 
 
 def _ready_runtimes(node: Node, _: datetime) -> str:
-    found = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
-    return f"{found.count('True')}/{len(found)}" if found else ""
+    statuses = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
+    return f"{statuses.count('True')}/{len(statuses)}" if statuses else ""
 
 
 def _node_info(title: str, field: str, *, wide: bool = False) -> Column:
@@ -142,8 +142,8 @@ def split_tag(text: str) -> tuple[str, str]:
 
     If it has no tag, the name is the whole text and the tag is ``<none>``.
     """
-    found = find_image_reference(text)
-    end = f":{found.tag}" if found is not None and found.tag else ""
+    reference = find_image_reference(text)
+    end = f":{reference.tag}" if reference is not None and reference.tag else ""
     return (text.removesuffix(end), end[1:]) if end and text.endswith(end) else (text, NONE)
 
 

@@ -250,7 +250,7 @@ def kinds_and_names(words: tuple[str, ...]) -> list[tuple[ObjectKind, tuple[str,
             if before != word and before.lower() in _BY_WORD and kind_of(words[0]).plural != "images":
                 raise click.UsageError(f"{word!r} has a kind of its own; leave out {words[0]!r}")
         return [(kind_of(word), words[1:]) for word in words[0].split(",") if word]
-    found: dict[str, tuple[str, ...]] = {}
+    wanted: dict[str, tuple[str, ...]] = {}
     for word in words:
         kind, slash, name = word.partition("/")
         if not slash or not name:
@@ -258,5 +258,5 @@ def kinds_and_names(words: tuple[str, ...]) -> list[tuple[ObjectKind, tuple[str,
                 f"{word!r} is not KIND/NAME like {words[0]!r}; write every object as KIND/NAME"
             )
         plural = kind_of(kind).plural
-        found[plural] = (*found.get(plural, ()), name)
-    return [(kind_of(plural), names) for plural, names in found.items()]
+        wanted[plural] = (*wanted.get(plural, ()), name)
+    return [(kind_of(plural), names) for plural, names in wanted.items()]

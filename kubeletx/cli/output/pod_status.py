@@ -69,10 +69,10 @@ def _standby(pod: Pod) -> str:
 
 def _machine_standby(pod: Pod) -> str:
     """Return Standby or Hibernated for a machine on standby; else empty."""
-    found = next(
+    standby = next(
         (condition for condition in pod.status.conditions if condition.type == names.STANDBY_CONDITION), None
     )
-    return found.reason or "" if found is not None and found.status == "True" else ""
+    return standby.reason or "" if standby is not None and standby.status == "True" else ""
 
 
 def _first(pod: Pod) -> str:

@@ -103,20 +103,20 @@ def print_object(value: Any, output: str) -> None:
     click.echo(to_json(value) if output == "json" else to_yaml(value))
 
 
-def print_list(found: Any, output: str | None, kind: str, columns: Sequence[Column]) -> None:
-    """Print a list. `output` None: as a table; name: as lines ``KIND/NAME``; json or yaml: the object `found`.
+def print_list(listing: Any, output: str | None, kind: str, columns: Sequence[Column]) -> None:
+    """Print a list. `output` None: as a table; name: as lines ``KIND/NAME``; json or yaml: the object `listing`.
 
-    `kind`: singular name of the kind. `found`: has the objects in `items`, each with a `name`.
+    `kind`: singular name of the kind. `listing`: has the objects in `items`, each with a `name`.
     """
     if output == "name":
-        for item in found.items:
+        for item in listing.items:
             click.echo(f"{kind}/{item.name}")
     elif output is not None:
-        print_object(found, output)
-    elif not found.items:
+        print_object(listing, output)
+    elif not listing.items:
         click.echo(f"No {kind}s found.", err=True)
     else:
-        print_table(columns, found.items)
+        print_table(columns, listing.items)
 
 
 def write_picture(data: bytes, target: Path, what: str, *, force: bool) -> None:

@@ -135,10 +135,10 @@ class _Reader:
         raise _bad(self._path, "current-context", "is not set", "name one of the contexts")
 
     def _items(self, plural: str) -> list[dict[str, Any]]:
-        found = self._document.get(plural) or []
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        items = self._document.get(plural) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise _bad(self._path, plural, "is not a list of mappings", "write '- name: NAME' items")
-        return found
+        return items
 
     def _named(self, plural: str, single: str, name: Any) -> dict[str, Any]:
         if single == "user" and not name:
@@ -224,14 +224,16 @@ class _Reader:
             cluster_config=_extension(cluster.get("extensions")),
         )
 
-    def _arguments(self, found: Any) -> tuple[str, ...]:
-        if not isinstance(found or [], list) or not all(isinstance(item, str) for item in found or ()):
+    def _arguments(self, arguments: Any) -> tuple[str, ...]:
+        if not isinstance(arguments or [], list) or not all(
+            isinstance(item, str) for item in arguments or ()
+        ):
             raise _bad(self._path, "user.exec.args", "is not a list of texts", "put each in quotes")
-        return tuple(found or ())
+        return tuple(arguments or ())
 
-    def _environment(self, found: Any) -> tuple[tuple[str, str], ...]:
+    def _environment(self, variables: Any) -> tuple[tuple[str, str], ...]:
         try:
-            pairs = msgspec.convert(found or [], list[_Variable])
+            pairs = msgspec.convert(variables or [], list[_Variable])
         except msgspec.ValidationError as error:
             raise _bad(
                 self._path, "user.exec.env", "is not a list of name and value", "put values in quotes"
@@ -244,8 +246,8 @@ class _Variable(msgspec.Struct):
     value: str = ""
 
 
-def _extension(found: Any) -> Any:
-    for item in found if isinstance(found, list) else ():
+def _extension(extensions: Any) -> Any:
+    for item in extensions if isinstance(extensions, list) else ():
         if isinstance(item, dict) and item.get("name") == _EXTENSION:
             return item.get("extension")
     return None

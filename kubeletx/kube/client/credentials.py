@@ -102,9 +102,9 @@ class ClientCredentials:
     def _files(self) -> list[Path]:
         access = self._access
         return [
-            one
-            for one in (access.ca, access.certificate, access.key, access.token_file)
-            if isinstance(one, Path)
+            material
+            for material in (access.ca, access.certificate, access.key, access.token_file)
+            if isinstance(material, Path)
         ]
 
     def _load_again(self) -> None:
@@ -223,8 +223,9 @@ def make_context(
             raise _unusable(access.ca, "the cluster's authority") from error
     if certificate is not None and key is not None:
         try:
-            with _OpenableName(certificate) as one, _OpenableName(key) as other:
-                context.load_cert_chain(one, other, password="")  # else OpenSSL asks for one at the terminal
+            with _OpenableName(certificate) as certificate_name, _OpenableName(key) as key_name:
+                # Without a password, OpenSSL asks for one at the terminal.
+                context.load_cert_chain(certificate_name, key_name, password="")
         except (ssl.SSLError, ValueError) as error:
             raise _unusable(certificate, "a certificate and its key, without a passphrase,") from error
     return context
@@ -256,10 +257,10 @@ class _OpenableName:
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _read(path: Path) -> bytes:

@@ -29,17 +29,17 @@ async def install_definition(
     `manifest` lacks are left unchanged. Raises Conflict if another definition uses the same names, or if
     other writers keep changing this one. Waits without limit: the caller sets the deadline.
     """
-    found = await _written(client, manifest)
-    path = CUSTOM_RESOURCE_DEFINITIONS.path(name=found.metadata.name)
+    definition = await _written(client, manifest)
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(name=definition.metadata.name)
     backoff = server_backoff(first=_FIRST_SECONDS, cap=_CAP_SECONDS)
     while True:
-        established, accepted = found.condition("Established"), found.condition("NamesAccepted")
+        established, accepted = definition.condition("Established"), definition.condition("NamesAccepted")
         if established is not None and established.status == "True":
-            return found
+            return definition
         if accepted is not None and accepted.status == "False":
-            raise Conflict(f"{found.metadata.name}: {accepted.message or accepted.reason}")
+            raise Conflict(f"{definition.metadata.name}: {accepted.message or accepted.reason}")
         await client.pause(backoff.next(clock.monotonic()))
-        found = await client.get(path, CustomResourceDefinition)
+        definition = await client.get(path, CustomResourceDefinition)
 
 
 async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomResourceDefinition:
@@ -52,10 +52,10 @@ async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomRes
             pass
         # Another client may delete or install it at the same time.
         with contextlib.suppress(NotFound, Conflict):
-            found = await client.get(path, CustomResourceDefinition)
-            if _contains(found.spec, manifest["spec"]):
-                return found
-            version = {"resourceVersion": found.metadata.resource_version}
+            existing = await client.get(path, CustomResourceDefinition)
+            if _contains(existing.spec, manifest["spec"]):
+                return existing
+            version = {"resourceVersion": existing.metadata.resource_version}
             patch = {"metadata": {**manifest["metadata"], **version}, "spec": manifest["spec"]}
             return await client.patch(path, patch, CustomResourceDefinition, kind=Patch.MERGE)
     raise Conflict(
@@ -73,6 +73,6 @@ def _contains(whole: Any, part: Any) -> bool:
         return (
             isinstance(whole, list)
             and len(whole) == len(part)
-            and all(_contains(one, other) for one, other in zip(whole, part, strict=True))
+            and all(_contains(item, other) for item, other in zip(whole, part, strict=True))
         )
     return bool(whole == part)

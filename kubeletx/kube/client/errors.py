@@ -76,11 +76,11 @@ def least_seconds(error: Exception) -> float:
 def parse_status(body: bytes) -> Status:
     """Decode a Status. Any other body, such as a proxy's page, becomes the message of an otherwise empty Status."""
     try:
-        found = msgspec.json.decode(body, type=Status)
+        status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = Status()
-    if found.message or found.reason or found.code:
-        return found
+        status = Status()
+    if status.message or status.reason or status.code:
+        return status
     return Status(message=body[:_MAX_TEXT].decode(errors="replace").strip())
 
 

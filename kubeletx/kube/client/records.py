@@ -202,5 +202,5 @@ def definition(
     }
 
 
-def _record(found: CustomObject) -> Record:
-    return Record(name=found.metadata.name, version=found.metadata.resource_version, value=found.spec)
+def _record(stored: CustomObject) -> Record:
+    return Record(name=stored.metadata.name, version=stored.metadata.resource_version, value=stored.spec)

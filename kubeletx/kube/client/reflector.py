@@ -202,13 +202,13 @@ class Reflector(Generic[T]):
         """
         async with self._turns:
             try:
-                items, unreadable, found = await self._pages(version, paged=not version)
+                items, unreadable, list_version = await self._pages(version, paged=not version)
             except Expired:
                 if version:
                     raise
-                items, unreadable, found = await self._pages(version, paged=False)
+                items, unreadable, list_version = await self._pages(version, paged=False)
         self._sink.replace(items, unreadable)
-        self._version = found
+        self._version = list_version
         self._listed_at = self._clock.monotonic()
         self._problem = ""
         self.synced.set()
@@ -237,8 +237,8 @@ class Reflector(Generic[T]):
     def _check(self, page: _Page) -> None:
         """Raise Unavailable if the answer is not a list: objects that it lacks would otherwise look deleted."""
         if not page.kind.endswith("List") or not page.metadata.resource_version:
-            found = f"kind {page.kind!r}, resourceVersion {page.metadata.resource_version!r}"
-            raise Unavailable(f"{self._path}: the answer is not a list of {self._what}: {found}")
+            described = f"kind {page.kind!r}, resourceVersion {page.metadata.resource_version!r}"
+            raise Unavailable(f"{self._path}: the answer is not a list of {self._what}: {described}")
 
     # --- watch ---
 
@@ -315,7 +315,7 @@ class Reflector(Generic[T]):
         Raises Unavailable if not even its name can be read.
         """
         try:
-            found = msgspec.json.decode(raw, type=_Bare).metadata
+            metadata = msgspec.json.decode(raw, type=_Bare).metadata
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise Unavailable(
                 f"{self._what}: an object cannot be decoded, not even its name: {error}"
@@ -323,14 +323,14 @@ class Reflector(Generic[T]):
         log.warning(
             "Cannot decode an object",
             resource=self._what,
-            object=f"{found.namespace}/{found.name}".lstrip("/"),
+            object=f"{metadata.namespace}/{metadata.name}".lstrip("/"),
             err=str(error),
         )
         meta = ObjectMeta(
-            name=found.name,
-            namespace=found.namespace,
-            uid=found.uid,
-            resource_version=found.resource_version,
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
         )
         self._sink.undecodable(meta, str(error))
         return meta

@@ -116,12 +116,12 @@ class _TextError(ValueError):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _TextError(f"has the key {twice!r} twice")
-    return found
+    return fields
 
 
 def _checked(documents: list[Any], text: str) -> list[Any]:

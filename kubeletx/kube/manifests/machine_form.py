@@ -93,8 +93,8 @@ def vpc_of(pod: Pod) -> str:
 def power_of(pod: Pod) -> str:
     """Return the power state that the pod requests: Running (the default), Paused, Suspended or Shutdown."""
     machine = pod.spec.virtual_machine
-    found = machine.power_spec if machine is not None else pod.metadata.annotations.get(names.VM_POWER)
-    return found or "Running"
+    power = machine.power_spec if machine is not None else pod.metadata.annotations.get(names.VM_POWER)
+    return power or "Running"
 
 
 def as_containers(pod: Pod) -> Pod:

@@ -45,19 +45,19 @@ def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
     the pod, named in each problem.
     """
     obj = describe(origin, pod.metadata.name)
-    found = [
+    refused = [
         InvalidPod(obj=obj, field=field, problem=f"refers to {what}", fix=_FIX)
         for field, what in _references(pod)
     ]
     if pod.spec.ephemeral_containers:
         problem = "can only be added to a pod that exists"
-        found.append(
+        refused.append(
             InvalidPod(obj=obj, field="spec.ephemeralContainers", problem=problem, fix="remove them")
         )
     if pod.spec.scheduling_gates:
         problem = "hold the pod back until somebody removes them in the API server"
-        found.append(InvalidPod(obj=obj, field="spec.schedulingGates", problem=problem, fix="remove them"))
-    return tuple(found)
+        refused.append(InvalidPod(obj=obj, field="spec.schedulingGates", problem=problem, fix="remove them"))
+    return tuple(refused)
 
 
 def _references(pod: Pod) -> Iterator[tuple[str, str]]:

@@ -75,4 +75,6 @@ def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
         return annotation
     if typing.get_origin(annotation) is dict:
         return None
-    return next((found for argument in typing.get_args(annotation) if (found := _struct_in(argument))), None)
+    return next(
+        (struct for argument in typing.get_args(annotation) if (struct := _struct_in(argument))), None
+    )

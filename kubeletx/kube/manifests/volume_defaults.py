@@ -35,8 +35,8 @@ def source_names(volume: Volume) -> list[str]:
 
 def volume_defaults(volume: Volume) -> Volume:
     """Return the volume with every default set."""
-    found = source_names(volume)
-    if not found:
+    sources = source_names(volume)
+    if not sources:
         return msgspec.structs.replace(volume, empty_dir=EmptyDirVolumeSource())
     changed: dict[str, Any] = {}
     if volume.config_map is not None and volume.config_map.default_mode is None:
@@ -99,5 +99,5 @@ def pull_policy(image: str) -> str:
     The result is Always, too, if `image` is not an image reference, such as the URL of a virtual machine's
     disk. A prefix ``oci:`` is ignored.
     """
-    found = find_image_reference(image.removeprefix("oci:"))
-    return "Always" if found is None or found.tag == "latest" else "IfNotPresent"
+    reference = find_image_reference(image.removeprefix("oci:"))
+    return "Always" if reference is None or reference.tag == "latest" else "IfNotPresent"

@@ -88,15 +88,15 @@ def least_size(text: str, sizes: Mapping[str, int]) -> int:
 
 
 def _put_together(text: str, value_of: Callable[[str, str], str], at_most: int) -> str:
-    found: list[str] = []
+    pieces: list[str] = []
     size = 0
     for literal, name, written in _parts(text):
         value = literal if name is None else literal + value_of(name, written)
         size += len(value)
         if size > at_most:
             raise TooLong(at_most)
-        found.append(value)
-    whole = "".join(found)
+        pieces.append(value)
+    whole = "".join(pieces)
     if size_of(whole) > at_most:
         raise TooLong(at_most)
     return whole

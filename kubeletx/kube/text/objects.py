@@ -29,11 +29,11 @@ def _decode(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.ValidationError as error:
         # Nulls are rare, so only an object that failed pays for the second reading.
         given = msgspec.json.decode(raw)
-        found = without_nulls(given)
-        if found == given:
+        cleaned = without_nulls(given)
+        if cleaned == given:
             raise
         try:
-            return decoder.decode(msgspec.json.encode(found))
+            return decoder.decode(msgspec.json.encode(cleaned))
         except msgspec.ValidationError:
             raise error from None
 

@@ -31,15 +31,15 @@ def explain(message: str, raw: Any) -> tuple[str, str, str]:
     text = message[: at.start()] if at else message
     expected = _EXPECTED.search(text)
     words = [word for word in expected["expected"].split(" | ") if word != "null"] if expected else []
-    path, found = _follow(at["path"] if at else "", raw, words)
+    path, value = _follow(at["path"] if at else "", raw, words)
     if missing := _MISSING.search(text):
         return f"{path}.{missing['name']}".lstrip("."), "is missing", "add it"
     if not words or (expected and not expected["got"]):
-        return path, f"{_show(found)}: {text[:1].lower()}{text[1:]}", _fix(words, found)
-    if words == ["int"] and isinstance(found, str) and _DIGITS.fullmatch(found):
-        return path, f"{_show(found)} is too large", "write a smaller number"
+        return path, f"{_show(value)}: {text[:1].lower()}{text[1:]}", _fix(words, value)
+    if words == ["int"] and isinstance(value, str) and _DIGITS.fullmatch(value):
+        return path, f"{_show(value)} is too large", "write a smaller number"
     wanted = " or ".join(_WORDS.get(word, word) for word in words)
-    return path, f"{_show(found)} is not {wanted}", _fix(words, found)
+    return path, f"{_show(value)} is not {wanted}", _fix(words, value)
 
 
 def _follow(path: str, raw: Any, words: list[str]) -> tuple[str, Any]:
@@ -65,10 +65,10 @@ def _follow(path: str, raw: Any, words: list[str]) -> tuple[str, Any]:
     return written.lstrip("."), here
 
 
-def _show(found: Any) -> str:
-    match found:
+def _show(value: Any) -> str:
+    match value:
         case bool():
-            return "true" if found else "false"
+            return "true" if value else "false"
         case None:
             return "null"
         case dict():
@@ -76,16 +76,16 @@ def _show(found: Any) -> str:
         case list():
             return "a list"
         case _:
-            text = repr(found)
+            text = repr(value)
             return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _fix(words: list[str], found: Any) -> str:
-    if "str" in words and isinstance(found, bool | int | float):
+def _fix(words: list[str], value: Any) -> str:
+    if "str" in words and isinstance(value, bool | int | float):
         return "put the value in quotes"
     if "int" in words or "bool" in words:
         word = "a whole number" if "int" in words else "true or false"
-        return f"write {word} without quotes" if isinstance(found, str) else f"write {word}"
+        return f"write {word} without quotes" if isinstance(value, str) else f"write {word}"
     if "object" in words:
         return "write key: value pairs"
     if "array" in words:

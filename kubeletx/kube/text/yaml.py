@@ -117,8 +117,8 @@ def _describe(problem: str | None) -> str:
 
 def _fix(text: str, line: int) -> str:
     lines = text.split("\n")
-    found = lines[line - 1] if 0 < line <= len(lines) else ""
-    indent = found[: len(found) - len(found.lstrip())]
+    shown = lines[line - 1] if 0 < line <= len(lines) else ""
+    indent = shown[: len(shown) - len(shown.lstrip())]
     return "indent with spaces, not tabs" if "\t" in indent else "correct the YAML"
 
 

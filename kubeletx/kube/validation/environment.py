@@ -142,9 +142,9 @@ def _check_set(field: str, source: EnvFromSource, problems: Problems) -> None:
     if source.prefix:
         problems.word(f"{field}.prefix", source.prefix, words.env_name)
     refs = {"configMapRef": source.config_map_ref, "secretRef": source.secret_ref}
-    found = {word: ref for word, ref in refs.items() if ref is not None}
-    problems.exactly_one(field, list(found), refs, "source")
-    for word, ref in found.items():
+    given = {word: ref for word, ref in refs.items() if ref is not None}
+    problems.exactly_one(field, list(given), refs, "source")
+    for word, ref in given.items():
         problems.name(f"{field}.{word}.name", ref.name, words.dns_subdomain)
 
 
@@ -157,8 +157,8 @@ def _check_variable(field: str, variable: EnvVar, volumes: Collection[str], prob
         return
     if variable.value:
         problems.add(field, f"has both value {show(variable.value)} and valueFrom", "keep one of them")
-    found = [word for attribute, word in _SOURCES.items() if getattr(source, attribute) is not None]
-    problems.exactly_one(f"{field}.valueFrom", found, _SOURCES.values(), "source")
+    given = [word for attribute, word in _SOURCES.items() if getattr(source, attribute) is not None]
+    problems.exactly_one(f"{field}.valueFrom", given, _SOURCES.values(), "source")
     if source.field_ref is not None:
         check_field_ref(f"{field}.valueFrom.fieldRef", source.field_ref, ENV_FIELDS, problems)
     if source.resource_field_ref is not None:

@@ -21,8 +21,8 @@ _HOOKS: Final = {"exec": "exec", "http_get": "httpGet", "tcp_socket": "tcpSocket
 
 def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None:
     """Check a probe whose defaults are set. `kind`: livenessProbe, readinessProbe or startupProbe."""
-    found = [word for attribute, word in _PROBES.items() if getattr(probe, attribute) is not None]
-    problems.exactly_one(field, found, _PROBES.values(), "handler")
+    given = [word for attribute, word in _PROBES.items() if getattr(probe, attribute) is not None]
+    problems.exactly_one(field, given, _PROBES.values(), "handler")
     problems.between(f"{field}.initialDelaySeconds", probe.initial_delay_seconds, 0)
     problems.between(f"{field}.timeoutSeconds", probe.timeout_seconds, 1)
     problems.between(f"{field}.periodSeconds", probe.period_seconds, 1)
@@ -68,8 +68,8 @@ def check_lifecycle(
 
 
 def _check_hook(field: str, hook: LifecycleHandler, grace_seconds: int, problems: Problems) -> None:
-    found = [word for attribute, word in _HOOKS.items() if getattr(hook, attribute) is not None]
-    problems.exactly_one(field, found, ("exec", "httpGet", "sleep"), "handler")
+    given = [word for attribute, word in _HOOKS.items() if getattr(hook, attribute) is not None]
+    problems.exactly_one(field, given, ("exec", "httpGet", "sleep"), "handler")
     _check_actions(field, hook.exec, hook.http_get, problems)
     if hook.tcp_socket is not None:
         _check_port(f"{field}.tcpSocket.port", hook.tcp_socket.port, problems)

@@ -62,14 +62,14 @@ class Problems:
             self.add(field, f"{show(value)} is already the name of another {what}", "choose another name")
         seen.add(value)
 
-    def exactly_one(self, field: str, found: list[str], allowed: Iterable[str], what: str) -> None:
+    def exactly_one(self, field: str, given: list[str], allowed: Iterable[str], what: str) -> None:
         """Add a problem unless exactly one of the fields `allowed` is set.
 
-        `found`: names of the fields that are set. `what`: kind of these fields, such as "source".
+        `given`: names of the fields that are set. `what`: kind of these fields, such as "source".
         """
-        if len(found) > 1:
-            self.add(field, f"has {' and '.join(found)}", f"keep exactly one {what}")
-        elif not found:
+        if len(given) > 1:
+            self.add(field, f"has {' and '.join(given)}", f"keep exactly one {what}")
+        elif not given:
             self.add(field, f"has no {what}", f"set {alternatives(allowed)}")
 
     def quantity(self, field: str, text: str | None) -> Quantity | None:

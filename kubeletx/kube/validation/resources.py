@@ -46,7 +46,7 @@ def check_amounts(
     field: str, amounts: Mapping[str, str], problems: Problems, allowed: Check = words.container_resource
 ) -> dict[str, Quantity]:
     """Check a map from resource names to quantities of 0 or more, and return the valid entries."""
-    found = {}
+    valid = {}
     for name, text in amounts.items():
         where = f"{field}[{name}]"
         if problem := allowed(name):
@@ -55,12 +55,12 @@ def check_amounts(
         amount = problems.quantity(where, text)
         if amount is None:
             continue
-        found[name] = amount
+        valid[name] = amount
         if name.startswith(_HUGE_PAGES):
             _check_pages(where, name.removeprefix(_HUGE_PAGES), amount, problems)
         elif _is_device(name) and amount.nanos % NANO:
             problems.add(where, f"{show(text)} is not a whole number", "count devices")
-    return found
+    return valid
 
 
 def check_pod_resources(spec: PodSpec, problems: Problems) -> None:

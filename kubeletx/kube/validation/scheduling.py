@@ -71,8 +71,8 @@ def _check_affinity(field: str, affinity: Affinity, problems: Problems) -> None:
     ):
         if pods is None:
             continue
-        for index, one in enumerate(pods.required_during_scheduling_ignored_during_execution):
-            _check_pod_term(f"{field}.{word}.{_REQUIRED}[{index}]", one, problems)
+        for index, pod_term in enumerate(pods.required_during_scheduling_ignored_during_execution):
+            _check_pod_term(f"{field}.{word}.{_REQUIRED}[{index}]", pod_term, problems)
         for index, weighted in enumerate(pods.preferred_during_scheduling_ignored_during_execution):
             where = f"{field}.{word}.{_PREFERRED}[{index}]"
             problems.between(f"{where}.weight", weighted.weight, 1, 100)
@@ -110,12 +110,12 @@ def _check_condition(
         problems.word(f"{field}.values[{index}]", value, words.label_value)
 
 
-def _check_field(field: str, one: NodeSelectorRequirement, problems: Problems) -> None:
-    problems.one_of(f"{field}.key", one.key, ("metadata.name",))
-    problems.one_of(f"{field}.operator", one.operator, _WITH_VALUES)
-    if len(one.values) != 1:
-        problems.add(f"{field}.values", f"has {len(one.values)} values", "name one node")
-    for index, value in enumerate(one.values):
+def _check_field(field: str, requirement: NodeSelectorRequirement, problems: Problems) -> None:
+    problems.one_of(f"{field}.key", requirement.key, ("metadata.name",))
+    problems.one_of(f"{field}.operator", requirement.operator, _WITH_VALUES)
+    if len(requirement.values) != 1:
+        problems.add(f"{field}.values", f"has {len(requirement.values)} values", "name one node")
+    for index, value in enumerate(requirement.values):
         problems.name(f"{field}.values[{index}]", value, words.dns_subdomain)
 
 

@@ -73,21 +73,21 @@ def check_volumes(volumes: tuple[Volume, ...], problems: Problems) -> None:
         field = f"spec.volumes[{index}]"
         problems.name(f"{field}.name", volume.name, words.dns_label)
         problems.unique(f"{field}.name", volume.name, seen, "volume")
-        found = source_names(volume)
-        names = [json_name(name) for name in found]
+        sources = source_names(volume)
+        names = [json_name(name) for name in sources]
         problems.exactly_one(field, names, (json_name(name) for name in SOURCES), "source")
         check_disk(field, volume, problems)
-        for name in found:
+        for name in sources:
             _check_required(f"{field}.{json_name(name)}", volume, name, problems)
         _check_source(field, volume, problems)
 
 
 def _check_required(field: str, volume: Volume, source: str, problems: Problems) -> None:
-    found = getattr(volume, source)
+    settings = getattr(volume, source)
     for attribute in _REQUIRED.get(source, ()):
-        problems.required(f"{field}.{json_name(attribute)}", getattr(found, attribute))
+        problems.required(f"{field}.{json_name(attribute)}", getattr(settings, attribute))
     for attribute in _BYTES:
-        problems.between(f"{field}.{attribute}", getattr(found, attribute, None), 0, 255)
+        problems.between(f"{field}.{attribute}", getattr(settings, attribute, None), 0, 255)
 
 
 def _check_source(field: str, volume: Volume, problems: Problems) -> None:
@@ -134,13 +134,13 @@ def _check_empty_dir(field: str, source: EmptyDirVolumeSource, problems: Problem
 def _check_projected(field: str, source: ProjectedVolumeSource, problems: Problems) -> None:
     _check_mode(f"{field}.defaultMode", source.default_mode, problems)
     paths: set[str] = set()
-    for index, one in enumerate(source.sources):
+    for index, projection in enumerate(source.sources):
         where = f"{field}.sources[{index}]"
-        found = [name for name in one.__struct_fields__ if getattr(one, name) is not None]
-        allowed = (json_name(name) for name in one.__struct_fields__)
-        problems.exactly_one(where, [json_name(name) for name in found], allowed, "source")
-        _check_projection(where, one, problems)
-        for path in _paths(one):
+        given = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
+        allowed = (json_name(name) for name in projection.__struct_fields__)
+        problems.exactly_one(where, [json_name(name) for name in given], allowed, "source")
+        _check_projection(where, projection, problems)
+        for path in _paths(projection):
             if path in paths:
                 problems.add(where, f"writes {show(path)}, as another source does", "choose another path")
             paths.add(path)
@@ -218,8 +218,8 @@ Problem = tuple[str, str, str]
 def check_flex_volume(field: str, source: FlexVolumeSource, problems: Problems) -> None:
     """Check the source of a volume. `field`: its path, such as ``spec.volumes[0].flexVolume``."""
     problems.word(f"{field}.driver", source.driver, words.driver_name, "write VENDOR/DRIVER")
-    if (found := options_problem(source.options)) is not None:
-        where, problem, fix = found
+    if (wrong := options_problem(source.options)) is not None:
+        where, problem, fix = wrong
         problems.add(f"{field}.options{where}", problem, fix)
 
 
@@ -274,14 +274,14 @@ def _check_iscsi(field: str, volume: str, source: ISCSIVolumeSource, problems: P
 
 def _check_fc(field: str, source: FCVolumeSource, problems: Problems) -> None:
     names = {"targetWWNs": source.target_wwns, "wwids": source.wwids}
-    problems.exactly_one(field, [word for word, found in names.items() if found], names, "list")
+    problems.exactly_one(field, [word for word, value in names.items() if value], names, "list")
     if source.target_wwns and source.lun is None:
         problems.add(f"{field}.lun", "is missing with targetWWNs", "set it")
 
 
 def _check_flocker(field: str, source: FlockerVolumeSource, problems: Problems) -> None:
     names = {"datasetName": source.dataset_name, "datasetUUID": source.dataset_uuid}
-    problems.exactly_one(field, [word for word, found in names.items() if found], names, "dataset")
+    problems.exactly_one(field, [word for word, value in names.items() if value], names, "dataset")
     problems.word(f"{field}.datasetName", source.dataset_name, words.no_slash)
 
 

@@ -308,20 +308,22 @@ def slice_properties(limits: Resources, version: int) -> list[str]:
 
     `version`: version of the cgroup layout, 1 or 2, which have different property names.
     """
-    found: list[str] = []
+    properties: list[str] = []
     if limits.cpu_shares is not None:
-        found.append(
+        properties.append(
             f"CPUWeight={cpu_weight(limits.cpu_shares)}" if version == 2 else f"CPUShares={limits.cpu_shares}"
         )
     if limits.cpu_quota_us is not None and limits.cpu_quota_us > 0:
         period = limits.cpu_period_us or 100_000
-        found += [f"CPUQuota={limits.cpu_quota_us * 100 / period:g}%", f"CPUQuotaPeriodSec={period}us"]
+        properties += [f"CPUQuota={limits.cpu_quota_us * 100 / period:g}%", f"CPUQuotaPeriodSec={period}us"]
     if limits.memory_limit_bytes is not None:
         name = "MemoryMax" if version == 2 else "MemoryLimit"
-        found.append(f"{name}={limits.memory_limit_bytes if limits.memory_limit_bytes > 0 else 'infinity'}")
+        properties.append(
+            f"{name}={limits.memory_limit_bytes if limits.memory_limit_bytes > 0 else 'infinity'}"
+        )
     if limits.pids_limit is not None:
-        found.append(f"TasksMax={limits.pids_limit if limits.pids_limit > 0 else 'infinity'}")
-    return found
+        properties.append(f"TasksMax={limits.pids_limit if limits.pids_limit > 0 else 'infinity'}")
+    return properties
 
 
 def _shares(shares: int) -> int:

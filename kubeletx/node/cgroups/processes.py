@@ -71,12 +71,12 @@ def read_processes(
 
 
 def _states(proc: Path, pids: list[str]) -> dict[str, int]:
-    found = dict.fromkeys(_STATES.values(), 0)
+    counts = dict.fromkeys(_STATES.values(), 0)
     for pid in pids:
         letter = text_of(proc / pid / "stat").rpartition(") ")[2][:1]  # the program's name may hold brackets
         if (state := _STATES.get(letter)) is not None:
-            found[state] += 1
-    return found
+            counts[state] += 1
+    return counts
 
 
 def _open_files(directories: list[Path], max_links: int) -> dict[str, int | None]:
@@ -98,14 +98,14 @@ def _count(directory: Path) -> int:
 
 
 def _sockets(directory: Path) -> int:
-    found = 0
+    count = 0
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 try:
-                    found += os.readlink(entry.path).startswith("socket:")
+                    count += os.readlink(entry.path).startswith("socket:")
                 except OSError:  # closed since the directory was listed, or the process has ended
                     continue
     except OSError:
-        return found
-    return found
+        return count
+    return count

@@ -52,8 +52,8 @@ def read_pressures(directory: Path, suffix: str = "") -> Pressures:
 
     `suffix`: end of the file names. It is empty in ``/proc/pressure`` and ``.pressure`` in a cgroup's directory.
     """
-    found = {name: parse_pressure(text_of(directory / f"{name}{suffix}")) for name in RESOURCES}
-    return Pressures(**found)
+    stalls = {name: parse_pressure(text_of(directory / f"{name}{suffix}")) for name in RESOURCES}
+    return Pressures(**stalls)
 
 
 def parse_pressure(text: str) -> PressureStall | None:

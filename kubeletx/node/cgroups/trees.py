@@ -104,15 +104,15 @@ class CgroupTrees:
 
     def processes(self, path: str) -> set[int]:
         """Return the ids of the processes in the cgroup and in all cgroups below it."""
-        found: set[int] = set()
+        pids: set[int] = set()
         for root in self.roots:
             for directory, _, files in os.walk(root / path):
                 if "cgroup.procs" in files:
                     # ENODEV or ENOENT: the cgroup was removed while it was walked
                     with contextlib.suppress(OSError):
-                        found |= {int(pid) for pid in Path(directory, "cgroup.procs").read_text().split()}
+                        pids |= {int(pid) for pid in Path(directory, "cgroup.procs").read_text().split()}
         # 0: a process of another PID namespace, which this one cannot name.
-        return found - {0}
+        return pids - {0}
 
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
         """Kill the processes in the cgroup, then remove it and all cgroups below it; succeeds if it does not exist.

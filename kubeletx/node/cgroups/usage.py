@@ -146,13 +146,13 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
 
     A container may name an interface with any characters except blanks, ``/`` and ``:``.
     """
-    found = []
+    interfaces = []
     for line in text.split("\n")[2:]:
         name, _, rest = line.partition(":")
         name, words = name.strip(" "), [int(word) for word in rest.split() if word.isdecimal()]
         if name == "lo" or len(words) < 12:
             continue
-        found.append(
+        interfaces.append(
             InterfaceStats(
                 name=name,
                 rx_bytes=words[0],
@@ -165,7 +165,7 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
                 tx_dropped=words[11],
             )
         )
-    return tuple(found)
+    return tuple(interfaces)
 
 
 def device_name(device: str, *, directory: Path = BLOCK_DEVICES) -> str:
@@ -300,7 +300,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
 
 def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
     """Parse the content of cgroup v2's ``io.stat``; returns the traffic with each block device."""
-    found = []
+    devices = []
     for line in filter(None, text.split("\n")):
         device, *words = line.split()
         pairs = (word.partition("=") for word in words)
@@ -308,7 +308,7 @@ def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
             key: int(value) for key, _, value in pairs if value.isdigit()
         }  # not: depth=max, cost.vrate=99.80
         if values:
-            found.append(
+            devices.append(
                 BlockDeviceUsage(
                     device=device,
                     read_bytes=values.get("rbytes", 0),
@@ -317,7 +317,7 @@ def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
                     writes=values.get("wios", 0),
                 )
             )
-    return tuple(found)
+    return tuple(devices)
 
 
 def _disks_v1(directory: Path) -> tuple[BlockDeviceUsage, ...]:
@@ -337,9 +337,9 @@ def _disks_v1(directory: Path) -> tuple[BlockDeviceUsage, ...]:
 
 def _operations(text: str) -> dict[str, dict[str, int]]:
     """Parse one of cgroup v1's ``blkio`` files; returns the values by device, then by operation such as Read."""
-    found: dict[str, dict[str, int]] = {}
+    operations: dict[str, dict[str, int]] = {}
     for line in text.split("\n"):
         words = line.split()
         if len(words) == 3:
-            found.setdefault(words[0], {})[words[1]] = int(words[2])
-    return found
+            operations.setdefault(words[0], {})[words[1]] = int(words[2])
+    return operations

@@ -50,9 +50,9 @@ class ChildServices:
         assert self._sinks is not None
         extend_path(init.sys_path)
         parts = _host_parts(init, self._peer)
-        found, problems = _registrations(init.plugins)
+        registrations, problems = _registrations(init.plugins)
         for name, hook in init.hooks.items():
-            registration = found.get(name)
+            registration = registrations.get(name)
             if registration is None or registration.hook.value != hook:
                 problem = "; ".join(problems) or f"the installed plugin registers no {hook} {name!r}"
                 error = Unavailable(f"{problem}; restart the agent after an update of the plugin")
@@ -68,14 +68,14 @@ class ChildServices:
 
 def _registrations(plugins: Iterable[InstalledPlugin]) -> tuple[dict[str, Registration], list[str]]:
     """Import the plugins; return what they registered, by name, and a sentence for each import that failed."""
-    found: dict[str, Registration] = {}
+    registrations: dict[str, Registration] = {}
     problems = []
     for plugin in plugins:
         candidate = load_candidate(_about(plugin))
-        found.update({item.name: item for item in candidate.registrations})
+        registrations.update({item.name: item for item in candidate.registrations})
         if candidate.about.reason:
             problems.append(candidate.about.reason)
-    return found, problems
+    return registrations, problems
 
 
 def _about(plugin: InstalledPlugin) -> LoadedPlugin:

@@ -44,28 +44,28 @@ class Importer:
 
     async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[ReportedPlugin]:
         """Return what each plugin registered; a failed plugin has the reason."""
-        found: list[ReportedPlugin] = []
-        while len(found) < len(plugins):
-            rest = plugins[len(found) :]
+        reported: list[ReportedPlugin] = []
+        while len(reported) < len(plugins):
+            rest = plugins[len(reported) :]
             try:
                 async with _Fork(partial(self._import, rest)) as fork:
                     for _ in rest:
                         async with asyncio.timeout(self._imports.seconds):
-                            found.append(await fork.read())
+                            reported.append(await fork.read())
                 continue
             except TimeoutError:
                 words = f"did not return within {self._imports.seconds:g} s"
             except _Ended as end:
                 words = str(end)
-            plugin = plugins[len(found)]
-            found.append(
+            plugin = plugins[len(reported)]
+            reported.append(
                 ReportedPlugin(
                     state=FAILED,
                     reason=f"the import of {plugin.identity} {words}; repair or uninstall the plugin, or leave it out "
                     f"with --disable-plugin={plugin.name}",
                 )
             )
-        return found
+        return reported
 
     def _import(self, plugins: Sequence[LoadedPlugin], writer: int) -> None:
         # Its number is out of the reach of an import that closes all low ones, as it would close the agent's connection.

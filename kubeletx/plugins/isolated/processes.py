@@ -97,11 +97,13 @@ def _init_of(
         )
         for item in items
     }
-    found = {item.name: own_settings.get(item.name) for item in items}
+    settings_of_items = {item.name: own_settings.get(item.name) for item in items}
     return ServicesInit(
         plugins=tuple(plugins.values()),
         hooks={item.name: item.hook.value for item in items},
-        settings={name: msgspec.to_builtins(value) for name, value in found.items() if value is not None},
+        settings={
+            name: msgspec.to_builtins(value) for name, value in settings_of_items.items() if value is not None
+        },
         node_name=parts.node_name,
         root=str(parts.root),
         has_cluster=parts.cluster is not None,

@@ -41,9 +41,11 @@ def registered(candidate: Candidate) -> ReportedPlugin:
     )
 
 
-def candidate_of(plugin: LoadedPlugin, found: ReportedPlugin) -> Candidate:
+def candidate_of(plugin: LoadedPlugin, reported: ReportedPlugin) -> Candidate:
     """Return the plugin with what it registered in a child process. Its factories import it there, see `FactoryElsewhere`."""
-    about = msgspec.structs.replace(plugin, state=found.state, reason=found.reason, traceback=found.traceback)
+    about = msgspec.structs.replace(
+        plugin, state=reported.state, reason=reported.reason, traceback=reported.traceback
+    )
 
     def common(item: ReportedItem, fields: tuple[str, ...]) -> dict[str, Any]:
         module = plugin.source.partition(":")[0].strip()
@@ -59,14 +61,16 @@ def candidate_of(plugin: LoadedPlugin, found: ReportedPlugin) -> Candidate:
     return Candidate(
         about=about,
         kinds=tuple(
-            RuntimeKind(**common(kind, _KIND_FIELDS)) for kind in found.items if kind.hook == _RUNTIME
+            RuntimeKind(**common(kind, _KIND_FIELDS)) for kind in reported.items if kind.hook == _RUNTIME
         ),
         registrations=tuple(
-            Registration(hook=Hook(one.hook), source=plugin.source, **common(one, _FIELDS))
-            for one in found.items
-            if one.hook != _RUNTIME
+            Registration(
+                hook=Hook(reported_item.hook), source=plugin.source, **common(reported_item, _FIELDS)
+            )
+            for reported_item in reported.items
+            if reported_item.hook != _RUNTIME
         ),
-        is_known=found.is_known,
+        is_known=reported.is_known,
     )
 
 
@@ -95,7 +99,7 @@ def _importing(plugin: LoadedPlugin, item: ReportedItem) -> Callable[..., Any]:
             candidate = load_candidate(plugin)
         if candidate.about.state == FAILED:
             raise Unavailable(candidate.about.reason)
-        found: list[RuntimeKind | Registration] = [
+        registered: list[RuntimeKind | Registration] = [
             *(candidate.kinds if item.hook == _RUNTIME else ()),
             *(
                 registration
@@ -103,7 +107,7 @@ def _importing(plugin: LoadedPlugin, item: ReportedItem) -> Callable[..., Any]:
                 if registration.hook.value == item.hook
             ),
         ]
-        own = next((registration for registration in found if registration.name == item.name), None)
+        own = next((registration for registration in registered if registration.name == item.name), None)
         if own is None:
             raise Unavailable(
                 f"{plugin.identity} registers no {item.hook} {item.name!r} any more; restart the agent"

@@ -52,14 +52,14 @@ async def registered_by(
             sys_path=import_path(),
         )
 
-    found = await _imported(groups, request_of, settings.variables)
+    answers = await _imported(groups, request_of, settings.variables)
     for number, items in enumerate(groups):
-        if isinstance(found[number], Unavailable) and len(groups) > 1:
+        if isinstance(answers[number], Unavailable) and len(groups) > 1:
             # The import of another distribution may have ended the child, such as by a signal to its parent process.
-            (found[number],) = await _imported([items], request_of, settings.variables)
+            (answers[number],) = await _imported([items], request_of, settings.variables)
     return [
         item
-        for items, result in zip(groups, found, strict=True)
+        for items, result in zip(groups, answers, strict=True)
         for item in (
             [_failed(item, result) for item in items] if isinstance(result, KubeletxError) else result
         )
@@ -88,8 +88,8 @@ async def _imported(
         request = request_of(items)
         try:
             async with turns, asyncio.timeout((request.seconds + _MARGIN_SECONDS) * len(items)):
-                found = await child.peer.call(CONTROL, "register", (request,), tuple[ReportedPlugin, ...])
-            return [candidate_of(item, what) for item, what in zip(items, found, strict=True)]
+                reported = await child.peer.call(CONTROL, "register", (request,), tuple[ReportedPlugin, ...])
+            return [candidate_of(item, what) for item, what in zip(items, reported, strict=True)]
         except TimeoutError:
             return TimedOut("the process that imports the plugin does not answer")
         except Unavailable:

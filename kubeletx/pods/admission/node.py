@@ -31,16 +31,16 @@ class HostPort(NamedTuple):
 
 def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
     """Return the host ports of regular containers and sidecars; with hostNetwork, every container port is one."""
-    found = []
+    ports = []
     for container in (*pod.spec.containers, *sidecars(pod)):
         for port in container.ports:
             number = port.host_port or (port.container_port if pod.spec.host_network else 0)
             if number:
                 address = port.host_ip or ""
-                found.append(
+                ports.append(
                     HostPort(port.protocol or "TCP", "" if address in ANY_ADDRESSES else address, number)
                 )
-    return tuple(found)
+    return tuple(ports)
 
 
 def ports_conflict(a: HostPort, b: HostPort) -> bool:

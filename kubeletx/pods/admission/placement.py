@@ -45,11 +45,11 @@ def runtime_awaited(pod: Pod, node: AdmissionNode) -> Waiting | None:
         return None
     if check_placement(pod, replace(node, labels={**node.labels, **dict.fromkeys(away, READY)})) is not None:
         return None
-    found = ", ".join(f"{key} is {value}" for key, value in away.items())
+    states = ", ".join(f"{key} is {value}" for key, value in away.items())
     is_cordoned = all(value == CORDONED for value in away.values())
     return Waiting(
         reason=RUNTIME_CORDONED if is_cordoned else RUNTIME_NOT_READY,
-        message=f"the pod's node selector or affinity does not match the runtimes of this node now: {found}",
+        message=f"the pod's node selector or affinity does not match the runtimes of this node now: {states}",
     )
 
 
@@ -102,27 +102,27 @@ def _holds(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool
     )
 
 
-def _meets(one: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(one.key)
-    match one.operator:
+def _meets(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
         case "In":
-            return value is not None and value in one.values
+            return value is not None and value in requirement.values
         case "NotIn":
-            return value is None or value not in one.values
+            return value is None or value not in requirement.values
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(one, value)
+            return _compares(requirement, value)
     return False
 
 
-def _compares(one: NodeSelectorRequirement, value: str | None) -> bool:
-    if value is None or len(one.values) != 1:
+def _compares(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+    if value is None or len(requirement.values) != 1:
         return False
     try:
-        found, bound = int(value), int(one.values[0])
+        number, bound = int(value), int(requirement.values[0])
     except ValueError:
         return False
-    return found > bound if one.operator == "Gt" else found < bound
+    return number > bound if requirement.operator == "Gt" else number < bound

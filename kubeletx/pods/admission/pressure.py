@@ -51,9 +51,13 @@ def tolerates_memory_pressure(tolerations: Iterable[Toleration]) -> bool:
     return any(_tolerates(toleration) for toleration in tolerations)
 
 
-def _tolerates(one: Toleration) -> bool:
-    if one.effect not in (None, "", "NoSchedule"):
+def _tolerates(toleration: Toleration) -> bool:
+    if toleration.effect not in (None, "", "NoSchedule"):
         return False
-    if one.operator == "Exists":
-        return one.key in (None, "", MEMORY_PRESSURE_TAINT)
-    return one.operator in (None, "", "Equal") and one.key == MEMORY_PRESSURE_TAINT and not one.value
+    if toleration.operator == "Exists":
+        return toleration.key in (None, "", MEMORY_PRESSURE_TAINT)
+    return (
+        toleration.operator in (None, "", "Equal")
+        and toleration.key == MEMORY_PRESSURE_TAINT
+        and not toleration.value
+    )

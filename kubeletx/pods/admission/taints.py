@@ -42,14 +42,14 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
-    wanted, found = toleration.value or "", taint.value or ""
+    wanted, actual = toleration.value or "", taint.value or ""
     match toleration.operator or "Equal":
         case "Exists":
             return True
         case "Equal":
-            return bool(toleration.key) and wanted == found
-        case "Lt" | "Gt" as operator if _is_number(wanted) and _is_number(found):
-            return int(found) < int(wanted) if operator == "Lt" else int(found) > int(wanted)
+            return bool(toleration.key) and wanted == actual
+        case "Lt" | "Gt" as operator if _is_number(wanted) and _is_number(actual):
+            return int(actual) < int(wanted) if operator == "Lt" else int(actual) > int(wanted)
     return False
 
 

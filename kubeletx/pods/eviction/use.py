@@ -68,15 +68,15 @@ class PodUse(Fact, frozen=True, kw_only=True):
 
     def disk(self, parts: Collection[DiskPart]) -> DiskUse | None:
         """Return the pod's disk usage in these parts together; None if none of them was measured."""
-        found: list[DiskUse] = []
+        uses: list[DiskUse] = []
         for container in self.containers:
             if DiskPart.ROOTFS in parts and container.rootfs is not None:
-                found.append(container.rootfs)
+                uses.append(container.rootfs)
             if DiskPart.LOGS in parts and container.logs is not None:
-                found.append(container.logs)
+                uses.append(container.logs)
         if DiskPart.VOLUMES in parts:
-            found += [*self.volumes.values(), self.other]
-        return add_up(found) if found else None
+            uses += [*self.volumes.values(), self.other]
+        return add_up(uses) if uses else None
 
 
 def _total(amounts: Iterable[int | None]) -> int | None:

@@ -68,7 +68,7 @@ class PodDirectories:
         try:
             with hold_directory(path) as directory:
                 names = [name for name in directory.files() if _ATTEMPT.fullmatch(name)]
-                names = [name for name in names if (found := directory.stat(name)) and found.st_size]
+                names = [name for name in names if (status := directory.stat(name)) and status.st_size]
         except OSError as err:
             if err.errno in _NO_DIRECTORY:
                 return None
@@ -82,8 +82,8 @@ class PodDirectories:
         """
         with hold_directory(self._context.log_directory(pod), depth=1) as directory:
             names = directory.directories()
-        found = {name: self.highest_attempt(pod, name) for name in names}
-        return {name: attempt + 1 for name, attempt in found.items() if attempt is not None}
+        attempts = {name: self.highest_attempt(pod, name) for name in names}
+        return {name: attempt + 1 for name, attempt in attempts.items() if attempt is not None}
 
     def link_log(self, pod: Pod, container: str, unit_id: UnitId, log_path: str) -> None:
         """Make or replace the link for log collectors; do nothing if links are not made.

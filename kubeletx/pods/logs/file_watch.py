@@ -98,7 +98,7 @@ class FileWatcher:
 
     def _on_events(self, events: Sequence[InotifyEvent]) -> None:
         for event in events:
-            found = list(self._waiters) if event.is_overflow else [self._directories.get(event.watch)]
-            for directory in found:
+            directories = list(self._waiters) if event.is_overflow else [self._directories.get(event.watch)]
+            for directory in directories:
                 for waiter in self._waiters.get(directory, ()) if directory is not None else ():
                     waiter.set()

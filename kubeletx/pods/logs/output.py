@@ -124,5 +124,5 @@ def _nine_digits(at: bytes) -> bytes:
 
 def _prefix(record: LogRecord) -> bytes:
     """Return the record's time as the kubelet shows it, in the record's own zone; leave an invalid time unchanged."""
-    found = _TIME.fullmatch(record.time)
-    return b"%b%b " % (_nine_digits(found[1]), found[2]) if found else record.time + b" "
+    match = _TIME.fullmatch(record.time)
+    return b"%b%b " % (_nine_digits(match[1]), match[2]) if match else record.time + b" "

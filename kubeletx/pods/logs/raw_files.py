@@ -238,8 +238,8 @@ class RawLogFollower:
 
     def _younger(self, directory: HeldDirectory) -> str | None:
         """Return the name of the raw file to read after the present one; None if the present one is the newest."""
-        found = directory.stat(self._raw.name)  # None: in the middle of a rotation
-        if found is not None and found.st_ino == self._inode:
+        status = directory.stat(self._raw.name)  # None: in the middle of a rotation
+        if status is not None and status.st_ino == self._inode:
             return None
         files = self._files(directory)
         at = next((index for index, (_, inode) in enumerate(files) if inode == self._inode), -1)
@@ -272,12 +272,12 @@ class RawLogFollower:
 
     def _files(self, directory: HeldDirectory) -> list[tuple[str, int]]:
         """Return name and inode of the raw file and of rotated raw files, oldest first."""
-        found = _look_for(directory, self._raw.name)
+        listed = _look_for(directory, self._raw.name)
         for _ in range(_ROTATION_LOOKS):
-            if (again := _look_for(directory, self._raw.name)) == found:
+            if (again := _look_for(directory, self._raw.name)) == listed:
                 break
-            found = again  # a rotation is under way
-        return found
+            listed = again  # a rotation is under way
+        return listed
 
     def _load(self, directory: HeldDirectory) -> CopyProgress:
         try:
@@ -320,14 +320,14 @@ class RawLogFollower:
 
 
 def _look_for(directory: HeldDirectory, raw: str) -> list[tuple[str, int]]:
-    found: list[tuple[int, str, int]] = []
+    files: list[tuple[int, str, int]] = []
     for name in directory.files(raw):
         stem, _, number = name.rpartition(".")
         if name == raw or (stem == raw and number.isdecimal() and len(number) <= _NUMBER_DIGITS):
             there = directory.stat(name)
             if there is not None:
-                found.append((-1 if name == raw else int(number), name, there.st_ino))
-    return [(name, inode) for _, name, inode in sorted(found, reverse=True)]
+                files.append((-1 if name == raw else int(number), name, there.st_ino))
+    return [(name, inode) for _, name, inode in sorted(files, reverse=True)]
 
 
 async def keep_stream(

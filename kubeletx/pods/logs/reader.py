@@ -255,9 +255,9 @@ class TailSearch:
         for _ in range(_BLOCKS_PER_STEP):
             if self._position <= 0:
                 return 0
-            found = self._search_block()
-            if found is not None:
-                return found
+            position = self._search_block()
+            if position is not None:
+                return position
         return None
 
     def _search_block(self) -> int | None:

@@ -110,11 +110,11 @@ def pack(directory: HeldDirectory, name: str) -> None:
     """
     unfinished = f"{name}{_PACKED}{_UNFINISHED}"
     with os.fdopen(directory.open(name), "rb") as plain:
-        found = os.fstat(plain.fileno())
-        if found.st_size > _LARGEST_PACKED_BYTES:
+        status = os.fstat(plain.fileno())
+        if status.st_size > _LARGEST_PACKED_BYTES:
             return
         with (
-            os.fdopen(directory.replace(unfinished, found.st_mode & 0o777), "wb") as target,
+            os.fdopen(directory.replace(unfinished, status.st_mode & 0o777), "wb") as target,
             gzip.GzipFile(filename="", fileobj=target, mode="wb", compresslevel=6, mtime=0) as packed,
         ):
             shutil.copyfileobj(plain, packed, 1024 * 1024)
@@ -155,21 +155,26 @@ class LogRotator:
                     err=str(err),
                 )
 
-    async def _rotate(self, one: OpenLog) -> None:
-        rotated = rotated_name(one.path.name, self._clock.now())
-        match await self._blocking(_rename, one.path, rotated, self._limits):
+    async def _rotate(self, log_file: OpenLog) -> None:
+        rotated = rotated_name(log_file.path.name, self._clock.now())
+        match await self._blocking(_rename, log_file.path, rotated, self._limits):
             case _Renamed.MISSING:
-                await one.reopen()  # completes an interrupted rotation
-                log.info("Finished log rotation", pod=one.pod, container=one.container, path=str(one.path))
+                await log_file.reopen()  # completes an interrupted rotation
+                log.info(
+                    "Finished log rotation",
+                    pod=log_file.pod,
+                    container=log_file.container,
+                    path=str(log_file.path),
+                )
                 return
             case _Renamed.NO:
                 return
         try:
-            await one.reopen()
+            await log_file.reopen()
         except KubeletxError:
-            await self._blocking(_rename_back, one.path, rotated)
+            await self._blocking(_rename_back, log_file.path, rotated)
             raise
-        log.debug("Rotated log", pod=one.pod, container=one.container, path=str(one.path))
+        log.debug("Rotated log", pod=log_file.pod, container=log_file.container, path=str(log_file.path))
 
 
 def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
@@ -183,10 +188,10 @@ def _is_due(path: Path, max_size: int) -> bool:
     """
     try:
         with hold_directory(path.parent) as directory:
-            found = directory.stat(path.name)
-            if found is None:  # without a renamed file it is not written yet
+            status = directory.stat(path.name)
+            if status is None:  # without a renamed file it is not written yet
                 return bool(directory.files(f"{path.name}."))
-            return S_ISREG(found.st_mode) and found.st_size > max_size
+            return S_ISREG(status.st_mode) and status.st_size > max_size
     except OSError:  # the directory is gone with its pod, or a link replaced it
         return False
 

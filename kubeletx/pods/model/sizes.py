@@ -30,11 +30,11 @@ def read_resources(text: str) -> ResourceRequirements | None:
     Every plan and every status of a pod reads the same few texts, so the values are kept; callers do not change them.
     """
     try:
-        found = _decoder.decode(text)
-        amounts(found)
+        resources = _decoder.decode(text)
+        amounts(resources)
     except ValueError:  # msgspec.DecodeError is one
         return None
-    return found
+    return resources
 
 
 def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:

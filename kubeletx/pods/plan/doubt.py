@@ -55,7 +55,7 @@ def _missing(desired: DesiredPod, facts: PodFacts) -> frozenset[str]:
     previous, snapshot = facts.previous_status, facts.snapshot
     if previous is None or snapshot is None:
         return frozenset()
-    found = {
+    missing = {
         status.container_id or status.name
         for status in (*previous.init_container_statuses, *previous.container_statuses)
         if status.state.running is not None and facts.newest(status.name) is None
@@ -67,7 +67,7 @@ def _missing(desired: DesiredPod, facts: PodFacts) -> frozenset[str]:
     is_lacking = not snapshot.sandboxes
     if desired.deletion is None:
         once = {unit.name for unit in init_units(desired.pod) if not is_sidecar(unit)}
-        found |= {
+        missing |= {
             status.container_id or status.name
             for status in previous.init_container_statuses
             if status.name in once
@@ -76,5 +76,5 @@ def _missing(desired: DesiredPod, facts: PodFacts) -> frozenset[str]:
         }
         is_lacking = current_sandbox(facts) is None and not has_ended(desired, facts)
     if had_sandbox and is_lacking:
-        found |= {"sandbox", *(ip.ip for ip in previous.pod_ips)}
-    return frozenset(found)
+        missing |= {"sandbox", *(ip.ip for ip in previous.pod_ips)}
+    return frozenset(missing)

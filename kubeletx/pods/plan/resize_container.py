@@ -181,5 +181,5 @@ def _needs_restart(container: Container, has: ResourceRequirements) -> bool:
     return any(policies.get(name) == "RestartContainer" for name in changed)
 
 
-def _larger(one: C, other: Container) -> C:
-    return replace(one, resources=larger(one.resources, other.resources))
+def _larger(container: C, other: Container) -> C:
+    return replace(container, resources=larger(container.resources, other.resources))

@@ -71,9 +71,9 @@ def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
     due = due_generation(desired, facts)
     if due == 0:
         return False
-    found = [unit for _, unit in _newest(desired, facts)]
-    lives = any(unit.state.is_alive and generation_of(unit) < due for unit in found)
-    return lives or all(generation_of(unit) < due for unit in found)
+    units = [unit for _, unit in _newest(desired, facts)]
+    lives = any(unit.state.is_alive and generation_of(unit) < due for unit in units)
+    return lives or all(generation_of(unit) < due for unit in units)
 
 
 def end_by_restart() -> ContainerStateTerminated:
@@ -86,8 +86,8 @@ def outdated_units(desired: DesiredPod, facts: PodFacts) -> list[tuple[Container
     due = due_generation(desired, facts)
     if due == 0:
         return []
-    found = [(container, unit) for container, unit in _newest(desired, facts) if generation_of(unit) < due]
-    return found[::-1]
+    outdated = [(container, unit) for container, unit in _newest(desired, facts) if generation_of(unit) < due]
+    return outdated[::-1]
 
 
 def _asks_for(container: Container, unit: UnitSummary, facts: PodFacts) -> int:
@@ -108,9 +108,9 @@ def _newest(desired: DesiredPod, facts: PodFacts) -> Iterator[tuple[Container, U
     for unit in facts.snapshot.units:
         newest.setdefault(unit.name, unit)
     for container in _containers(desired):
-        found = newest.get(container.name)
-        if found is not None and found.sandbox_id == sandbox.id:
-            yield container, found
+        newest_unit = newest.get(container.name)
+        if newest_unit is not None and newest_unit.sandbox_id == sandbox.id:
+            yield container, newest_unit
 
 
 def _containers(desired: DesiredPod) -> tuple[Container, ...]:

@@ -42,10 +42,10 @@ class RuntimeExecFinder:
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None or not handle.state.reachable:
             return None
-        found: SupportsExec | None = handle.capability(SupportsExec)
-        if found is None:
+        capability: SupportsExec | None = handle.capability(SupportsExec)
+        if capability is None:
             return None
-        exec_sync = found.exec_sync
+        exec_sync = capability.exec_sync
         return lambda unit_id, command, seconds: handle.unlimited(
             "exec_sync", lambda: exec_sync(unit_id, command, seconds)
         )

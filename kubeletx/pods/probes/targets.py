@@ -74,14 +74,14 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
     named = [("spec.initContainers", c) for c in sidecars(pod)]
     named += [("spec.containers", c) for c in regular_units(pod)]
     address = pod_ip(facts)
-    found = []
+    targets = []
     for field, container in named:
         if not has_probes(container):
             continue
         place = f"{field}{{{container.name}}}"
         target = _seen(facts, container) if facts.snapshot is not None else _stored(facts, container)
         if target is not None:
-            found.append(
+            targets.append(
                 replace(
                     target,
                     field=place,
@@ -90,7 +90,7 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
                     known=facts.unit(container.name).probes,
                 )
             )
-    return tuple(found)
+    return tuple(targets)
 
 
 def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:

@@ -64,11 +64,11 @@ def build_environment(
     empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
     containers = containers_by_name(pod)
     process = ProcessSize()
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
 
     def add(name: str, value: str, where: str) -> None:
         process.variable(name, value, where)
-        found[name] = value
+        variables[name] = value
 
     for extra in extras:
         for name, value in extra.extras.variables.items():
@@ -82,7 +82,7 @@ def build_environment(
     for index, variable in enumerate(container.env):
         where = f"{path}.env[{index}]"
         if variable.value_from is None:
-            add(variable.name, process.expanded(variable.value or "", found, f"{where}.value"), where)
+            add(variable.name, process.expanded(variable.value or "", variables, f"{where}.value"), where)
             continue
         where = f"{where}.valueFrom"
         if variable.value_from.file_key_ref is not None:
@@ -91,7 +91,7 @@ def build_environment(
             given = _from_source(variable.value_from, pod, container, fields, objects, containers, where)
         if given is not None:
             add(variable.name, given, where)
-    return found
+    return variables
 
 
 def _from_file(
@@ -109,12 +109,12 @@ def _from_file(
         raise ContainerConfigError(
             field=f"{where}.path", problem=f"there is no {what}", fix="let an init container write it"
         )
-    found = (values or {}).get(reference.key)
-    if found is None and not reference.optional:
+    value = (values or {}).get(reference.key)
+    if value is None and not reference.optional:
         raise ContainerConfigError(
             field=f"{where}.key", problem=f"couldn't find key {reference.key} in {what}"
         )
-    return found
+    return value
 
 
 def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> 
 
     `build_environment` skips such keys.
     """
-    found = []
+    skipped = []
     for source in container.env_from if objects is not None else ():
         for reference, kind, shown in (
             (source.config_map_ref, "configmap", "configMap"),
@@ -133,11 +133,11 @@ def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> 
             data = _object(objects, kind, reference.name, pod, optional=True, where="")
             names = sorted((source.prefix or "") + key for key in _keys(data, kind))
             if bad := [name for name in names if not is_variable_name(name)]:
-                found.append(
+                skipped.append(
                     f"Keys [{', '.join(bad)}] from the EnvFrom {shown} {pod.namespace}/{reference.name} were "
                     "skipped since they are considered invalid environment variable names."
                 )
-    return tuple(found)
+    return tuple(skipped)
 
 
 def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
@@ -248,7 +248,7 @@ def service_variables(services: Iterable[ClusterService], namespace: str, *, lin
     one with the name ``kubernetes`` then replaces default/kubernetes. Source: kubelet, pkg/kubelet/envvars/envvars.go.
     """
     chosen: dict[str, ClusterService] = {}
-    for service in sorted(services, key=lambda one: one.name):
+    for service in sorted(services, key=lambda item: item.name):
         is_masters = service.namespace == MASTER_NAMESPACE and service.name in MASTER_SERVICES
         if links and service.namespace == namespace:
             chosen[service.name] = service

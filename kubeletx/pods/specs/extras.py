@@ -96,13 +96,13 @@ async def gather_extras(
     `seconds`: deadline of each provider. Raises ExtrasError if one fails or returns invalid extras.
     """
     role = role_of(pod, container.name)
-    found: list[GivenExtras] = []
+    gathered: list[GivenExtras] = []
     for name in sorted(providers):
         extras = await _ask(name, providers[name], pod, container, seconds)
         if role in extras.scope:
-            _check(name, extras, pod, container, found)
-            found.append(GivenExtras(name, extras))
-    return tuple(found)
+            _check(name, extras, pod, container, gathered)
+            gathered.append(GivenExtras(name, extras))
+    return tuple(gathered)
 
 
 def extra_annotations(given: Iterable[GivenExtras]) -> dict[str, str]:
@@ -126,7 +126,7 @@ def extra_mounts(
     """
     taken = {posixpath.normpath(mount.target) for mount in own.mounts}
     taken |= {posixpath.normpath(device.container_path) for device in own.devices}
-    found = []
+    mounts = []
     for given_extras in given:
         for mount in given_extras.extras.mounts:
             what = f"provider {given_extras.provider!r} mounts {mount.target!r} into container {container.name!r}"
@@ -142,8 +142,8 @@ def extra_mounts(
                     problem=f"{what}, which has a mount of its own there",
                     fix="use another mountPath",
                 )
-            found.append(mount)
-    return tuple(found)
+            mounts.append(mount)
+    return tuple(mounts)
 
 
 async def _ask(

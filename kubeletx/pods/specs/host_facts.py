@@ -52,10 +52,10 @@ def page_size_name(size_bytes: int) -> str:
 
 def _hugepage_sizes(directory: Path) -> tuple[str, ...]:
     try:
-        found = [int(match[1]) for entry in directory.iterdir() if (match := _PAGES.fullmatch(entry.name))]
+        sizes = [int(match[1]) for entry in directory.iterdir() if (match := _PAGES.fullmatch(entry.name))]
     except OSError:
         return ()
-    return tuple(page_size_name(kib * 1024) for kib in sorted(found))
+    return tuple(page_size_name(kib * 1024) for kib in sorted(sizes))
 
 
 def _has_swap_controller(root: Path, cgroup_version: int) -> bool:

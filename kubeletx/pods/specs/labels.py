@@ -60,22 +60,24 @@ def unit_annotations(pod: Pod, container: PodUnit, attempt: int) -> dict[str, st
     They hold the container's hash, restart count (`attempt`), termination message settings, preStop hook and ports,
     and the pod's grace period. A machine has only hash, restart count and grace period.
     """
-    found = {
+    annotations = {
         names.CONTAINER_HASH: container_hash(container),
         names.CONTAINER_RESTART_COUNT: str(attempt),
         names.POD_GRACE_PERIOD: str(grace_seconds(pod)),
     }
     if not isinstance(container, Container):
-        return found
-    found[names.CONTAINER_TERMINATION_PATH] = container.termination_message_path or DEFAULT_TERMINATION_PATH
-    found[names.CONTAINER_TERMINATION_POLICY] = (
+        return annotations
+    annotations[names.CONTAINER_TERMINATION_PATH] = (
+        container.termination_message_path or DEFAULT_TERMINATION_PATH
+    )
+    annotations[names.CONTAINER_TERMINATION_POLICY] = (
         container.termination_message_policy or DEFAULT_TERMINATION_POLICY
     )
     if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
-        found[names.CONTAINER_PRESTOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+        annotations[names.CONTAINER_PRESTOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
     if container.ports:
-        found[names.CONTAINER_PORTS] = msgspec.json.encode(container.ports).decode()
-    return found
+        annotations[names.CONTAINER_PORTS] = msgspec.json.encode(container.ports).decode()
+    return annotations
 
 
 def grace_seconds(pod: Pod) -> int:

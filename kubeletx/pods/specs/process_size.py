@@ -39,12 +39,12 @@ class ProcessSize:
 
     def words(self, words: Iterable[str], variables: Mapping[str, str], field: str) -> tuple[str, ...]:
         """Return the words of a command or arguments with ``$(NAME)`` references replaced, and count their size."""
-        found = []
+        expanded = []
         for index, word in enumerate(words):
             text = self.expanded(word, variables, f"{field}[{index}]")
             self._add(size_of(text) + 1, field)
-            found.append(text)
-        return tuple(found)
+            expanded.append(text)
+        return tuple(expanded)
 
     @staticmethod
     def expanded(text: str, variables: Mapping[str, str], field: str) -> str:

@@ -95,14 +95,14 @@ def pod_cgroup_resources(pod: Pod, context: NodeContext) -> Resources:
     """
     qos = qos_class(pod.spec)
     if qos == BEST_EFFORT:
-        found = Resources(cpu_shares=MIN_SHARES)
+        resources = Resources(cpu_shares=MIN_SHARES)
     else:
         limits = effective_limits(pod.spec) if qos == GUARANTEED else enforceable_limits(pod.spec)
-        found = _pod_level(effective_requests(pod.spec), limits, context)
+        resources = _pod_level(effective_requests(pod.spec), limits, context)
     if context.pod_pids_limit > 0:
-        changed = {name: getattr(found, name) for name in found.__struct_fields__}
+        changed = {name: getattr(resources, name) for name in resources.__struct_fields__}
         return Resources(**{**changed, "pids_limit": context.pod_pids_limit})
-    return found
+    return resources
 
 
 def cpu_shares(millicores: int) -> int:

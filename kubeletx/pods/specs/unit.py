@@ -67,9 +67,9 @@ async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: Pr
             extras=inputs.extras,
         )
         hosts = hosts_text(pod, node, inputs.pod_ips)
-    found, takes_mounts = ContainerMounts(), "mounts" not in able.refuses
+    mounts, takes_mounts = ContainerMounts(), "mounts" not in able.refuses
     if takes_mounts:
-        found = await volumes.mounts_for(
+        mounts = await volumes.mounts_for(
             pod,
             container,
             prepared,
@@ -79,10 +79,10 @@ async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: Pr
             recursive_read_only=node.recursive_read_only and "recursive-read-only" not in able.refuses,
         )
     extras = extra_mounts(
-        pod, container, found, inputs.extras, runtime=inputs.runtime_name, takes_mounts=takes_mounts
+        pod, container, mounts, inputs.extras, runtime=inputs.runtime_name, takes_mounts=takes_mounts
     )
     return build_unit_spec(
-        inputs, mounts=(*found.mounts, *extras), devices=found.devices, environment=environment
+        inputs, mounts=(*mounts.mounts, *extras), devices=mounts.devices, environment=environment
     )
 
 

@@ -226,11 +226,11 @@ def _pod_ready(pod: Pod, conditions: Sequence[PodCondition], containers_ready: P
     status = {condition.type: condition.status for condition in conditions}
     closed = []
     for gate in pod.spec.readiness_gates:
-        found = status.get(gate.condition_type)
-        if found is None:
+        status_now = status.get(gate.condition_type)
+        if status_now is None:
             closed.append(f'readiness gate "{gate.condition_type}" has no condition')
-        elif found != TRUE:
-            closed.append(f'readiness gate "{gate.condition_type}" is {found}')
+        elif status_now != TRUE:
+            closed.append(f'readiness gate "{gate.condition_type}" is {status_now}')
     if closed:
         return PodCondition(
             type=names.POD_READY, status=FALSE, reason=GATES_NOT_READY, message=", ".join(closed)
@@ -339,12 +339,12 @@ def _manifest_valid(desired: DesiredPod) -> Iterator[PodCondition]:
         )
 
 
-def _listed(word: str, unknown: list[str], found: list[str]) -> str:
+def _listed(word: str, unknown: list[str], unmet: list[str]) -> str:
     parts = []
     if unknown:
         parts.append(f"containers with unknown status: [{' '.join(unknown)}]")
-    if found:
-        parts.append(f"containers with {word} status: [{' '.join(found)}]")
+    if unmet:
+        parts.append(f"containers with {word} status: [{' '.join(unmet)}]")
     return ", ".join(parts)
 
 

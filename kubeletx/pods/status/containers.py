@@ -345,12 +345,12 @@ def _image(frame: Frame, container: Container, unit: UnitSummary, previous: Cont
     several names, containerd reports any of them; a unit created from the present spec keeps the name in the spec.
     """
     status = frame.facts.snapshot.status_of(unit.id) if frame.facts.snapshot is not None else None
-    found = (status.summary.image if status is not None else "") or unit.image
-    if found and not found.startswith(_ID_BEGINS):
-        if is_same_image(found, container.image):
-            return found
+    reported = (status.summary.image if status is not None else "") or unit.image
+    if reported and not reported.startswith(_ID_BEGINS):
+        if is_same_image(reported, container.image):
+            return reported
         is_as_asked = unit.annotations.get(names.CONTAINER_HASH) == container_hash(container)
-        return container.image if is_as_asked else found
+        return container.image if is_as_asked else reported
     if previous is not None and is_of_unit(previous, unit.id):
         return previous.image
     return container.image

@@ -144,7 +144,7 @@ def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
 
 def require(handle: RuntimeHandle, protocol: type[T], what: str) -> T:
     """Return the capability of the runtime; raise Unsupported if it has none. `what`: such as ``resize its units``."""
-    found = handle.capability(protocol)
-    if found is None:
+    capability = handle.capability(protocol)
+    if capability is None:
         raise Unsupported(f"runtime {handle.name} cannot {what}")
-    return found
+    return capability

@@ -94,11 +94,11 @@ async def _call(step: StepContext, action: SetPower, wanted: PowerStep) -> None:
 async def list_nics(step: StepContext, action: ListNics) -> Result:
     """Query the runtime for the machine's network interfaces."""
     try:
-        found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
+        listed = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
         step.call_failed(error, "Failed to list interfaces", "", "")
         return results.NicsUnlisted(action.name, Event.FAILED_NIC, str(error))
-    return results.NicsSeen(action.name, action.unit_id, tuple(found))
+    return results.NicsSeen(action.name, action.unit_id, tuple(listed))
 
 
 async def attach_nic(step: StepContext, action: AttachNic) -> Result:

@@ -136,8 +136,8 @@ async def _used(step: StepContext) -> dict[UnitId, int]:
     if able is None:
         return {}
     match = {POD_UID: str(step.uid)}
-    found = await step.handle.ask("list_unit_stats", lambda: able.list_unit_stats(match))
-    return {unit_stats.id: unit_stats.memory_working_set_bytes or 0 for unit_stats in found}
+    listed = await step.handle.ask("list_unit_stats", lambda: able.list_unit_stats(match))
+    return {unit_stats.id: unit_stats.memory_working_set_bytes or 0 for unit_stats in listed}
 
 
 def _check_use(used: int, wanted: ResourceRequirements) -> None:

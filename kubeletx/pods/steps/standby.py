@@ -154,10 +154,10 @@ async def _memory(step: StepContext, unit_id: UnitId) -> int | None:
     except KubeletxError as error:
         log.debug("Failed to read the memory of a container", pod=step.desired.ref, err=str(error))
         return None
-    found = next((unit for unit in units if unit.id == unit_id), None)
-    if found is None or found.memory_usage_bytes is not None:
-        return found.memory_usage_bytes if found is not None else None
-    return found.memory_working_set_bytes
+    measured = next((unit for unit in units if unit.id == unit_id), None)
+    if measured is None or measured.memory_usage_bytes is not None:
+        return measured.memory_usage_bytes if measured is not None else None
+    return measured.memory_working_set_bytes
 
 
 async def _call(step: StepContext, wanted: StandbyStep, unit_id: UnitId, *, seconds: float | None) -> None:

@@ -31,10 +31,10 @@ async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
         handle=step.handle,
         events=step.events,
     )
-    found = await step.deps.images.ensure(user)
-    if found.status is not None:
-        return results.ImagePresent(name, found.status)
-    return results.ImageFailed(name, found.reason, found.message, found.retry_at)
+    image = await step.deps.images.ensure(user)
+    if image.status is not None:
+        return results.ImagePresent(name, image.status)
+    return results.ImageFailed(name, image.reason, image.message, image.retry_at)
 
 
 async def start_unit(step: StepContext, action: StartUnit) -> Result:

@@ -100,8 +100,8 @@ async def _begins_now(step: StepContext, action: StopUnit) -> bool:
     So the hook runs only once, even if the stop is repeated after a crash (docs/architecture.md, rule 8).
     """
     snapshot = step.facts.snapshot
-    found = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
-    what = f"pre-stop-{action.name}-{found[0] if found else 0}"
+    attempts = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
+    what = f"pre-stop-{action.name}-{attempts[0] if attempts else 0}"
     try:
         return await step.deps.directories.begin_once(step.pod, what)
     except KubeletxError:  # if the marker cannot be written, a repeated hook is better than none

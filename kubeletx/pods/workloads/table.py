@@ -44,9 +44,9 @@ def workload_for(pod: Pod, facts: PodFacts) -> Workload:
 
     While its runtime is not known, the workload is chosen by the pod's spec (`Workload.claims`).
     """
-    found = workload_of(facts)
-    if found is not CONTAINERS:
-        return found
+    known = workload_of(facts)
+    if known is not CONTAINERS:
+        return known
     return next((workload for workload in WORKLOADS.values() if workload.claims(pod)), CONTAINERS)
 
 

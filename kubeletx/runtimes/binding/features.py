@@ -22,14 +22,14 @@ def missing(pod: Pod, traits: Traits, handler: str = "") -> tuple[str, ...]:
 
     `traits`: traits of the runtime. `handler`: runtime handler that the pod would use; empty for the default.
     """
-    found = sorted(needs_of(pod) & set(refuses_of(traits, handler)))
+    missing_features = sorted(needs_of(pod) & set(refuses_of(traits, handler)))
     if traits.remote:
-        found += _remote(pod)
+        missing_features += _remote(pod)
     if "machine" not in traits.details and (says_machine(pod) or _has_machine_notes(pod)):
-        found.append("virtual machines")
+        missing_features.append("virtual machines")
     if set(traits.details) == {"machine"} and pod.spec.virtual_machine is None:
-        found += machine_problems(pod)
-    return tuple(found)
+        missing_features += machine_problems(pod)
+    return tuple(missing_features)
 
 
 def refuses_of(traits: Traits, handler: str) -> tuple[str, ...]:
@@ -163,6 +163,6 @@ def _profiles(seccomp: object | None, apparmor: object | None) -> Iterator[str]:
 
 def _remote(pod: Pod) -> list[str]:
     """Return what the pod needs and a runtime on another machine lacks: the node's network and directories."""
-    found = ["host-network on a remote runtime"] if pod.spec.host_network else []
-    found += [f"volume {volume.name!r} of this node on a remote runtime" for volume in pod.spec.volumes]
-    return found
+    lacking = ["host-network on a remote runtime"] if pod.spec.host_network else []
+    lacking += [f"volume {volume.name!r} of this node on a remote runtime" for volume in pod.spec.volumes]
+    return lacking

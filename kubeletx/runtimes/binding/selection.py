@@ -200,9 +200,9 @@ def _request(
         )
     runtimes = {name: where for where, name in named if name}
     if len(runtimes) > 1:
-        found = ", ".join(f"{where} names {name!r}" for where, name in named if name)
+        listed = ", ".join(f"{where} names {name!r}" for where, name in named if name)
         return RejectPod(
-            reason=names.RUNTIME_MISMATCH, message=f"the pod names different runtimes: {found}; name one"
+            reason=names.RUNTIME_MISMATCH, message=f"the pod names different runtimes: {listed}; name one"
         )
     return RuntimeRequest(
         uid=uid,
@@ -216,9 +216,9 @@ def _request(
 
 def _first_with(request: RuntimeRequest, view: Sequence[RuntimeCandidate]) -> RuntimeCandidate | None:
     """Return the first listed runtime with the requested handler, one of the requested type and not cordoned if any."""
-    found = [runtime for runtime in view if request.handler in runtime.handlers]
-    found = [r for r in found if request.workload_type in (None, r.workload_type)] or found
-    return next((r for r in found if not r.cordoned), found[0] if found else None)
+    matching = [runtime for runtime in view if request.handler in runtime.handlers]
+    matching = [r for r in matching if request.workload_type in (None, r.workload_type)] or matching
+    return next((r for r in matching if not r.cordoned), matching[0] if matching else None)
 
 
 def _no_handler(request: RuntimeRequest, view: Sequence[RuntimeCandidate]) -> WaitForRuntime:

@@ -44,9 +44,9 @@ def load_config(directory: Path) -> NetworkConfig:
             return parse_config(path.read_bytes(), str(path))
         except (OSError, ValueError) as error:
             problems.append(f"{path.name}: {error}")
-    found = f"no usable CNI configuration: {'; '.join(problems)}" if problems else "no CNI configuration"
+    problem = f"no usable CNI configuration: {'; '.join(problems)}" if problems else "no CNI configuration"
     raise Unavailable(
-        f"pod network: {found} in {directory}; put a .conflist file there, see 'The pod network' in docs/install.md"
+        f"pod network: {problem} in {directory}; put a .conflist file there, see 'The pod network' in docs/install.md"
     )
 
 

@@ -41,20 +41,20 @@ def discover(
     `listens`: returns True if a process accepts connections on the path; None tries to connect.
     """
     listens = listens or _listens
-    found = tuple(RuntimeSocket(name, path, listens(path)) for name, path in sockets if _is_socket(path))
-    if not found:
+    present = tuple(RuntimeSocket(name, path, listens(path)) for name, path in sockets if _is_socket(path))
+    if not present:
         looked_at = ", ".join(path for _, path in sockets)
         raise InvalidConfig(
             field=RUNTIME_FLAG,
             problem=f"not given, and none of the well-known sockets exists: {looked_at}",
             fix=f'start a runtime, or give {RUNTIME_FLAG} "container:NAME:URL"',
         )
-    return found
+    return present
 
 
-def describe(found: Sequence[RuntimeSocket]) -> str:
+def describe(present: Sequence[RuntimeSocket]) -> str:
     """Return a text for the log with name and path of each socket."""
-    return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in found)
+    return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in present)
 
 
 def _is_socket(path: str) -> bool:

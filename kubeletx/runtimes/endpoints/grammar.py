@@ -236,7 +236,7 @@ def _image_urls(
 
     `complete`: False if some runtime items are invalid; then an unknown runtime name is not an error.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for item in items:
         try:
             name = item.name or _only_runtime(item, endpoints)
@@ -256,7 +256,7 @@ def _image_urls(
                     f"not {item.workload_type}",
                     fix="correct the type",
                 )
-            if name in found:
+            if name in by_name:
                 raise InvalidConfig(
                     field=item.field, problem=f"a second image endpoint for runtime {name!r}", fix="keep one"
                 )
@@ -267,10 +267,10 @@ def _image_urls(
                     problem="plugin= and isolation= have no meaning in an image endpoint",
                     fix=f"write them in {RUNTIME_FLAG}",
                 )
-            found[name] = parts.url
+            by_name[name] = parts.url
         except InvalidConfig as error:
             errors.append(error)
-    return found
+    return by_name
 
 
 def _only_runtime(item: EndpointItem, endpoints: dict[str, Endpoint]) -> str:

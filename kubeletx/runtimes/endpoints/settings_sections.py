@@ -71,11 +71,11 @@ def _decode(settings: type[Any], section: Any) -> Any:
 
 
 def _remedy(name: str, problem: str) -> str:
-    found = _MISSING.search(problem)
-    if found is None:
+    match = _MISSING.search(problem)
+    if match is None:
         return "correct the value"
-    where = f"kubeletx.plugins.{name}{found[2] or ''}"
-    return f"write `{found[1]}: VALUE` in section {where} of the configuration file"
+    where = f"kubeletx.plugins.{name}{match[2] or ''}"
+    return f"write `{match[1]}: VALUE` in section {where} of the configuration file"
 
 
 def _bad_section(origin: str, name: str, problem: str, fix: str) -> InvalidConfig:

@@ -71,28 +71,30 @@ def split(url: str, field: str) -> SplitUrl:
     Raises InvalidConfig if one of them is repeated or the isolation is unknown.
     """
     base, mark, query = url.partition("?")
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     kept: list[str] = []
     names: list[str] = []
     for part in query.split("&") if mark else ():
         name, _, value = part.partition("=")
         if name in HOST_PARAMETERS:
-            if name in found:
+            if name in parameters:
                 raise InvalidConfig(field=field, problem=f"{name}= is given twice in the URL", fix="keep one")
-            found[name] = unquote(value)
+            parameters[name] = unquote(value)
         else:
             kept.append(part)
             if name:
                 names.append(unquote(name))
-    isolation = found.get("isolation", "")
-    if "isolation" in found and isolation not in ISOLATIONS:
+    isolation = parameters.get("isolation", "")
+    if "isolation" in parameters and isolation not in ISOLATIONS:
         raise InvalidConfig(
             field=field,
             problem=f"isolation={isolation} is unknown",
             fix=f"use one of: {', '.join(ISOLATIONS)}",
         )
     query = "&".join(kept)
-    return SplitUrl(f"{base}?{query}" if query else base, found.get("plugin", ""), isolation, tuple(names))
+    return SplitUrl(
+        f"{base}?{query}" if query else base, parameters.get("plugin", ""), isolation, tuple(names)
+    )
 
 
 def join(url: str, *, plugin: str = "", isolation: str = "") -> str:

@@ -234,15 +234,15 @@ def _usable(
     cls: type, entries: Sequence[Any], id_of: Callable[[Any], Any] | None, notes: list[str]
 ) -> list[Any]:
     """Return the entries that can be used, and add a note for each other one."""
-    found: list[Any] = []
+    usable: list[Any] = []
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         problem = _wrong_entry(cls, entry, id_of, seen)
         if problem:
             notes.append(f"returned a list whose entry {number} is left out: {problem}")
         else:
-            found.append(entry)
-    return found
+            usable.append(entry)
+    return usable
 
 
 def _wrong_entry(cls: type, entry: Any, id_of: Callable[[Any], Any] | None, seen: set[str]) -> str:
@@ -315,11 +315,11 @@ def _expect(result: Any, cls: type, more: str = "") -> None:
 def _expect_summary(summary: Any, cls: type, asked: str | None) -> None:
     if not isinstance(summary, cls):
         raise BrokenAnswer(f"returned a status whose summary is {describe(summary)}; must be {cls.__name__}")
-    found = summary.id  # type: ignore[attr-defined]
-    if asked is not None and found != asked:
-        raise BrokenAnswer(f"returned the status of {describe(found)}; must be the status of {asked!r}")
-    if not is_good_id(found):
-        raise BrokenAnswer(f"returned the id {describe(found)}; {_ID_RULE}")
+    id_ = summary.id  # type: ignore[attr-defined]
+    if asked is not None and id_ != asked:
+        raise BrokenAnswer(f"returned the status of {describe(id_)}; must be the status of {asked!r}")
+    if not is_good_id(id_):
+        raise BrokenAnswer(f"returned the id {describe(id_)}; {_ID_RULE}")
 
 
 def _refuse_wrong_fields(result: Any) -> None:

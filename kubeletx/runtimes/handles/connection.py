@@ -177,8 +177,8 @@ class Connection:
 
     def _query_capability(self, protocol: type) -> object | None:
         try:
-            found: object | None = self._run("capability", lambda: self._runtime.capability(protocol))
-            if problem := capability_problem(found, protocol):
+            capability: object | None = self._run("capability", lambda: self._runtime.capability(protocol))
+            if problem := capability_problem(capability, protocol):
                 raise Internal(f"{self.guarded.label}: {problem}")
         except KubeletxError as error:  # a fault of the plugin costs one capability
             log.error(
@@ -188,7 +188,7 @@ class Connection:
                 err=str(error),
             )
             return None
-        return found
+        return capability
 
     def _refusal(self) -> KubeletxError | None:
         if self.state.reachable:

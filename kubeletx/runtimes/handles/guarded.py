@@ -142,7 +142,7 @@ class GuardedCalls:
             return result
         notes: list[str] = []
         try:
-            found = check(result, asked, self._now_ns(), notes)
+            answer = check(result, asked, self._now_ns(), notes)
         except BrokenAnswer as error:
             raise self._broken(method, str(error)) from None
         except Exception as error:  # a look at the value runs code of the plugin, such as a property
@@ -150,16 +150,16 @@ class GuardedCalls:
         if notes:
             more = f" ({len(notes)} problems in this answer)" if len(notes) > 1 else ""
             self.note(method, f"{notes[0]}{more}", "answer")
-        if method in _STREAMED and isinstance(found, Session):
-            return cast("T", GuardedSession(self, found))
-        return cast("T", found)
+        if method in _STREAMED and isinstance(answer, Session):
+            return cast("T", GuardedSession(self, answer))
+        return cast("T", answer)
 
     def reraise(self, method: str, error: BaseException) -> NoReturn:
         """Raise the error for an exception that `method` raised, as `failed` returns it."""
-        found = self.failed(method, error)
-        if found is error:
-            raise found
-        raise found from error
+        raised = self.failed(method, error)
+        if raised is error:
+            raise raised
+        raise raised from error
 
     # --- private ---
 

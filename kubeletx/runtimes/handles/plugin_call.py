@@ -40,7 +40,7 @@ def find_plugin_call(frame: FrameType | None) -> PluginCall | None:
     marks = (plugin_call.__code__, plugin_function.__code__)
     while frame is not None:
         if frame.f_code in marks:
-            found = frame.f_locals
-            return PluginCall(str(found["runtime"]), str(found["method"]))
+            values = frame.f_locals
+            return PluginCall(str(values["runtime"]), str(values["method"]))
         frame = frame.f_back
     return None

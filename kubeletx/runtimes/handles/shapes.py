@@ -33,9 +33,9 @@ def wrong_field(value: Any) -> str:
     """Return a sentence about the first field of a Struct that does not fit its type hint; empty if all fit."""
     cls: type = type(value)
     for name, hint in hints_of(cls).items():
-        found = getattr(value, name, None)
-        if not has_shape(found, hint):
-            return f"{name} is {describe(found)}; must be {words_of_hint(hint)}"
+        field = getattr(value, name, None)
+        if not has_shape(field, hint):
+            return f"{name} is {describe(field)}; must be {words_of_hint(hint)}"
     return ""
 
 

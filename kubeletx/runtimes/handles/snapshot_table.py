@@ -259,28 +259,28 @@ class SnapshotTable:
     def _merge_sandboxes(
         self, old: PodSnapshot, listed: Sequence[SandboxSummary], began: float
     ) -> tuple[SandboxSummary, ...]:
-        found = {s.id: s for s in listed if self._gone.get(s.id, -1.0) <= began}
+        by_id = {s.id: s for s in listed if self._gone.get(s.id, -1.0) <= began}
         for sandbox in old.sandboxes:
             if self._noted.get(sandbox.id, -1.0) < began:
                 continue
-            other = found.get(sandbox.id)
+            other = by_id.get(sandbox.id)
             if other is None or other.state is SandboxState.READY:
-                found[sandbox.id] = sandbox
+                by_id[sandbox.id] = sandbox
         self._settle_notes((s.id for s in (*old.sandboxes, *listed)), began)
-        return tuple(sorted(found.values(), key=_sandbox_order, reverse=True))
+        return tuple(sorted(by_id.values(), key=_sandbox_order, reverse=True))
 
     def _merge_units(
         self, old: PodSnapshot, listed: Sequence[UnitSummary], began: float
     ) -> tuple[UnitSummary, ...]:
-        found = {u.id: u for u in listed if self._gone.get(u.id, -1.0) <= began}
+        by_id = {u.id: u for u in listed if self._gone.get(u.id, -1.0) <= began}
         for unit in old.units:
             if self._noted.get(unit.id, -1.0) < began:
                 continue
-            other = found.get(unit.id)
+            other = by_id.get(unit.id)
             if other is None or other.state is not UnitState.EXITED:
-                found[unit.id] = unit
+                by_id[unit.id] = unit
         self._settle_notes((u.id for u in (*old.units, *listed)), began)
-        return tuple(sorted(found.values(), key=_unit_order, reverse=True))
+        return tuple(sorted(by_id.values(), key=_unit_order, reverse=True))
 
     def _settle_notes(self, ids: Iterable[str], began: float) -> None:
         for object_id in ids:

@@ -155,8 +155,8 @@ class AccessRecords:
             images=frozenset(image for record, image in self._records if record == store),
             pulls=frozenset(
                 requested
-                for one, requested in self._begun
-                if one == store and (one, requested) not in self._running
+                for begun_store, requested in self._begun
+                if begun_store == store and (begun_store, requested) not in self._running
             ),
         )
 
@@ -171,9 +171,9 @@ class AccessRecords:
         for requested in before.pulls:
             if (store, requested) in self._running:
                 continue
-            for one in images:
-                if (store, one.id) not in self._records and _has_name(one, requested):
-                    self._note_cut_off(store, one.id, requested)
+            for status in images:
+                if (store, status.id) not in self._records and _has_name(status, requested):
+                    self._note_cut_off(store, status.id, requested)
             self._forget_pull((store, requested))
 
     def _note_cut_off(self, store: StoreId, image: str, requested: str) -> None:

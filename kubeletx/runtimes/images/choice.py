@@ -45,7 +45,9 @@ def used_images(
     words = set(wanted)
     for unit in units:
         words.update(word for word in (unit.image, unit.image_id) if word)
-    canonical = {found.canonical for word in words if (found := find_image_reference(word)) is not None}
+    canonical = {
+        reference.canonical for word in words if (reference := find_image_reference(word)) is not None
+    }
     return frozenset(image.id for image in images if _is_named(image, words, canonical))
 
 

@@ -78,13 +78,13 @@ class NodeCredentials:
         """
         self._reload()
         config = self._config
-        found: list[ImageAuth] = []
+        auths: list[ImageAuth] = []
         if server := helper_server(config.cred_helpers, image):
-            found += await self._ask(config.cred_helpers[server], server, image)
-        found += [auth_of(entry, image) for entry in matching(self._entries, image)]
-        if not found and config.creds_store:
-            found += await self._ask(config.creds_store, registry_of(image), image)
-        return found
+            auths += await self._ask(config.cred_helpers[server], server, image)
+        auths += [auth_of(entry, image) for entry in matching(self._entries, image)]
+        if not auths and config.creds_store:
+            auths += await self._ask(config.creds_store, registry_of(image), image)
+        return auths
 
     # --- files ---
 
@@ -173,7 +173,7 @@ def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
 
 def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
     """Return the config's entries that contain a secret; entries that cannot be decoded are logged and left out."""
-    found: list[RegistryEntry] = []
+    entries: list[RegistryEntry] = []
     for server, fields in config.auths.items():
         username, password = str(fields.get("username") or ""), str(fields.get("password") or "")
         auth = str(fields.get("auth") or "")
@@ -192,8 +192,8 @@ def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
             registry_token=str(fields.get("registrytoken") or ""),
         )
         if entry.username or entry.identity_token or entry.registry_token:
-            found.append(entry)
-    return tuple(found)
+            entries.append(entry)
+    return tuple(entries)
 
 
 def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple[ImageAuth, ...]:

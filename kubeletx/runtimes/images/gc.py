@@ -266,7 +266,7 @@ def _names(store: ImageStore) -> str:
 
 
 def _disk_usage(path: str) -> FilesystemUsage:
-    found = os.statvfs(path)
+    fs = os.statvfs(path)
     return FilesystemUsage(
-        capacity_bytes=found.f_blocks * found.f_frsize, available_bytes=found.f_bavail * found.f_frsize
+        capacity_bytes=fs.f_blocks * fs.f_frsize, available_bytes=fs.f_bavail * fs.f_frsize
     )

@@ -126,8 +126,8 @@ def _answer(provider: Provider, output: bytes) -> ProviderResponse:
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ProviderFailed(f"it printed no {RESPONSE}: {_problem(error)}") from None
     if answer.api_version != provider.api_version:
-        found = answer.api_version[:_LONGEST_LINE]
-        raise ProviderFailed(f"it answered with apiVersion {found!r}; must be {provider.api_version}")
+        version = answer.api_version[:_LONGEST_LINE]
+        raise ProviderFailed(f"it answered with apiVersion {version!r}; must be {provider.api_version}")
     return answer
 
 

@@ -117,8 +117,8 @@ class CredentialProviders:
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
         repository = repository_of(image)
         fitting = [provider for provider in self._providers if provider.fits(repository)]
-        found = await asyncio.gather(*(provider.entries(repository, puller) for provider in fitting))
-        entries = matching((e for each in found for e in each), image)
+        answers = await asyncio.gather(*(provider.entries(repository, puller) for provider in fitting))
+        entries = matching((e for each in answers for e in each), image)
         return [Credential(auth=auth_of(entry, image), origin=_origin(entry)) for entry in entries]
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
@@ -129,10 +129,10 @@ class CredentialProviders:
         cluster = self._cluster.get(puller.source)
         if cluster is None or not puller.service_account:
             return None
-        found = await cluster.find_service_account(puller.namespace, puller.service_account)
-        if found is None:
+        account = await cluster.find_service_account(puller.namespace, puller.service_account)
+        if account is None:
             return None
-        return AccountUse(uid=found.uid, namespace=puller.namespace, name=puller.service_account)
+        return AccountUse(uid=account.uid, namespace=puller.namespace, name=puller.service_account)
 
     def close(self) -> None:
         """Kill the programs that run at the moment."""

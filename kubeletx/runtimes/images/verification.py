@@ -165,11 +165,11 @@ def check_pattern(pattern: str) -> str | None:
         return "a wildcard is only allowed as '/*' at its end"
     if text != pattern:
         return "it names no registry" if text == "/" else None
-    found = find_image_reference(pattern)
-    if found is None:
+    reference = find_image_reference(pattern)
+    if reference is None:
         return "it is not an image reference"
-    if found.repository != pattern:
-        return f"write it in full, without tag and digest: {found.repository}"
+    if reference.repository != pattern:
+        return f"write it in full, without tag and digest: {reference.repository}"
     return None
 
 

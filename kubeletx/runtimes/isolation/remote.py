@@ -86,24 +86,24 @@ class Served:
         if target.startswith(_SESSION) and method == "close" and target not in self._objects:
             return None  # closing twice is allowed
         try:
-            found = self._objects[target]
-            signature = signatures(found.protocol)[method]
+            served = self._objects[target]
+            signature = signatures(served.protocol)[method]
         except KeyError:
             raise Unavailable(f"no {target}.{method} in this process") from None
         values = args.decode(signature.arguments)
-        result = await self._result(found, method, signature, values, emit)
-        if found.protocol is Session and method == "close":
+        result = await self._result(served, method, signature, values, emit)
+        if served.protocol is Session and method == "close":
             self.drop(target)
         if signature.result is types.NoneType:
             return None  # code of a plugin may return something all the same, which the other process would refuse
         return self._streamed(result) if signature.result is Streamed else result
 
     async def _result(
-        self, found: _Object, method: str, signature: Signature, values: tuple[Any, ...], emit: Emit
+        self, served: _Object, method: str, signature: Signature, values: tuple[Any, ...], emit: Emit
     ) -> Any:
-        if found.call is not None:
-            return await found.call(method, values)
-        function = _with_keywords(getattr(found.thing, method), signature)
+        if served.call is not None:
+            return await served.call(method, values)
+        function = _with_keywords(getattr(served.thing, method), signature)
         if signature.shape is Shape.STREAM:
             await _pump(function(*values), emit)
             return None
@@ -117,12 +117,12 @@ class Served:
 
         A message for an unknown object or method is ignored; arguments of wrong types are logged.
         """
-        found = self._objects.get(target)
-        signature = signatures(found.protocol).get(method) if found is not None else None
-        if found is None or signature is None or signature.shape is not Shape.NOTE:
+        served = self._objects.get(target)
+        signature = signatures(served.protocol).get(method) if served is not None else None
+        if served is None or signature is None or signature.shape is not Shape.NOTE:
             return
         try:
-            _with_keywords(getattr(found.thing, method), signature)(*args.decode(signature.arguments))
+            _with_keywords(getattr(served.thing, method), signature)(*args.decode(signature.arguments))
         except KubeletxError as error:
             log.warning("Ignored message of a plugin's process", **self._owner, err=str(error))
 

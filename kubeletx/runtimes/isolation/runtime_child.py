@@ -79,10 +79,10 @@ class ChildControl:
         await runtime.open()
         names = []
         for protocol in CAPABILITIES:
-            found = _capability(runtime, protocol)
-            if found is not None:
+            capability = _capability(runtime, protocol)
+            if capability is not None:
                 names.append(protocol.__name__)
-                self._served.put(protocol.__name__, found, protocol)
+                self._served.put(protocol.__name__, capability, protocol)
         return Opened(traits=runtime.traits(), capabilities=tuple(names))
 
     async def close(self) -> None:
@@ -100,11 +100,11 @@ class ChildControl:
 def _capability(runtime: Runtime, protocol: type) -> Any:
     """Return the runtime's object for a capability; None, with a log line, if the plugin's object is unusable."""
     try:
-        found: Any = runtime.capability(protocol)
-        problem = capability_problem(found, protocol)
+        capability: Any = runtime.capability(protocol)
+        problem = capability_problem(capability, protocol)
     except BaseException as error:  # noqa: BLE001 - a fault of the plugin costs one capability
-        found, problem = None, failure_text(error, package_of(type(runtime).__module__))
+        capability, problem = None, failure_text(error, package_of(type(runtime).__module__))
     if not problem:
-        return found
+        return capability
     log.error("Failed to query a capability", capability=protocol.__name__, err=problem)
     return None

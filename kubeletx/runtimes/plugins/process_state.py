@@ -180,9 +180,9 @@ class _FilesInFlight:
 
     def __init__(self, numbers: Iterable[int]) -> None:
         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._reader, self._writer = (socket.socket(fileno=_copy(one.fileno())) for one in pair)
-        for one in pair:
-            one.close()
+        self._reader, self._writer = (socket.socket(fileno=_copy(end.fileno())) for end in pair)
+        for end in pair:
+            end.close()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._left = list(numbers)
@@ -206,12 +206,12 @@ class _FilesInFlight:
 
 
 def _open_descriptors() -> list[int]:
-    found = []
+    numbers = []
     for name in os.listdir(_DESCRIPTORS):
         with contextlib.suppress(OSError):  # the descriptor of this list itself
             os.fstat(int(name))
-            found.append(int(name))
-    return found
+            numbers.append(int(name))
+    return numbers
 
 
 def _copy(number: int) -> int:

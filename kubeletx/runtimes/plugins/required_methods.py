@@ -29,11 +29,11 @@ def check_runtime(thing: object, plugin: PluginIdentity, kind: str) -> None:
         check_methods(thing, protocol, plugin, f"runtime kind {kind!r}")
 
 
-def capability_problem(found: object, protocol: type) -> str:
+def capability_problem(capability: object, protocol: type) -> str:
     """Return why the agent does not use an object that `Runtime.capability` returned for `protocol`; empty if it does."""
-    if found is None or not (missing := missing_methods(found, protocol)):
+    if capability is None or not (missing := missing_methods(capability, protocol)):
         return ""
-    cls = type(found).__name__
+    cls = type(capability).__name__
     return (
         f"capability({protocol.__name__}) returned an object of class {cls}, which lacks {_and(missing)}; add "
         f"{'it' if len(missing) == 1 else 'them'}, or return None"
@@ -65,8 +65,8 @@ def _methods(protocol: type) -> Iterable[str]:
 
 
 def _has(thing: object, name: str, protocol: type) -> bool:
-    found = getattr(thing, name, None)
-    return callable(found) and getattr(found, "__func__", found) is not vars(protocol)[name]
+    method = getattr(thing, name, None)
+    return callable(method) and getattr(method, "__func__", method) is not vars(protocol)[name]
 
 
 def _and(names: tuple[str, ...]) -> str:

@@ -133,7 +133,7 @@ def _stamps(files: tuple[Path, ...]) -> tuple[_Stamp, ...]:
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

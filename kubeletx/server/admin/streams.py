@@ -50,10 +50,10 @@ async def serve_port_forward(request: web.Request, backend: PodVerbs) -> web.Str
 
     async def connect() -> Session:
         port = _port(request)
-        found = await backend.port_forward(target_of(request), port)
-        if isinstance(found, StreamUrl):
-            return await open_in_time(open_port_forward(found.url, port))
-        return found
+        opened = await backend.port_forward(target_of(request), port)
+        if isinstance(opened, StreamUrl):
+            return await open_in_time(open_port_forward(opened.url, port))
+        return opened
 
     return await _serve(request, backend, connect)
 

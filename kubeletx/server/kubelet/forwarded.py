@@ -24,10 +24,10 @@ async def open_forwarded(backend: PodVerbs, target: PodTarget, port: int) -> Ses
     """
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(backend.awake(target))
-        found = await backend.port_forward(target, port)
-        if isinstance(found, StreamUrl):
-            found = await open_in_time(open_port_forward(found.url, port))
-        return _Awake(found, stack.pop_all())
+        opened = await backend.port_forward(target, port)
+        if isinstance(opened, StreamUrl):
+            opened = await open_in_time(open_port_forward(opened.url, port))
+        return _Awake(opened, stack.pop_all())
 
 
 class _Awake:

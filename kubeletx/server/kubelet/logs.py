@@ -80,8 +80,8 @@ def _reason(pod: Pod, container: str, error: NotFound, *, previous: bool) -> str
         raise web.HTTPNotFound(text=f'container "{container}" not found in pod "{pod.name}"')
     if previous:
         return str(error)
-    found = (*statuses.init_container_statuses, *statuses.container_statuses) if statuses is not None else ()
-    for status in found:
+    listed = (*statuses.init_container_statuses, *statuses.container_statuses) if statuses is not None else ()
+    for status in listed:
         waiting = status.state.waiting if status.state is not None else None
         if status.name == container and waiting is not None:
             why = _WAITING.get(waiting.reason or "", waiting.reason)

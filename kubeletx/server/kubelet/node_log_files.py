@@ -47,22 +47,22 @@ def open_log(root: Path, path: str) -> NodeLogFile | list[str]:
     if ".." in path.split("/") or "\0" in path:
         raise missing
     try:
-        found = os.open(f"{root}/{path}", os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(f"{root}/{path}", os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise missing from error
     try:
-        if not _is_below(root, found):
+        if not _is_below(root, descriptor):
             raise missing
-        status = os.fstat(found)
+        status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            return _names(found)
+            return _names(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise missing
-        return NodeLogFile(io.FileIO(_reopen(found, os.O_RDONLY)), status.st_size)
+        return NodeLogFile(io.FileIO(_reopen(descriptor, os.O_RDONLY)), status.st_size)
     except OSError as error:
         raise missing from error
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def _is_below(root: Path, descriptor: int) -> bool:

@@ -57,10 +57,10 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
 
     Raises UnreadableQuery and ImpossibleQuery.
     """
-    found = [(name, value) for name, value in pairs if name == "query" or name in _OPTIONS]
-    asked = [value for name, value in found if name == "query"]
+    known = [(name, value) for name, value in pairs if name == "query" or name in _OPTIONS]
+    asked = [value for name, value in known if name == "query"]
     options: dict[str, str] = {}
-    for name, value in found:
+    for name, value in known:
         if name != "query" and value:
             options.setdefault(name, value)
     files = [value for value in asked if "/" in value or "\\" in value]

@@ -73,13 +73,15 @@ def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
             return await _services(request, query, logs)
         if query is not None:
             path = query.file
-        found = await logs.blocking(open_log, logs.root, path)
-        if isinstance(found, NodeLogFile):
-            return await _send(request, found, logs.blocking)
+        log_file = await logs.blocking(open_log, logs.root, path)
+        if isinstance(log_file, NodeLogFile):
+            return await _send(request, log_file, logs.blocking)
         if query is None and not request.path.endswith("/"):
             last = quote(request.path.rpartition("/")[2])
             return web.Response(status=301, headers={"Location": f"{last}/"})
-        links = "".join(f'<a href="{quote(os.fsencode(name))}">{html.escape(name)}</a>\n' for name in found)
+        links = "".join(
+            f'<a href="{quote(os.fsencode(name))}">{html.escape(name)}</a>\n' for name in log_file
+        )
         page = _PAGE.format(links=links).encode(errors="surrogateescape")  # names of files are any bytes
         return web.Response(body=page, content_type="text/html", charset="utf-8")
 
@@ -120,9 +122,9 @@ async def _services(request: web.Request, query: LogQuery, logs: NodeLogs) -> we
 async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> None:
     for name in likely_files(service):
         with contextlib.suppress(NotFound):
-            found = await logs.blocking(open_log, logs.root, name)
-            if isinstance(found, NodeLogFile):
-                await _write(response, found, logs.blocking)
+            log_file = await logs.blocking(open_log, logs.root, name)
+            if isinstance(log_file, NodeLogFile):
+                await _write(response, log_file, logs.blocking)
                 return
     await response.write(f"\nlog not found for {service}\n".encode())
 

@@ -25,8 +25,8 @@ def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
         return json_response(PodList(items=tuple(await backend.pods.list_pods())))
 
     async def running(_request: web.Request) -> web.StreamResponse:
-        found = [_as_it_runs(pod) for pod in await backend.pods.list_pods()]
-        return json_response(PodList(items=tuple(pod for pod in found if pod is not None)))
+        pods = [_as_it_runs(pod) for pod in await backend.pods.list_pods()]
+        return json_response(PodList(items=tuple(pod for pod in pods if pod is not None)))
 
     async def configz(_request: web.Request) -> web.StreamResponse:
         return json_response({"kubeletconfig": configuration(await backend.about.config_view())})
@@ -73,7 +73,7 @@ def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
 
     Settings without a key in the configuration file, and settings without effect, are left out.
     """
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
     }
@@ -81,8 +81,8 @@ def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
         if not row.key or row.unused:
             continue
         *path, last = row.key.split(".")
-        table = found
+        table = settings
         for name in path:
             table = table.setdefault(name, {})
         table[last] = row.value
-    return found
+    return settings

@@ -107,8 +107,8 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
         wanted = StreamRequest(command=tuple(words))
         target = target_of(request)
         async with backend.awake(target):
-            found = await backend.exec(target, request.match_info["container"], wanted)
-            return web.Response(body=await _output(found, wanted), content_type="text/plain")
+            opened = await backend.exec(target, request.match_info["container"], wanted)
+            return web.Response(body=await _output(opened, wanted), content_type="text/plain")
 
     rows = [(f"/{verb}", command(verb, open_)) for verb, open_ in (("exec", exec_), ("attach", attach))]
     return (
@@ -150,12 +150,12 @@ def ports_of(request: web.Request) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-async def _output(found: Session | StreamUrl, wanted: StreamRequest) -> bytes:
+async def _output(opened: Session | StreamUrl, wanted: StreamRequest) -> bytes:
     """Wait until a command has ended; return its stdout and stderr, together at most `MAX_OUTPUT_BYTES`.
 
     A failure of the command is ignored.
     """
-    session = await open_url(found, wanted)
+    session = await open_url(opened, wanted)
     kept = bytearray()
     try:
         async for channel, data in session.output():

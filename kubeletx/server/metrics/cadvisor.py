@@ -260,16 +260,16 @@ def _of_disks(figures: Figures, rows: Iterable[_Row], device_name: Callable[[str
         (labels_of({**_named(id="/"), "device": devices(numbers)}), disk)
         for numbers, disk in figures.host.disks.items()
     ]
-    for labels, one in machine:
-        reads.add(labels, one.reads)
-        writes.add(labels, one.writes)
-        read.add(labels, one.read_sectors * _SECTOR_BYTES)
-        written.add(labels, one.written_sectors * _SECTOR_BYTES)
+    for labels, traffic in machine:
+        reads.add(labels, traffic.reads)
+        writes.add(labels, traffic.writes)
+        read.add(labels, traffic.read_sectors * _SECTOR_BYTES)
+        written.add(labels, traffic.written_sectors * _SECTOR_BYTES)
     yield from (reads, writes, read, written)
     for name, kind, text, value in _OF_DEVICES:
         family = Family(name, kind, text)
-        for labels, one in machine:
-            family.add(labels, value(one))
+        for labels, traffic in machine:
+            family.add(labels, value(traffic))
         yield family
 
 
@@ -281,11 +281,11 @@ def _of_filesystems(
     limit = Family("container_fs_limit_bytes", "gauge", "Size of the filesystem.")
     inodes = Family("container_fs_inodes_total", "gauge", "Inodes of the filesystem.")
     free = Family("container_fs_inodes_free", "gauge", "Its inodes that are free.")
-    found: dict[str, FsUsage] = {}
+    by_device: dict[str, FsUsage] = {}
     for device, fs in ((figures.root_device, figures.host.fs), (figures.image_device, figures.image_fs)):
         if device and fs is not None:
-            found[device_name(device)] = fs
-    for name, fs in found.items():
+            by_device[device_name(device)] = fs
+    for name, fs in by_device.items():
         labels = labels_of({**_named(id="/"), "device": name})
         used.add(labels, fs.used_bytes)
         limit.add(labels, fs.capacity_bytes)
@@ -303,12 +303,15 @@ def _of_filesystems(
 
 def _of_networks(figures: Figures) -> Iterator[Family]:
     named = [
-        (_named(id="/"), one)
-        for one in figures.host.interfaces
-        if not one.name.startswith(_PODS_ENDS)  # host's end of a pod's interface; the pod has its own samples
+        (_named(id="/"), interface)
+        for interface in figures.host.interfaces
+        # The host's end of a pod's interface is left out: the pod has samples of its own.
+        if not interface.name.startswith(_PODS_ENDS)
     ]
-    named += [(_named(pod), one) for pod in figures.pods for one in pod.interfaces]
-    labelled = [(labels_of({**labels, "interface": one.name}), one) for labels, one in named]
+    named += [(_named(pod), interface) for pod in figures.pods for interface in pod.interfaces]
+    labelled = [
+        (labels_of({**labels, "interface": interface.name}), interface) for labels, interface in named
+    ]
     for name, text, value in _NETWORK:
         family = Family(name, "counter", text)
         for labels, interface in labelled:

@@ -33,8 +33,8 @@ def _interpreter() -> Iterator[Family]:
         ("python_gc_collections_total", "collections", "Collections of this generation."),
     ):
         family = Family(name, "counter", text)
-        for number, found in enumerate(generations):
-            family.add(labels_of({"generation": str(number)}), found[key])
+        for number, stats in enumerate(generations):
+            family.add(labels_of({"generation": str(number)}), stats[key])
         yield family
     info = Family("python_info", "gauge", "Version of Python.")
     version = {"implementation": platform.python_implementation(), "version": platform.python_version()}

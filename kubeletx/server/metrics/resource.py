@@ -40,14 +40,14 @@ def is_complete(pod: PodFigures) -> bool:
 
 def memory_of(stats: UnitStats) -> int | None:
     """Return the working set in bytes; if the runtime does not report it, all used memory. None: both are unknown."""
-    found = stats.memory_working_set_bytes
-    return stats.memory_usage_bytes if found is None else found
+    working_set = stats.memory_working_set_bytes
+    return stats.memory_usage_bytes if working_set is None else working_set
 
 
 def swap_of(unit: UnitFigures) -> int | None:
     """Return the swap usage in bytes: the runtime's value, or else the cgroup's; None if unknown."""
-    found = unit.stats.swap_usage_bytes
-    return unit.cgroup.swap_bytes if found is None else found
+    swap = unit.stats.swap_usage_bytes
+    return unit.cgroup.swap_bytes if swap is None else swap
 
 
 class _Table:

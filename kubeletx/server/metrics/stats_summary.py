@@ -54,14 +54,14 @@ def _node(figures: Figures, is_short: bool) -> dict[str, Any]:
     return fields
 
 
-def _system(one: SystemFigures, at: str) -> dict[str, Any]:
-    usage = one.usage
+def _system(system: SystemFigures, at: str) -> dict[str, Any]:
+    usage = system.usage
     fields: dict[str, Any] = {
-        "name": one.name,
-        "startTime": _time(one.started_at),
+        "name": system.name,
+        "startTime": _time(system.started_at),
         "cpu": _set(
             time=at,
-            usageNanoCores=one.cpu_nano_cores,
+            usageNanoCores=system.cpu_nano_cores,
             usageCoreNanoSeconds=_nanoseconds(usage.cpu_seconds),
         ),
         "memory": _set(

@@ -75,14 +75,14 @@ def read_settings(text: str) -> dict[str, object]:
     if not text:
         return {}
     try:
-        found = yaml.safe_load(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
+        document = yaml.safe_load(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InvalidConfig(
             field="--settings", problem=f"it cannot be read: {error}", fix="give a file, or JSON as {...}"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InvalidConfig(field="--settings", problem="it is no mapping", fix="write it as {...}")
-    return found
+    return document
 
 
 def check(checked: Checked, url: str, settings: dict[str, object], report: Report) -> None:
@@ -97,12 +97,12 @@ def check(checked: Checked, url: str, settings: dict[str, object], report: Repor
         show_plugin(plugin, report)
     if any(plugin.state != "ready" for plugin in plugins):
         return
-    registered = [one for plugin in plugins for one in plugin.registered]
+    registered = [item for plugin in plugins for item in plugin.registered]
     tested = endpoint_of(checked, registered, url, settings)
     if tested is None and checked.tests is None:
         raise InvalidConfig(
             field=checked.name,
-            problem=f"it has no tests that make {', '.join(f'{one.hook}/{one.name}' for one in registered)}",
+            problem=f"it has no tests that make {', '.join(f'{item.hook}/{item.name}' for item in registered)}",
             fix="name the directory of its source tree with tests/ instead, or give --endpoint URL of a runtime",
         )
     check_types(plugins, checked, report)
@@ -118,26 +118,26 @@ def show_plugin(plugin: FoundPlugin, report: Report) -> None:
         report.note(Mark.FAILED, f"plugin {plugin.name}: {plugin.state}: {plugin.reason}")
         return
     report.note(Mark.PASSED, f"plugin {plugin.name}: ready")
-    for one in plugin.registered:
-        report.show(f"{one.hook}/{one.name}  {one.about}", 2)
-        show_capabilities(one, report)
+    for item in plugin.registered:
+        report.show(f"{item.hook}/{item.name}  {item.about}", 2)
+        show_capabilities(item, report)
 
 
-def show_capabilities(one: Registered, report: Report) -> None:
+def show_capabilities(registered: Registered, report: Report) -> None:
     """Print the declared capabilities of a runtime, each with its methods."""
-    if one.hook != "runtime":
+    if registered.hook != "runtime":
         return
-    label = f"capabilities of {one.hook}/{one.name}"
-    if one.capabilities is None:
-        report.note(Mark.NOT_APPLICABLE, f"{label}: {one.unknown}")
+    label = f"capabilities of {registered.hook}/{registered.name}"
+    if registered.capabilities is None:
+        report.note(Mark.NOT_APPLICABLE, f"{label}: {registered.unknown}")
         return
-    for each in one.capabilities:
+    for each in registered.capabilities:
         mark, text = Mark.PASSED, ", ".join(each.methods)
         if each.missing:
             mark, text = Mark.FAILED, f"it has no {', '.join(each.missing)}"
         report.show(f"{mark} {each.name}: {text}", 4)
-    broken = [each.name for each in one.capabilities if each.missing]
-    names = ", ".join(each.name for each in one.capabilities) or "none declared"
+    broken = [each.name for each in registered.capabilities if each.missing]
+    names = ", ".join(each.name for each in registered.capabilities) or "none declared"
     problem = f"methods of {', '.join(broken)} are missing"
     report.note(Mark.FAILED if broken else Mark.PASSED, f"{label}: {problem if broken else names}")
 
@@ -149,9 +149,9 @@ def endpoint_of(
     if not url:
         return None
     scheme = url.partition("://")[0]
-    kinds = [one for one in registered if one.hook == "runtime" and f"{scheme}://" in one.schemes]
+    kinds = [item for item in registered if item.hook == "runtime" and f"{scheme}://" in item.schemes]
     if "://" not in url or not kinds:
-        known = ", ".join(text for one in registered for text in one.schemes) or "none: it has no runtime"
+        known = ", ".join(text for item in registered for text in item.schemes) or "none: it has no runtime"
         raise InvalidConfig(
             field="--endpoint",
             problem=f"no runtime of {checked.name} serves {url!r}",
@@ -190,8 +190,8 @@ def check_contracts(
             shown = result.hook
         report.test(result)
         results.setdefault(result.hook, []).append(result)
-    for hook in sorted({one.hook for one in registered}):
-        names = ", ".join(one.name for one in registered if one.hook == hook)
+    for hook in sorted({item.hook for item in registered}):
+        names = ", ".join(item.name for item in registered if item.hook == hook)
         if hook in results:
             report.suite(f"contract of {hook}/{names}", results[hook])
             continue

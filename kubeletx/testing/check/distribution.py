@@ -36,7 +36,7 @@ def find_distribution(word: str) -> Checked:
     tree = Path(word).resolve() if Path(word).is_dir() else None
     name = _project_name(tree) if tree else word
     try:
-        found = distribution(name)
+        installed = distribution(name)
     except (PackageNotFoundError, ValueError) as error:
         raise InvalidConfig(
             field=f"distribution {name!r}",
@@ -47,8 +47,8 @@ def find_distribution(word: str) -> Checked:
         field=f"distribution {name!r}", problem="its installed metadata are damaged", fix="install it again"
     )
     try:
-        points = [point for point in found.entry_points if point.group == ENTRY_POINT_GROUP]
-        about = Checked(found.name, found.version, tree or _editable_tree(found))
+        points = [point for point in installed.entry_points if point.group == ENTRY_POINT_GROUP]
+        about = Checked(installed.name, installed.version, tree or _editable_tree(installed))
     except Exception as error:  # any, as in `installed_plugins`
         raise damage from error
     if any(described(point).reason for point in points):
@@ -75,9 +75,9 @@ def _project_name(tree: Path) -> str:
         ) from error
 
 
-def _editable_tree(found: Distribution) -> Path | None:
+def _editable_tree(installed: Distribution) -> Path | None:
     try:
-        about = json.loads(found.read_text("direct_url.json") or "{}")
+        about = json.loads(installed.read_text("direct_url.json") or "{}")
     except ValueError:
         return None
     url = urlsplit(str(about.get("url", "")))

@@ -101,17 +101,17 @@ def describe(name: str) -> tuple[FoundPlugin, ...]:
     modules = {point.name: point.module for point in points}
     return tuple(
         FoundPlugin(
-            one.name,
-            modules[one.name],
-            one.state,
-            one.reason,
-            one.made_for,
+            plugin.name,
+            modules[plugin.name],
+            plugin.state,
+            plugin.reason,
+            plugin.made_for,
             (
-                *(_runtime(kind) for kind in plugins.kinds if kind.name in one.kinds),
-                *(Registered(item.hook.value, item.name, _about(item)) for item in one.registrations),
+                *(_runtime(kind) for kind in plugins.kinds if kind.name in plugin.kinds),
+                *(Registered(item.hook.value, item.name, _about(item)) for item in plugin.registrations),
             ),
         )
-        for one in plugins.loaded
+        for plugin in plugins.loaded
     )
 
 
@@ -139,7 +139,8 @@ def _runtime(kind: RuntimeKind) -> Registered:
             return Registered("runtime", kind.name, about, None, reason, urls)
     declared = [capability for capability in CAPABILITIES if _declares(thing, capability)]
     capabilities = tuple(
-        Capability(one.__name__, tuple(_methods(one)), missing_methods(thing, one)) for one in declared
+        Capability(protocol.__name__, tuple(_methods(protocol)), missing_methods(thing, protocol))
+        for protocol in declared
     )
     return Registered("runtime", kind.name, about, capabilities, schemes=urls)
 

@@ -254,10 +254,10 @@ def supported(runtime: Runtime, protocol: type[T]) -> T:
 
     Skips the test if the runtime does not have it, since capabilities are optional.
     """
-    found = runtime.capability(protocol)
-    if found is None:
+    capability = runtime.capability(protocol)
+    if capability is None:
         pytest.skip(f"{protocol.__name__} is not declared")
-    return found
+    return capability
 
 
 def needs_processes(runtime: Runtime) -> None:
@@ -280,8 +280,8 @@ async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> 
     images = runtime.capability(SupportsImages)
     if images is None or not runtime.traits().images:
         return spec
-    found = await images.find_image(spec.image)
-    ref = found.ref if found else await images.pull_image(spec.image, None, sandbox)
+    stored = await images.find_image(spec.image)
+    ref = stored.ref if stored else await images.pull_image(spec.image, None, sandbox)
     return msgspec.structs.replace(spec, image=msgspec.structs.replace(spec.image, ref=ref))
 
 
@@ -297,11 +297,11 @@ async def eventually(
     """
     seconds = PATIENCE_SECONDS if seconds is None else seconds
     deadline = asyncio.get_running_loop().time() + seconds
-    while (found := await look()) is None:
+    while (result := await look()) is None:
         if asyncio.get_running_loop().time() > deadline:
             pytest.fail(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
         await asyncio.sleep(LOOK_EVERY_SECONDS)
-    return found
+    return result
 
 
 async def sweep(runtime: Runtime, sandbox_id: SandboxId) -> None:

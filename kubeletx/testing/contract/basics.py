@@ -54,15 +54,15 @@ class BasicContract(ContractBase):
     async def test_every_declared_capability_has_all_its_methods(self, runtime: Runtime) -> None:
         listed = getattr(plugin_of(runtime), "capabilities", ())
         for protocol in CAPABILITIES:
-            found: object = plugin_of(runtime.capability(protocol))
-            if found is None and protocol not in listed:
+            capability: object = plugin_of(runtime.capability(protocol))
+            if capability is None and protocol not in listed:
                 continue
-            owner = plugin_of(runtime) if found is None else found
+            owner = plugin_of(runtime) if capability is None else capability
             missing = [name for name in methods_of(protocol) if not callable(getattr(owner, name, None))]
             assert not missing, (
                 f"{protocol.__name__} is declared, but {type(owner).__name__} has no {missing}"
             )
-            assert found is not None, (
+            assert capability is not None, (
                 f"{protocol.__name__} is in `capabilities`, but capability() returns None"
             )
 
@@ -130,8 +130,10 @@ class BasicContract(ContractBase):
             return len(open_descriptors()) <= len(before) or None
 
         def left() -> str:
-            found = open_descriptors()
-            names = [f"{number}: {found[number]}" for number in sorted(found.keys() - before.keys())]
+            descriptors = open_descriptors()
+            names = [
+                f"{number}: {descriptors[number]}" for number in sorted(descriptors.keys() - before.keys())
+            ]
             return f"the descriptors to be closed that two removed units have left: {names}"
 
         await eventually(look, left, seconds=5)
@@ -185,8 +187,8 @@ def left_tasks(before: set[asyncio.Task[object]]) -> list[str]:
 
 def open_descriptors() -> dict[int, str]:
     """Return the file descriptors that this process has open, with what they are open on."""
-    found = {}
+    descriptors = {}
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor of the directory itself
-            found[int(entry.name)] = str(entry.readlink())
-    return found
+            descriptors[int(entry.name)] = str(entry.readlink())
+    return descriptors

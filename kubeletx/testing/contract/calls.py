@@ -69,7 +69,9 @@ class CallRecord(NamedTuple):
 
 def methods_of(protocol: type) -> list[str]:
     """Return the names of the methods of `Runtime` or of a capability."""
-    return [name for name, found in vars(protocol).items() if inspect.isfunction(found) and name[0] != "_"]
+    return [
+        name for name, attribute in vars(protocol).items() if inspect.isfunction(attribute) and name[0] != "_"
+    ]
 
 
 METHODS: Mapping[str, type] = {
@@ -121,15 +123,15 @@ class PluginCalls:
             return self.limited(method, function, args, kwargs)
         begin = time.monotonic()
         try:
-            found = function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except Exception as error:
             self._record(method, args, f"raised {of(error)}", begin)
             raise
-        self._record(method, args, f"-> {short(found)}", begin)
-        if inspect.iscoroutine(found):
-            found.close()
+        self._record(method, args, f"-> {short(result)}", begin)
+        if inspect.iscoroutine(result):
+            result.close()
             raise PluginFault(f"{method} returned a coroutine; the contract has no `await` here: write `def`")
-        return found
+        return result
 
     async def limited(
         self,
@@ -207,12 +209,12 @@ class CheckedObject:
         self.calls = calls
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.plugin, name)
-        if name not in METHODS or not callable(found):
-            return found
+        attribute = getattr(self.plugin, name)
+        if name not in METHODS or not callable(attribute):
+            return attribute
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.calls.call(name, found, args, kwargs)
+            return self.calls.call(name, attribute, args, kwargs)
 
         return call
 
@@ -222,8 +224,8 @@ class CheckedRuntime(CheckedObject):
 
     def capability(self, protocol: type[T]) -> Any:
         """Return the checked object of the capability; None if the runtime does not declare it."""
-        found = self.calls.call("capability", self.plugin.capability, [protocol], {})
-        return None if found is None else CheckedRuntime(found, self.calls)
+        capability = self.calls.call("capability", self.plugin.capability, [protocol], {})
+        return None if capability is None else CheckedRuntime(capability, self.calls)
 
 
 def plugin_of(checked: object) -> Any:

@@ -59,17 +59,17 @@ def explain(sentence: str, error: BaseException, calls: PluginCalls | None, meth
     """Return the message of a failed test. `method`: whose contract is cited; empty: of the last call."""
     records = calls.records if calls else []
     cited = method or (records[-1].method if records else "")
-    found = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     if isinstance(error, Exception) and not isinstance(error, AssertionError):
-        found = f"{type(error).__name__}: {found}"
-    lines = [sentence, *_block("found", found)]
+        text = f"{type(error).__name__}: {text}"
+    lines = [sentence, *_block("found", text)]
     protocol = calls.protocol_of(cited) if calls else METHODS.get(cited)
     if protocol is not None and (words := contract_of(protocol, cited)):
         lines += _block(f"contract of {protocol.__name__}.{cited}", words)
     if frames := plugin_frames(error):
         lines += ["  in the plugin:", *(f"    {frame}" for frame in frames)]
     if records:
-        lines += ["  last calls of the plugin:", *(f"    {one}" for one in records[-SHOWN_CALLS:])]
+        lines += ["  last calls of the plugin:", *(f"    {record}" for record in records[-SHOWN_CALLS:])]
     return "\n".join(lines)
 
 
@@ -80,14 +80,14 @@ def _block(title: str, text: str) -> list[str]:
 
 def plugin_frames(error: BaseException) -> list[str]:
     """Return the frames of an error's traceback that are neither of the suite nor of Python or pytest."""
-    found = [
+    frames = [
         f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((_SUITE, "<"))
         and not any(part in frame.filename for part in _FOREIGN)
         and (not frame.filename.startswith(_STANDARD) or "site-packages" in frame.filename)
     ]
-    return found[-SHOWN_FRAMES:]
+    return frames[-SHOWN_FRAMES:]
 
 
 @contextlib.contextmanager
@@ -117,7 +117,11 @@ def readable(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
     async def run(*args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         calls = next(
-            (one.calls for one in kwargs.values() if isinstance(getattr(one, "calls", None), PluginCalls)),
+            (
+                argument.calls
+                for argument in kwargs.values()
+                if isinstance(getattr(argument, "calls", None), PluginCalls)
+            ),
             None,
         )
         with explained(sentence_of(test.__name__), calls, getattr(test, "contract_method", "")):

@@ -35,8 +35,8 @@ class LogContract(ContractBase):
             return lines if len(lines) == 2 else None
 
         lines = [CRI_LINE.fullmatch(line) for line in await eventually(look, f"two lines in {path}")]
-        found = sorted((m["stream"], m["tag"], m["text"]) for m in lines if m)
-        assert found == [("stderr", "F", "oops"), ("stdout", "F", "hello")]
+        records = sorted((m["stream"], m["tag"], m["text"]) for m in lines if m)
+        assert records == [("stderr", "F", "oops"), ("stdout", "F", "hello")]
 
     async def test_a_log_file_goes_on_at_its_path_after_it_was_renamed_and_reopened(
         self, runtime: Runtime, pod: Pod, chatty_spec: UnitSpec

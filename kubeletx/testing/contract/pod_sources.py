@@ -103,8 +103,8 @@ class PodSourceContract(SuiteBase):
     ) -> None:
         add("one")
         source = new_source()
-        for one in (source, source, new_source()):
-            async with running(new_source.calls, one) as run:
+        for each in (source, source, new_source()):
+            async with running(new_source.calls, each) as run:
                 await run.synced()
                 assert set(run.sink.pods) == {"default/one"}
 

@@ -101,11 +101,11 @@ class PowerContract(ContractBase):
         standby = supported(runtime, SupportsStandby)
         spec = running(unit_spec, "asked", ASKED)
         for attempt, park in enumerate((standby.freeze, standby.hibernate)):
-            one = unit_spec_attempt(spec, attempt)
-            unit_id = await pod.start(one)
+            attempted = unit_spec_attempt(spec, attempt)
+            unit_id = await pod.start(attempted)
             await pod.wait_state(unit_id, UnitState.RUNNING)
-            if isinstance(one.detail, Process):
-                await pod.wait_output(unit_id, one, "ready\n")
+            if isinstance(attempted.detail, Process):
+                await pod.wait_output(unit_id, attempted, "ready\n")
             await park(unit_id)
             await runtime.stop_unit(unit_id, 30)
             status = await runtime.unit_status(unit_id)
@@ -195,7 +195,7 @@ class PowerContract(ContractBase):
         assert (made.name, made.with_memory) == ("first", True)
         with pytest.raises(AlreadyExists):
             await snapshots.create_snapshot(unit_id, "first", True)
-        assert [one.name for one in await snapshots.list_snapshots(unit_id)] == ["first"]
+        assert [snapshot.name for snapshot in await snapshots.list_snapshots(unit_id)] == ["first"]
         with pytest.raises(NotFound):
             await snapshots.restore_snapshot(unit_id, "no-such-snapshot")
         assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
@@ -211,16 +211,16 @@ class PowerContract(ContractBase):
         nics = supported(runtime, SupportsNics)
         unit_id = await pod.start(unit_spec)
         await pod.wait_state(unit_id, UnitState.RUNNING)
-        before = {one.name for one in await nics.list_nics(unit_id)}
+        before = {nic.name for nic in await nics.list_nics(unit_id)}
         await nics.attach_nic(unit_id, extra_nic)
         await nics.attach_nic(unit_id, extra_nic)
-        found = [one.name for one in await nics.list_nics(unit_id)]
-        assert sorted(found) == sorted({*before, extra_nic.name})
+        attached = [nic.name for nic in await nics.list_nics(unit_id)]
+        assert sorted(attached) == sorted({*before, extra_nic.name})
         await nics.detach_nic(unit_id, extra_nic.name)
         await nics.detach_nic(unit_id, extra_nic.name)
 
         async def is_gone() -> bool | None:
-            return {one.name for one in await nics.list_nics(unit_id)} == before or None
+            return {nic.name for nic in await nics.list_nics(unit_id)} == before or None
 
         await eventually(is_gone, "the interface to be gone")
 
@@ -255,8 +255,8 @@ def as_machine(spec: UnitSpec) -> UnitSpec:
 
 async def listed_state(runtime: Runtime, unit_id: UnitId) -> UnitState:
     """Return the state that `list_units` shows for the unit."""
-    (found,) = [one for one in await runtime.list_units({}) if one.id == unit_id]
-    return found.state
+    (summary,) = [unit for unit in await runtime.list_units({}) if unit.id == unit_id]
+    return summary.state
 
 
 def unit_spec_attempt(spec: UnitSpec, attempt: int) -> UnitSpec:

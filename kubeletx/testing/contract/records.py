@@ -187,11 +187,11 @@ class RecordsContract(SuiteBase):
         pages = [await records.list_page(limit=10)]
         while pages[-1].next_token:
             pages.append(await records.list_page(token=pages[-1].next_token, limit=10))
-        found = [record for page in pages for record in page.records]
-        assert [one.name for one in found] == names
-        assert all(one.value == {"name": one.name} for one in found)
+        listed = [record for page in pages for record in page.records]
+        assert [record.name for record in listed] == names
+        assert all(record.value == {"name": record.name} for record in listed)
         assert all(len(page.records) <= 10 for page in pages)
-        assert found[0] == await records.get(names[0])
+        assert listed[0] == await records.get(names[0])
 
     async def test_no_records_are_one_empty_page(self, records: Records) -> None:
         page = await records.list_page()
@@ -270,10 +270,10 @@ class RecordsContract(SuiteBase):
         async def count(records: Records) -> None:
             for _ in range(20):
                 while True:
-                    found = await records.get("sum")
+                    record = await records.get("sum")
                     try:
-                        changed = {"n": found.value["n"] + 1}
-                        await records.replace("sum", changed, expected_version=found.version)
+                        changed = {"n": record.value["n"] + 1}
+                        await records.replace("sum", changed, expected_version=record.version)
                         break
                     except Conflict:
                         continue
@@ -337,7 +337,7 @@ class RecordsContract(SuiteBase):
                         del known[name]
                     case RecordsSynced():
                         raise AssertionError("a watch is synced once")
-            present = {one.name: one for one in (await other.list_page()).records}
+            present = {record.name: record for record in (await other.list_page()).records}
             while known != present:
                 match await _next(watch):
                     case RecordPut(record):

@@ -27,17 +27,17 @@ class SandboxContract(ContractBase):
     async def test_a_new_sandbox_is_ready_and_listed_with_its_identity(
         self, runtime: Runtime, pod: Pod
     ) -> None:
-        (found,) = [s for s in await runtime.list_sandboxes({}) if s.id == pod.id]
+        (listed,) = [s for s in await runtime.list_sandboxes({}) if s.id == pod.id]
         spec = pod.spec
-        assert (found.uid, found.name, found.namespace, found.attempt) == (
+        assert (listed.uid, listed.name, listed.namespace, listed.attempt) == (
             spec.uid,
             spec.name,
             spec.namespace,
             spec.attempt,
         )
-        assert found.state is SandboxState.READY
-        assert found.created_at_ns > 0
-        assert spec.labels.items() <= found.labels.items()
+        assert listed.state is SandboxState.READY
+        assert listed.created_at_ns > 0
+        assert spec.labels.items() <= listed.labels.items()
 
     async def test_annotations_come_back(self, runtime: Runtime, sandbox_spec: SandboxSpec) -> None:
         spec = msgspec.structs.replace(
@@ -45,8 +45,8 @@ class SandboxContract(ContractBase):
         )
         sandbox_id = await runtime.create_sandbox(spec)
         try:
-            (found,) = [s for s in await runtime.list_sandboxes({}) if s.id == sandbox_id]
-            assert spec.annotations.items() <= found.annotations.items()
+            (listed,) = [s for s in await runtime.list_sandboxes({}) if s.id == sandbox_id]
+            assert spec.annotations.items() <= listed.annotations.items()
         finally:
             await sweep(runtime, sandbox_id)
 

@@ -136,7 +136,7 @@ def answer_of(method: str, answer: object, *types: type) -> Any:
     """Return `answer`. Raises PluginFault if it has none of the types that the method returns."""
     if isinstance(answer, types):
         return answer
-    names = " or ".join(one.__name__ for one in types)
+    names = " or ".join(type_.__name__ for type_ in types)
     raise PluginFault(f"{method} returned {short(answer)}; it must return {names}")
 
 

@@ -48,12 +48,12 @@ class UnitContract(ContractBase):
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
     ) -> None:
         unit_id = await pod.create(unit_spec)
-        (found,) = [u for u in await runtime.list_units({}) if u.id == unit_id]
-        assert found.state is UnitState.CREATED
-        assert (found.sandbox_id, found.uid) == (pod.id, pod.spec.uid)
-        assert (found.name, found.attempt) == (unit_spec.name, unit_spec.attempt)
-        assert found.created_at_ns > 0
-        assert unit_spec.labels.items() <= found.labels.items()
+        (listed,) = [u for u in await runtime.list_units({}) if u.id == unit_id]
+        assert listed.state is UnitState.CREATED
+        assert (listed.sandbox_id, listed.uid) == (pod.id, pod.spec.uid)
+        assert (listed.name, listed.attempt) == (unit_spec.name, unit_spec.attempt)
+        assert listed.created_at_ns > 0
+        assert unit_spec.labels.items() <= listed.labels.items()
 
     async def test_the_same_key_again_is_the_same_unit(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
@@ -134,7 +134,7 @@ class UnitContract(ContractBase):
         unit_id = await pod.create(unit_spec)
 
         async def agree(state: UnitState) -> None:
-            (listed,) = [one for one in await runtime.list_units({}) if one.id == unit_id]
+            (listed,) = [unit for unit in await runtime.list_units({}) if unit.id == unit_id]
             status = await runtime.unit_status(unit_id)
             assert listed.state is state
             # containerd has an image's digest in its list, and the id of the image's configuration in the status
@@ -252,7 +252,9 @@ class UnitContract(ContractBase):
         try:
             unit_id = await pod.create(msgspec.structs.replace(unit_spec, labels=of_unit))
             sandboxes, units = await runtime.list_sandboxes(own), await runtime.list_units(own)
-            assert [(one.id, of_pod.items() <= one.labels.items()) for one in sandboxes] == [(pod.id, True)]
+            assert [(sandbox.id, of_pod.items() <= sandbox.labels.items()) for sandbox in sandboxes] == [
+                (pod.id, True)
+            ]
             assert [(unit.id, of_unit.items() <= unit.labels.items()) for unit in units] == [(unit_id, True)]
             other = {**own, names.AGENT_ID: "another-agent"}
             assert [*await runtime.list_sandboxes(other), *await runtime.list_units(other)] == []
@@ -263,11 +265,11 @@ class UnitContract(ContractBase):
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
     ) -> None:
         needs_feature(runtime, "several-units")
-        one = await pod.start(unit_spec)
-        two = await pod.start(msgspec.structs.replace(unit_spec, name="second", log_path="second.log"))
-        assert one != two
-        await runtime.stop_unit(one, 5)
-        assert (await runtime.unit_status(two)).summary.state is UnitState.RUNNING
+        first = await pod.start(unit_spec)
+        second = await pod.start(msgspec.structs.replace(unit_spec, name="second", log_path="second.log"))
+        assert first != second
+        await runtime.stop_unit(first, 5)
+        assert (await runtime.unit_status(second)).summary.state is UnitState.RUNNING
 
     async def test_environment_and_mounts_reach_the_unit(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec, tmp_path: Path

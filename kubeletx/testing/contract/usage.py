@@ -48,13 +48,13 @@ class UsageContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.RUNNING)
 
         async def look(after: UnitStats | None) -> UnitStats | None:
-            for one in await stats.list_unit_stats({}):
-                if one.id != unit_id or one.cpu_usage_core_ns is None:
+            for entry in await stats.list_unit_stats({}):
+                if entry.id != unit_id or entry.cpu_usage_core_ns is None:
                     continue
                 if after is None:
-                    return one
-                if one.at_ns > after.at_ns and one.cpu_usage_core_ns > (after.cpu_usage_core_ns or 0):
-                    return one
+                    return entry
+                if entry.at_ns > after.at_ns and entry.cpu_usage_core_ns > (after.cpu_usage_core_ns or 0):
+                    return entry
             return None
 
         first = await eventually(lambda: look(None), "CPU usage of the unit")
@@ -141,7 +141,7 @@ class UsageContract(ContractBase):
 
 async def figures(stats: SupportsStats, unit_id: UnitId) -> UnitStats | None:
     """Return the figures of one unit; None if it is not measured."""
-    return next((one for one in await stats.list_unit_stats({}) if one.id == unit_id), None)
+    return next((entry for entry in await stats.list_unit_stats({}) if entry.id == unit_id), None)
 
 
 def is_unmeasured(entry: UnitStats | None) -> bool:

@@ -65,13 +65,13 @@ class VolumeExpansion:
         if cluster is None or request.read_only:
             return
         try:
-            found = await cluster.find_volume(uid, request.claim)
-            if found is None or found.name != request.persistent_volume:
+            volume = await cluster.find_volume(uid, request.claim)
+            if volume is None or volume.name != request.persistent_volume:
                 return
-            if not 0 < found.claim_bytes < found.capacity_bytes:
+            if not 0 < volume.claim_bytes < volume.capacity_bytes:
                 return
-            size = await self._volumes.expand(uid, request.name, found.capacity_bytes)
-            await cluster.note_expanded(uid, request.claim, max(size, found.capacity_bytes))
+            size = await self._volumes.expand(uid, request.name, volume.capacity_bytes)
+            await cluster.note_expanded(uid, request.claim, max(size, volume.capacity_bytes))
         except KubeletxError as error:
             self._failed(uid, request, str(error))
             return

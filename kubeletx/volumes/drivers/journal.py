@@ -146,9 +146,11 @@ def rebuild_journal(root_dir: Path, uid: PodUid) -> PodJournal:
 
 
 def _served(journal: PodJournal, is_served: Callable[[str, str], bool]) -> PodJournal:
-    found = journal.entries.items()
+    entries = journal.entries.items()
     return PodJournal(
-        entries={key: entry for key, entry in found if is_served(entry.request.source, entry.request.driver)}
+        entries={
+            key: entry for key, entry in entries if is_served(entry.request.source, entry.request.driver)
+        }
     )
 
 

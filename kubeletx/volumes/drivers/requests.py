@@ -63,16 +63,16 @@ def inline_request(pod: Pod, volume: Volume, attribute: str, root_dir: Path, fie
 
 
 def claimed_request(
-    pod: Pod, volume: Volume, found: ClusterVolume, root_dir: Path, field: str
+    pod: Pod, volume: Volume, bound: ClusterVolume, root_dir: Path, field: str
 ) -> DriverVolume:
     """Return the request for the persistent volume that a claim of the pod is bound to. Raises VolumeError."""
     claim = volume.persistent_volume_claim
-    values = dict(found.source)
-    if found.kind == "nfs":
-        values |= {"server": found.server, "path": found.path}
-    if found.read_only or (claim is not None and claim.read_only):
+    values = dict(bound.source)
+    if bound.kind == "nfs":
+        values |= {"server": bound.server, "path": bound.path}
+    if bound.read_only or (claim is not None and claim.read_only):
         values["readOnly"] = True
-    return _request(pod, volume.name, found.kind, values, root_dir, field, found)
+    return _request(pod, volume.name, bound.kind, values, root_dir, field, bound)
 
 
 def _request(
@@ -82,15 +82,15 @@ def _request(
     values: Mapping[str, Any],
     root_dir: Path,
     field: str,
-    found: ClusterVolume | None = None,
+    bound: ClusterVolume | None = None,
 ) -> DriverVolume:
     driver = values.get("driver", "") if source in NAMED_DRIVERS else ""
     if not isinstance(driver, str) or (source in NAMED_DRIVERS and not driver):
         raise VolumeError(field=f"{field}.driver", problem=f"{driver!r} is not a driver name")
     options = _options(source, values, field)
     security = pod.spec.security_context
-    volume_name, is_block = (found.name, found.is_block) if found is not None else (name, False)
-    if found is None and source == layout.FLEX_VOLUME:
+    volume_name, is_block = (bound.name, bound.is_block) if bound is not None else (name, False)
+    if bound is None and source == layout.FLEX_VOLUME:
         is_block = _is_used_as_device(pod, name)
     target = layout.driver_volume_dir(root_dir, pod.uid, source, driver, volume_name, is_block=is_block)
     request = VolumeRequest(
@@ -104,16 +104,16 @@ def _request(
         source=source,
         driver=driver,
         target=str(target),
-        persistent_volume=found.name if found is not None else "",
-        persistent_volume_uid=found.uid if found is not None else "",
-        claim=found.claim if found is not None else "",
+        persistent_volume=bound.name if bound is not None else "",
+        persistent_volume_uid=bound.uid if bound is not None else "",
+        claim=bound.claim if bound is not None else "",
         options=options,
         fs_type=_text(values, "fsType", field),
         read_only=values.get("readOnly") is True,
         is_block=is_block,
-        access_modes=found.access_modes if found is not None else (),
-        mount_options=found.mount_options if found is not None else (),
-        capacity_bytes=found.capacity_bytes if found is not None else 0,
+        access_modes=bound.access_modes if bound is not None else (),
+        mount_options=bound.mount_options if bound is not None else (),
+        capacity_bytes=bound.capacity_bytes if bound is not None else 0,
         fs_group=security.fs_group if security is not None else None,
         fs_group_change_policy=(security.fs_group_change_policy or "") if security is not None else "",
     )
@@ -121,7 +121,7 @@ def _request(
         request=request,
         field=field,
         secret=_secret(pod, source, driver, values, field),
-        claim_bytes=found.claim_bytes if found is not None else 0,
+        claim_bytes=bound.claim_bytes if bound is not None else 0,
     )
 
 
@@ -150,8 +150,8 @@ def _options(source: str, values: Mapping[str, Any], field: str) -> dict[str, An
 
 def _check_options(source: str, options: Mapping[str, Any], field: str) -> None:
     """Raise VolumeError for an option that the API server would refuse; manifest files do not pass through it."""
-    if source == layout.FLEX_VOLUME and (found := options_problem(options)) is not None:
-        where, problem, fix = found
+    if source == layout.FLEX_VOLUME and (wrong := options_problem(options)) is not None:
+        where, problem, fix = wrong
         raise VolumeError(field=f"{field}{where}", problem=problem, fix=fix)
     for key, value in options.items():
         if not isinstance(value, str):

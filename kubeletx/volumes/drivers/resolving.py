@@ -54,14 +54,14 @@ def resolve_volumes(
             continue
         field = f"spec.volumes[{index}]"
         try:
-            found = _driver_volume(pod, volume, kind, objects, drivers, root_dir, field)
+            resolved = _driver_volume(pod, volume, kind, objects, drivers, root_dir, field)
         except KubeletxError as error:
             error.message = mount_text(field, volume.name, str(error))
             raise
-        if found is None:
+        if resolved is None:
             own.append(index)
         else:
-            driven.append(found)
+            driven.append(resolved)
     return PodVolumes(own=tuple(own), driven=tuple(driven))
 
 
@@ -101,10 +101,10 @@ def _driver_volume(
     field: str,
 ) -> DriverVolume | None:
     if kind in CLAIMS:
-        found = objects.claims.get(claim_of(pod, volume)) if objects is not None else None
-        if not isinstance(found, ClusterVolume) or not found.is_here or found.kind in OWN_VOLUMES:
+        bound = objects.claims.get(claim_of(pod, volume)) if objects is not None else None
+        if not isinstance(bound, ClusterVolume) or not bound.is_here or bound.kind in OWN_VOLUMES:
             return None
-        wanted = claimed_request(pod, volume, found, root_dir, f"{field}.{json_name(kind)}")
+        wanted = claimed_request(pod, volume, bound, root_dir, f"{field}.{json_name(kind)}")
     elif not drivers.may_serve(json_name(kind)):
         return None
     else:
@@ -124,16 +124,16 @@ async def _read_secret(
             problem=f'secret "{ref.name}" cannot be read: this pod\'s source gives no cluster objects',
             fix="leave it out, or create the pod in the cluster",
         )
-    found = await cluster.find_volume_secret(uid, ref.namespace, ref.name)
-    if found is None:
+    secret = await cluster.find_volume_secret(uid, ref.namespace, ref.name)
+    if secret is None:
         raise Unavailable(
             f'{ref.field}: secret "{ref.namespace}/{ref.name}" not found; create it',
             reason=Event.FAILED_MOUNT,
         )
-    if ref.type and found.type != ref.type:
+    if ref.type and secret.type != ref.type:
         raise Unavailable(
-            f'{ref.field}: secret "{ref.namespace}/{ref.name}" has type {found.type!r}, not {ref.type!r}; '
+            f'{ref.field}: secret "{ref.namespace}/{ref.name}" has type {secret.type!r}, not {ref.type!r}; '
             "create it again with that type",
             reason=Event.FAILED_MOUNT,
         )
-    return found.as_bytes()
+    return secret.as_bytes()

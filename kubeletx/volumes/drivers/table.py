@@ -85,12 +85,12 @@ class VolumeDrivers:
         return entry
 
     def _only_one(self, source: str) -> DriverEntry | None:
-        found = {
+        entries = {
             entry.name: entry
             for served, entry in self._by_source.items()
             if served.partition(":")[0] == source
         }
-        return next(iter(found.values())) if len(found) == 1 else None
+        return next(iter(entries.values())) if len(entries) == 1 else None
 
     @property
     def served(self) -> tuple[str, ...]:

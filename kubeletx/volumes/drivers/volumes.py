@@ -224,7 +224,7 @@ class DriverVolumes:
 
     async def _new_entry(self, pod: _PodVolumes, request: VolumeRequest) -> JournalEntry:
         """Return the entry of a volume that is prepared now. Its files have the pod's fsGroup if it still is mounted."""
-        found = self._drivers.find(request.source, request.driver)
+        driver = self._drivers.find(request.source, request.driver)
         before = pod.journal.entries.get(request.name)
         has_group = (
             before is not None
@@ -235,7 +235,7 @@ class DriverVolumes:
         )
         return JournalEntry(
             request=without_secrets(request),
-            driver=found.name if found is not None else "",
+            driver=driver.name if driver is not None else "",
             has_group=has_group,
             since=self._now(),
         )
@@ -274,8 +274,8 @@ class DriverVolumes:
 
     async def _call_driver(self, uid: PodUid, pod: _PodVolumes, wanted: WantedVolume) -> None:
         request, field = wanted.volume.request, wanted.volume.field
-        found = self._drivers.find(request.source, request.driver)
-        if found is None:  # the plugin has gone since the pod was looked at
+        driver_entry = self._drivers.find(request.source, request.driver)
+        if driver_entry is None:  # the plugin has gone since the pod was looked at
             raise Unavailable(f"{field}: no volume driver for {request.served_by} is there now")
         entry = pod.journal.entries.get(request.name)
         if entry is None or entry.state is not EntryState.PREPARING:  # a release of the same pod came between
@@ -284,17 +284,17 @@ class DriverVolumes:
         await self._working(_make_target, request)
         secrets = await wanted.secrets()
         async with self._lock(request):
-            ready = await found.driver.prepare(replace(request, secrets=secrets))
+            ready = await driver_entry.driver.prepare(replace(request, secrets=secrets))
         entry = JournalEntry(
             request=without_secrets(request),
-            driver=found.name,
+            driver=driver_entry.name,
             state=EntryState.READY,
             ready=ready,
             boot_id=self._boot_id,
             has_group=pod.journal.entries[request.name].has_group,
             since=self._now(),
         )
-        entry = replace(entry, is_mount=await self._working(self._check, entry, found.name))
+        entry = replace(entry, is_mount=await self._working(self._check, entry, driver_entry.name))
         if ready.capabilities.fs_group and not entry.has_group and request.fs_group is not None:
             await self._apply_group(entry)
             entry = replace(entry, has_group=True)
@@ -344,12 +344,12 @@ class DriverVolumes:
     async def _release(self, uid: PodUid, pod: _PodVolumes, name: str) -> None:
         entry = pod.journal.entries[name]
         request = entry.request
-        found = self._drivers.for_release(entry.driver, request.source, request.driver)
+        driver_entry = self._drivers.for_release(entry.driver, request.source, request.driver)
         done = Operations()
         try:
             with done.timed(plugin_name(request.source, request.driver), UNMOUNT):
                 async with self._lock(request):
-                    await found.driver.release(request)
+                    await driver_entry.driver.release(request)
         except KubeletxError as error:
             pod.problems[name] = str(error)
             raise

@@ -102,18 +102,18 @@ def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[st
 
     Of each file, only as much is read as the comparison with `expected` needs.
     """
-    found = {}
+    contents = {}
     for path in _walk(directory):
         name = str(path.relative_to(directory))
         size = len(expected[name][1]) if name in expected else 0
         try:
             with os.fdopen(open_regular(path), "rb") as file:
-                found[name] = (stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(size + 1))
+                contents[name] = (stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(size + 1))
         except OSError as err:
             if err.errno != errno.EINVAL:
                 raise
-            found[name] = (-1, b"")  # no file of ours: the next generation replaces it
-    return found
+            contents[name] = (-1, b"")  # no file of ours: the next generation replaces it
+    return contents
 
 
 def _walk(directory: Path) -> Iterator[Path]:

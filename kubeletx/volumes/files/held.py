@@ -141,13 +141,13 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, dir_fd: int | No
     Raises OSError if `path` itself is a link or no regular file. The type is checked before the open, since
     merely opening a device can start a watchdog.
     """
-    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return os.open(f"/proc/self/fd/{found}", flags | _ALWAYS)
+        return os.open(f"/proc/self/fd/{descriptor}", flags | _ALWAYS)
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def _open_directory(name: str, dir_fd: int, make: int | None) -> int:
@@ -207,17 +207,17 @@ def walk(path: Path, visit: TreeVisitor) -> None:
 
 def _visit(directory: int, visit: TreeVisitor, limit: int) -> list[str]:
     """Call `visit` for the entries of one directory; return at most `limit` names of directories to descend into."""
-    found: list[str] = []
+    names: list[str] = []
     try:
         entries = os.scandir(directory)
     except OSError:  # removed while the walk was on its way
-        return found
+        return names
     with entries:
         for entry in entries:
             go_in = visit(directory, entry)
-            if go_in and len(found) < limit and entry.is_dir(follow_symlinks=False):
-                found.append(entry.name)
-    return found
+            if go_in and len(names) < limit and entry.is_dir(follow_symlinks=False):
+                names.append(entry.name)
+    return names
 
 
 def _go_to(name: str, current: int) -> int:
@@ -227,5 +227,5 @@ def _go_to(name: str, current: int) -> int:
 
 
 def _identity(directory: int) -> tuple[int, int]:
-    found = os.fstat(directory)
-    return found.st_dev, found.st_ino
+    status = os.fstat(directory)
+    return status.st_dev, status.st_ino

@@ -64,9 +64,9 @@ def _change(name: str, dir_fd: int | None, group: int, read_only: bool) -> None:
         os.close(fd)
 
 
-def _is_right(found: os.stat_result, group: int, read_only: bool) -> bool:
-    mask = _mask(found.st_mode, read_only)
-    return found.st_gid == group and stat.S_IMODE(found.st_mode) & mask == mask
+def _is_right(status: os.stat_result, group: int, read_only: bool) -> bool:
+    mask = _mask(status.st_mode, read_only)
+    return status.st_gid == group and stat.S_IMODE(status.st_mode) & mask == mask
 
 
 def _mask(mode: int, read_only: bool) -> int:

@@ -156,8 +156,8 @@ def _entries(fd: int) -> list[tuple[str, bool]]:
 
     The number is limited, since a container may have made more entries than fit in memory.
     """
-    with os.scandir(fd) as found:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(found, _AT_ONCE)]
+    with os.scandir(fd) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _AT_ONCE)]
 
 
 def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:

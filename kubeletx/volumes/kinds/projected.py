@@ -55,12 +55,12 @@ def set_up_projected(request: SetUp) -> PreparedVolume:
     assert source is not None
     files: Files = {}
     size = 0
-    for index, one in enumerate(source.sources):
+    for index, projection in enumerate(source.sources):
         field = f"{request.field}.projected.sources[{index}]"
-        found = _files(request, one, source.default_mode, field)
-        size += size_of(found)
+        projected = _files(request, projection, source.default_mode, field)
+        size += size_of(projected)
         check_size(size, f"{request.field}.projected")
-        files |= found
+        files |= projected
     in_memory = any(
         item.secret is not None or item.service_account_token is not None for item in source.sources
     )

@@ -100,10 +100,10 @@ class MachineAccess:
         assert worker.facts.runtime is not None
         handle = self.services.registry.get(worker.facts.runtime)
         handle.require_reachable()
-        found: T | None = handle.capability(protocol)
-        if found is None:
+        capability: T | None = handle.capability(protocol)
+        if capability is None:
             raise Unsupported(f"runtime {handle.name} cannot {what}")
-        return handle, found
+        return handle, capability
 
     async def wait(self, worker: PodWorker, is_done: Callable[[], bool], seconds: float) -> bool:
         """Wait until `is_done()` returns True, then return True; return False after `seconds`.

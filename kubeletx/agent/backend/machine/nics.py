@@ -37,8 +37,8 @@ class MachineNics:
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")
-        found = await handle.ask("list_nics", lambda: nics.list_nics(unit.id))
-        present = {nic.name for nic in found}
+        attached = await handle.ask("list_nics", lambda: nics.list_nics(unit.id))
+        present = {nic.name for nic in attached}
         wanted = wanted_nics(worker.desired, worker.facts)
         failures = machine_unit(worker.facts, unit.name).nic_failures
         missing = [
@@ -46,7 +46,7 @@ class MachineNics:
             for name, nic in wanted.items()
             if name not in present and name != FIRST_NIC
         ]
-        return [*map(_view, found), *missing]
+        return [*map(_view, attached), *missing]
 
     async def attach(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
         worker = await self._access.find(target)
@@ -147,15 +147,15 @@ class MachineNics:
         return machine_unit(worker.facts, unit.name).nic_failures.get(name)
 
 
-def _view(one: NicStatus) -> NicView:
+def _view(nic: NicStatus) -> NicView:
     return NicView(
-        name=one.name,
-        state=one.state.value,
-        mac=one.mac,
-        network=one.network,
-        port_id=one.port_id,
-        ips=one.ips,
-        message=one.message,
+        name=nic.name,
+        state=nic.state.value,
+        mac=nic.mac,
+        network=nic.network,
+        port_id=nic.port_id,
+        ips=nic.ips,
+        message=nic.message,
     )
 
 

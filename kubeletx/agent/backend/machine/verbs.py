@@ -206,8 +206,8 @@ class MachineBackend:
         target: PodTarget,
         name: str,
     ) -> SnapshotStatus:
-        found = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
-        known = {snapshot.name: snapshot for snapshot in found}
+        listed = await handle.ask("list_snapshots", lambda: snapshots.list_snapshots(unit.id))
+        known = {snapshot.name: snapshot for snapshot in listed}
         if name not in known:
             have = ", ".join(known) or "none"
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}; snapshots: {have}")
@@ -430,15 +430,15 @@ def _power_failures(worker: PodWorker, name: str) -> dict[str, ActionFailure]:
     return {name: failure} if failure is not None else {}
 
 
-def _snapshot_view(one: SnapshotStatus) -> SnapshotView:
-    created = datetime.fromtimestamp(one.created_at_ns / 1e9, UTC) if one.created_at_ns else None
+def _snapshot_view(snapshot: SnapshotStatus) -> SnapshotView:
+    created = datetime.fromtimestamp(snapshot.created_at_ns / 1e9, UTC) if snapshot.created_at_ns else None
     return SnapshotView(
-        name=one.name,
+        name=snapshot.name,
         created_at=created,
-        with_memory=one.with_memory,
-        current=one.is_current,
-        parent=one.parent,
-        size_bytes=one.size_bytes,
+        with_memory=snapshot.with_memory,
+        current=snapshot.is_current,
+        parent=snapshot.parent,
+        size_bytes=snapshot.size_bytes,
     )
 
 

@@ -45,16 +45,16 @@ def status(agent: AgentClient, output: str | None) -> int:
 
     FULL STATE is the age of the last complete list of pods and sessions that the core got.
     """
-    found = agent.get("/v1/fornaxcore", FornaxStatus)
+    answer = agent.get("/v1/fornaxcore", FornaxStatus)
     if output in ("json", "yaml"):
-        print_object(found, output)
+        print_object(answer, output)
         return ExitCode.OK
-    ready = "ready" if found.ready else "not ready"
-    click.echo(f"Node {found.identifier}: {found.state}, {ready}, revision {found.revision}")
-    for what, count in found.repaired.items():
+    ready = "ready" if answer.ready else "not ready"
+    click.echo(f"Node {answer.identifier}: {answer.state}, {ready}, revision {answer.revision}")
+    for what, count in answer.repaired.items():
         if count:
             click.echo(f"Repaired: {what} {count}")
-    print_table(shown(_COLUMNS, wide=output == "wide"), found.cores)
+    print_table(shown(_COLUMNS, wide=output == "wide"), answer.cores)
     return ExitCode.OK
 
 

@@ -64,12 +64,12 @@ def interpreter_of(agent: AgentClient) -> tuple[str, bool]:
     Raises KubeletxError if an agent runs and does not answer.
     """
     try:
-        found = agent.get("/version", VersionView)
+        version = agent.get("/version", VersionView)
     except Unavailable as error:
         if error.message != not_running(agent.socket_path).message:
             raise
         return sys.executable, False
-    return found.python or sys.executable, True
+    return version.python or sys.executable, True
 
 
 def read_environment(python: str) -> PythonEnvironment:

@@ -24,18 +24,18 @@ def remove(agent: AgentClient, name: str) -> int:
     """
     python, is_running = interpreter_of(agent)
     environment = read_environment(python)
-    found = {
+    matching = {
         plugin.distribution for plugin in environment.plugins if name in (plugin.name, plugin.distribution)
     }
-    if not found:
+    if not matching:
         names = ", ".join(sorted(plugin.name for plugin in environment.plugins)) or "none"
         raise NotFound(f"plugin {name!r} is not installed in {environment.prefix}; installed are: {names}")
-    if len(found) > 1:
+    if len(matching) > 1:
         raise Conflict(
-            f"plugin {name!r} is of several distributions: {', '.join(sorted(found))}; name one of them"
+            f"plugin {name!r} is of several distributions: {', '.join(sorted(matching))}; name one of them"
         )
     check_pip(environment, python)
-    (distribution,) = found
+    (distribution,) = matching
     run_pip(python, "uninstall", "--yes", distribution)
     for plugin in sorted(environment.plugins):
         if plugin.distribution == distribution:

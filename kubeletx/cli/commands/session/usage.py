@@ -46,19 +46,21 @@ def usage(agent: AgentClient, output: str | None, namespace: str, all_namespaces
     Sessions of one pod share its CPU and memory equally. JSON also has the ends of the pod's logs when a session opened and
     ended.
     """
-    found = agent.get("/v1/session-usage", SessionUsageList)
+    usages = agent.get("/v1/session-usage", SessionUsageList)
     if not all_namespaces:
-        found = SessionUsageList(
-            applications=tuple(one for one in found.applications if one.namespace == namespace),
-            sessions=tuple(one for one in found.sessions if one.namespace == namespace),
+        usages = SessionUsageList(
+            applications=tuple(
+                application for application in usages.applications if application.namespace == namespace
+            ),
+            sessions=tuple(session for session in usages.sessions if session.namespace == namespace),
         )
     if output in ("json", "yaml"):
-        print_object(found, output)
-    elif not found.applications:
+        print_object(usages, output)
+    elif not usages.applications:
         click.echo("No sessions found.", err=True)
     else:
-        print_table(shown(_APPLICATIONS), found.applications)
-        if output == "wide" and found.sessions:
+        print_table(shown(_APPLICATIONS), usages.applications)
+        if output == "wide" and usages.sessions:
             click.echo()
-            print_table(shown(_SESSIONS), found.sessions)
+            print_table(shown(_SESSIONS), usages.sessions)
     return ExitCode.OK

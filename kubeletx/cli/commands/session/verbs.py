@@ -98,7 +98,7 @@ def open_(
         open_timeout_seconds=seconds,
         close_grace_seconds=seconds_of("--close-grace", close_grace),
     )
-    found = agent.call(
+    opened = agent.call(
         "POST",
         _PATH,
         SessionView,
@@ -106,7 +106,7 @@ def open_(
         msgspec.json.encode(request),
         timeout=seconds + _MARGIN_SECONDS,
     )
-    return _show(found, output, failed=found.state == _ENDED)
+    return _show(opened, output, failed=opened.state == _ENDED)
 
 
 @session.command("list")
@@ -116,8 +116,8 @@ def open_(
 @with_agent
 def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces: bool) -> int:
     """List the sessions of this node."""
-    found = agent.get(_PATH, SessionList).items
-    items = [one for one in found if all_namespaces or one.namespace == namespace]
+    sessions = agent.get(_PATH, SessionList).items
+    items = [session for session in sessions if all_namespaces or session.namespace == namespace]
     if output in ("json", "yaml"):
         print_object(SessionList(items=tuple(items)), output)
     elif output == "name":
@@ -139,11 +139,11 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, nam
     """Show everything about sessions. With -o wide also their data, as far as it is text."""
     from ...describe.session import describe_session
 
-    found = [agent.get(_path(namespace, name), SessionView) for name in names]
+    sessions = [agent.get(_path(namespace, name), SessionView) for name in names]
     if output in ("json", "yaml"):
-        print_object(found[0] if len(found) == 1 else SessionList(items=tuple(found)), output)
+        print_object(sessions[0] if len(sessions) == 1 else SessionList(items=tuple(sessions)), output)
     else:
-        sheets = ("\n".join(describe_session(one, now(), wide=output == "wide")) for one in found)
+        sheets = ("\n".join(describe_session(session, now(), wide=output == "wide")) for session in sessions)
         click.echo("\n\n".join(sheets))
     return ExitCode.OK
 
@@ -170,11 +170,11 @@ def close(agent: AgentClient, names: tuple[str, ...], grace_period: int, wait: b
     return ExitCode.OK
 
 
-def _show(found: SessionView, output: str | None, *, failed: bool = False) -> int:
+def _show(session: SessionView, output: str | None, *, failed: bool = False) -> int:
     if output is not None:
-        print_object(found, output)
+        print_object(session, output)
     else:
-        why = ": ".join(text for text in (found.reason, found.message) if text)
-        text = f"session/{found.name} {found.state}" + (f" ({why})" if why else "")
+        why = ": ".join(text for text in (session.reason, session.message) if text)
+        text = f"session/{session.name} {session.state}" + (f" ({why})" if why else "")
         click.echo(text, file=sys.stderr if failed else None)
     return ExitCode.FAILED if failed else ExitCode.OK

@@ -63,8 +63,8 @@ def attach(
         name=nic_name, subnet_name=network, port_id=port_id, ip_address=ip, tag=tag, ipv6_enabled=ipv6 or None
     )
     path = vm_path(namespace, name, "nics")
-    found = agent.call("POST", path, tuple[NicView, ...], body=msgspec.json.encode(wanted))
-    now = next((item for item in found if item.name == nic_name), None)
+    nics = agent.call("POST", path, tuple[NicView, ...], body=msgspec.json.encode(wanted))
+    now = next((item for item in nics if item.name == nic_name), None)
     if now is None or now.state != "attached":
         why = f": {now.message}" if now is not None and now.message else ""
         click.echo(f"nic/{nic_name} is requested, but not attached yet{why}")
@@ -81,8 +81,8 @@ def attach(
 def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
     """Unplug a network interface from a machine; no error if it does not exist."""
     path = item_path(namespace, name, "nics", nic_name)
-    found = agent.call("DELETE", path, tuple[NicView, ...])
-    going = any(item.name == nic_name for item in found)
+    nics = agent.call("DELETE", path, tuple[NicView, ...])
+    going = any(item.name == nic_name for item in nics)
     click.echo(f"nic/{nic_name} {'is being detached' if going else 'detached'}")
     return ExitCode.OK
 
@@ -94,6 +94,6 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
 @with_agent
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """List a machine's network interfaces, including requested interfaces that are not attached yet."""
-    found = agent.get(vm_path(namespace, name, "nics"), NicList)
-    print_list(found, output, "nic", _COLUMNS)
+    nics = agent.get(vm_path(namespace, name, "nics"), NicList)
+    print_list(nics, output, "nic", _COLUMNS)
     return ExitCode.OK

@@ -60,8 +60,8 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
 @with_agent
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
     """List a machine's snapshots, oldest first."""
-    found = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
-    print_list(found, output, "snapshot", _COLUMNS)
+    snapshots = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
+    print_list(snapshots, output, "snapshot", _COLUMNS)
     return ExitCode.OK
 
 

@@ -156,8 +156,13 @@ def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> i
     return ExitCode.OK
 
 
-def _operation(one: MachineOperation) -> list[str]:
-    return [f"{one.begun_at:%Y-%m-%d %H:%M:%S}", f"{one.verb} {one.detail}".strip(), one.outcome, one.message]
+def _operation(operation: MachineOperation) -> list[str]:
+    return [
+        f"{operation.begun_at:%Y-%m-%d %H:%M:%S}",
+        f"{operation.verb} {operation.detail}".strip(),
+        operation.outcome,
+        operation.message,
+    ]
 
 
 @vm.command()

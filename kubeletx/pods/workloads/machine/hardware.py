@@ -37,14 +37,14 @@ def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
     Empty if the interfaces in the spec are invalid.
     """
     try:
-        found = {nic.name or "": nic for nic in nics_of(desired.pod)}
+        wanted = {nic.name or "": nic for nic in nics_of(desired.pod)}
     except ValueError:
         return {}
     overrides = overrides_of(facts)
     if overrides is not None and overrides.nics_spec == nics_key(desired):
-        found = {name: nic for name, nic in found.items() if name not in overrides.nics_removed}
-        found.update({nic.name or "": nic for nic in overrides.nics_added})
-    return found
+        wanted = {name: nic for name, nic in wanted.items() if name not in overrides.nics_removed}
+        wanted.update({nic.name or "": nic for nic in overrides.nics_added})
+    return wanted
 
 
 def nics_key(desired: DesiredPod) -> str:
@@ -241,8 +241,8 @@ def _next_nic(
     for name, nic in wanted.items():
         if name not in present and name != FIRST_NIC and draft.is_due(known.nic_failures.get(name)):
             return AttachNic(name=unit.name, unit_id=unit.id, nic=nic)
-    for name, found in present.items():
-        if name in wanted or name == FIRST_NIC or found.state is NicState.DETACHING:
+    for name, nic_status in present.items():
+        if name in wanted or name == FIRST_NIC or nic_status.state is NicState.DETACHING:
             continue
         if draft.is_due(known.nic_failures.get(name)):
             return DetachNic(name=unit.name, unit_id=unit.id, nic_name=name)

@@ -69,12 +69,12 @@ def _settings(pod: Pod, machine: VirtualMachine) -> dict[str, str]:
     trusted image certificates.
     """
     notes = pod.metadata.annotations
-    found = {k: v for k, v in notes.items() if k.startswith(names.VM_PREFIX) and k not in HOST_SETTINGS}
+    settings = {k: v for k, v in notes.items() if k.startswith(names.VM_PREFIX) and k not in HOST_SETTINGS}
     if machine.key_pair_name:
-        found[names.VM_KEY_PAIR] = machine.key_pair_name
+        settings[names.VM_KEY_PAIR] = machine.key_pair_name
     if machine.trusted_image_certificate:
-        found[names.VM_CERTIFICATES] = "\n".join(machine.trusted_image_certificate)
-    return found
+        settings[names.VM_CERTIFICATES] = "\n".join(machine.trusted_image_certificate)
+    return settings
 
 
 def _hostname(pod: Pod, machine: VirtualMachine) -> str:
@@ -97,10 +97,10 @@ def _nics(pod: Pod) -> tuple[PodNic, ...]:
 
 
 def _root_size(pod: Pod, machine: VirtualMachine) -> int | None:
-    found = _bytes(pod, names.VM_DISK_SIZE)
-    if found is None and (text := machine.resources.limits.get("ephemeral-storage")) is not None:
+    size = _bytes(pod, names.VM_DISK_SIZE)
+    if size is None and (text := machine.resources.limits.get("ephemeral-storage")) is not None:
         return to_bytes(text)
-    return found
+    return size
 
 
 def _bytes(pod: Pod, annotation: str) -> int | None:

@@ -90,13 +90,13 @@ def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFac
 def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
     """Return the machine's resources; CPU and memory limits are from the runtime, if it reports them."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
-    found = status.resources if status is not None else {}
+    granted = status.resources if status is not None else {}
     limits = dict(machine.resources.limits)
-    if (cpu := found.get("cpu_limit_millicores")) is not None:
+    if (cpu := granted.get("cpu_limit_millicores")) is not None:
         limits["cpu"] = _same_or(limits.get("cpu"), cpu, to_millicores, f"{cpu}m")
-    elif (vcpus := found.get("vcpus")) is not None:
+    elif (vcpus := granted.get("vcpus")) is not None:
         limits["cpu"] = _same_or(limits.get("cpu"), vcpus, _vcpus, str(vcpus))
-    memory = found.get("memory_limit_bytes", found.get("memory_bytes"))
+    memory = granted.get("memory_limit_bytes", granted.get("memory_bytes"))
     if memory is not None:
         limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, from_bytes(memory))
     return replace(machine.resources, limits=limits)
@@ -107,9 +107,9 @@ def _vcpus(text: str) -> int:
     return max(-(-to_millicores(text) // 1000), 1)
 
 
-def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
-    """Return `text`, the spelling in the manifest, if `read(text)` equals `found`; else return `otherwise`."""
-    return text if text is not None and read(text) == found else otherwise
+def _same_or(text: str | None, actual: int, read: Callable[[str], int], otherwise: str) -> str:
+    """Return `text`, the spelling in the manifest, if `read(text)` equals `actual`; else return `otherwise`."""
+    return text if text is not None and read(text) == actual else otherwise
 
 
 def machine_ready(

@@ -44,8 +44,8 @@ def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
 
 def was_on_standby(facts: PodFacts) -> bool:
     """Return True if the last published status has condition `names.STANDBY_CONDITION` with status True."""
-    found = find_standby(facts.previous_status)
-    return found is not None and found.status == "True"
+    condition = find_standby(facts.previous_status)
+    return condition is not None and condition.status == "True"
 
 
 def standby_condition(
@@ -110,7 +110,7 @@ def _duration_text(known: StandbyFacts, step: StandbyStep) -> str:
 
 def _memory_text(known: StandbyFacts) -> str:
     """Return the memory of all hibernated containers before and after; empty if it was not measured."""
-    found = memory_of(known)
-    if found is None:
+    memory = memory_of(known)
+    if memory is None:
         return ""
-    return f"memory: {found[0] / _MEBIBYTE:.1f} MiB before, {found[1] / _MEBIBYTE:.1f} MiB after"
+    return f"memory: {memory[0] / _MEBIBYTE:.1f} MiB before, {memory[1] / _MEBIBYTE:.1f} MiB after"

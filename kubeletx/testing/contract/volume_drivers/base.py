@@ -178,11 +178,11 @@ class Volumes:
     def left_of(self, request: VolumeRequest) -> list[str]:
         """Return what is left at the target of a released volume. Blocks."""
         target = Path(request.target)
-        left = [f"a mount on {one.target}" for one in mounts_below(read_mounts(), target)]
+        left = [f"a mount on {mount.target}" for mount in mounts_below(read_mounts(), target)]
         if left:
             return left
         if target.is_dir():
-            return [f"{one} in the target" for one in sorted(target.iterdir())]
+            return [f"{path} in the target" for path in sorted(target.iterdir())]
         return [f"{target}"] if target.exists() or target.is_symlink() else []
 
 

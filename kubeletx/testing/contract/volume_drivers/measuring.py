@@ -52,8 +52,8 @@ class MeasuringContract(VolumeDriverBase):
         if not ready.capabilities.stats:
             await is_unsupported("stats", driver.stats(request))
             return
-        for one in (driver, await volumes.open()):
-            check_stats(await stats_of(one, request))
+        for opened in (driver, await volumes.open()):
+            check_stats(await stats_of(opened, request))
 
     @about("expand")
     async def test_a_volume_is_expanded_and_keeps_its_data(
@@ -67,10 +67,10 @@ class MeasuringContract(VolumeDriverBase):
         path = Path(ready.path or request.target)
         await write(path, "one")
         await asyncio.to_thread(grow, request, size)
-        found = await expanded(driver, request, size)
-        assert found >= size, f"expand returned {found} bytes, but {size} were requested"
-        for one, wanted in ((driver, size), (await volumes.open(), size), (driver, 1)):
-            again = await expanded(one, request, wanted)
+        size_now = await expanded(driver, request, size)
+        assert size_now >= size, f"expand returned {size_now} bytes, but {size} were requested"
+        for opened, wanted in ((driver, size), (await volumes.open(), size), (driver, 1)):
+            again = await expanded(opened, request, wanted)
             assert again >= size, f"after a further call for {wanted} bytes the volume has {again}"
         await volumes.prepare(driver, request)
         await has_data(path, "one", "after the volume was expanded")
@@ -80,8 +80,8 @@ class MeasuringContract(VolumeDriverBase):
 def traces(directory: Path) -> set[str]:
     """Return names of files below the directory, mounts and threads, each in words."""
     files = {f"file {path}" for path in directory.rglob("*")}
-    mounts = {f"mount {one.target}" for one in mounts_below(read_mounts(), directory)}
-    return files | mounts | {f"thread {one.name}" for one in threading.enumerate()}
+    mounts = {f"mount {mount.target}" for mount in mounts_below(read_mounts(), directory)}
+    return files | mounts | {f"thread {thread.name}" for thread in threading.enumerate()}
 
 
 async def is_unsupported(method: str, call: Awaitable[object]) -> None:

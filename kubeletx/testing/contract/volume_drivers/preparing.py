@@ -153,8 +153,8 @@ class PreparingContract(VolumeDriverBase):
 
 async def has_data(path: Path, text: str, when: str) -> None:
     """Fail the test unless the file in the volume contains `text`. `when`: for the message."""
-    found = await read(path)
-    assert found == text, f"{when} the file in {path} has {found!r}, not {text!r}"
+    content = await read(path)
+    assert content == text, f"{when} the file in {path} has {content!r}, not {text!r}"
 
 
 async def refuses(driver: VolumeDriver, request: VolumeRequest, volumes: Volumes) -> None:

@@ -75,11 +75,11 @@ class ReleasingContract(VolumeDriverBase):
         driver, request = await volumes.open(), volumes.request()
         await write(await volumes.prepare(driver, request), "one")
         await volumes.release(driver, request)
-        found = await read(await volumes.prepare(driver, request))
+        content = await read(await volumes.prepare(driver, request))
         if self.keeps_data:
-            assert found == "one", f"keeps_data is True, but the file has {found!r} instead of 'one'"
+            assert content == "one", f"keeps_data is True, but the file has {content!r} instead of 'one'"
         else:
-            assert found is None, "keeps_data is False, but a file of the released volume is there again"
+            assert content is None, "keeps_data is False, but a file of the released volume is there again"
         await volumes.release(driver, request)
 
     @about("release")
