@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import select
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
     from .config import HealthSettings, read_file
     from .guardian import OWN, Exit, Guardian
+    from .loop import run_loop
     from .machine import (
         KernelMachine,
         MachineEffects,
@@ -116,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     guardian = Guardian(options.run_dir, options.persist_dir, slots, machine, settings, boot=boot, tell=tell)
     try:
-        _loop(guardian, options.tick)
+        run_loop(guardian, options.tick)
     except Rebooted:
         return EXIT_REBOOTED
     except Exit as error:
@@ -128,41 +126,3 @@ def run(options: argparse.Namespace) -> int:
 def tell(reason: str, message: str) -> None:
     """Log a line."""
     print(f"{reason}: {message}", file=sys.stderr, flush=True)
-
-
-def _loop(guardian: object, tick_seconds: float) -> None:
-    """Call `tick` at each tick and `hurry` when an order comes, until SIGTERM or SIGINT."""
-    import time
-
-    from kubeletx.linux.inotify import CHANGED, InotifyQueue
-
-    from .guardian import Guardian
-
-    assert isinstance(guardian, Guardian)
-    wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    is_over = False
-
-    def end(*_: object) -> None:
-        nonlocal is_over
-        is_over = True
-
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    queue = InotifyQueue()
-    queue.watch_directory(str(guardian.orders.directory), CHANGED)
-    poll = select.poll()
-    poll.register(queue.descriptor, select.POLLIN)
-    poll.register(wake_read, select.POLLIN)
-    due = time.monotonic()
-    while not is_over:
-        now = time.monotonic()
-        if now >= due:
-            guardian.tick()
-            # A machine that slept or was too busy does not catch up: late ticks are left out.
-            due = max(due + tick_seconds, time.monotonic())
-            continue
-        events = poll.poll((due - now) * 1000)
-        if any(descriptor == queue.descriptor for descriptor, _ in events):
-            queue.read()
-            guardian.hurry()

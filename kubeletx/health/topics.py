@@ -18,6 +18,7 @@ from kubeletx.linux.files import read_regular, remove_file, replace_file, replac
 MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 256
 """Most files of one topic that are read."""
+_UNWATCHED_CALLS: Final = 6
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -254,7 +255,11 @@ class Publisher:
 
 
 class Reader:
-    """Reads topics. `changes` returns what was written since its last call."""
+    """Reads topics. `changes` returns what was written since its last call.
+
+    `is_changed`: set by a watch of `directories` when something was written. Without a sign of a change, files are looked at
+    in every sixth call only, in case that a watch was lost.
+    """
 
     def __init__(
         self, run: Path, persist: Path, topics: tuple[HealthTopic, ...], complain: Callable[[str], object]
@@ -263,6 +268,8 @@ class Reader:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._told: dict[Path, str] = {}
         self._is_first = True
+        self.is_changed = True
+        self._calls = 0
 
     def directories(self) -> Iterator[Path]:
         """Return the directories in which a change may come: to watch them."""
@@ -273,6 +280,10 @@ class Reader:
                 yield directory
 
     def changes(self) -> list[Update]:
+        self._calls += 1
+        if not self.is_changed and self._calls % _UNWATCHED_CALLS:
+            return []
+        self.is_changed = False
         updates, present = [], set()
         for topic in self._topics:
             for directory in self._directories(topic):

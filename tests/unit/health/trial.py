@@ -57,6 +57,7 @@ class Trial:
         for _ in range(seconds // 10):
             if self.is_reached:
                 self.publish("zedagent", "ZedAgentStatus", "zedagent", ConfigGetStatus=1)
+            self.guardian.inbox.reader.is_changed = True
             try:
                 self.guardian.tick()
             except Rebooted:
