@@ -343,7 +343,7 @@ class PodActor:
                     await self._services.records.delete(self.pod_id, self.row.uid)
             elif state in ENDING and before not in ENDING:
                 await self._services.records.set_state(self.pod_id, self.row.uid, state, rests=self.row.rests)
-            else:
+            elif before in NEW:  # the runtime shows later states again after a crash: they are not written
                 self._services.records.note_state(self.pod_id, self.row.uid, state, rests=self.row.rests)
         except KubeletxError as error:
             log.warning("Failed to store the state of a pod", pod=self.pod_id, err=str(error))
