@@ -36,11 +36,11 @@ def costs(bench: Bench) -> dict[str, Any]:
 def test_a_session_pays_for_the_cpu_and_memory_of_its_pod_while_it_is_open(bench: Bench) -> None:
     bench.put("game", BUSY)
     pod = bench.ready("game")
-    until(lambda: cpu_seconds(bench, pod) > 0.5, "CPU time before the session")
+    until(lambda: cpu_seconds(bench, pod) > 0.2, "CPU time before the session")
     before = cpu_seconds(bench, pod)
     session(bench, "open", f"game-{bench.agent.node_name}", "--name", "s1")
     first, at_first = costs(bench)["s1"], cpu_seconds(bench, pod)
-    until(lambda: cpu_seconds(bench, pod) > at_first + 1, "CPU time in the session")
+    until(lambda: cpu_seconds(bench, pod) > at_first + 0.5, "CPU time in the session")
     at_last = cpu_seconds(bench, pod)
     session(bench, "close", "s1")
     used = costs(bench)["s1"]
@@ -49,5 +49,5 @@ def test_a_session_pays_for_the_cpu_and_memory_of_its_pod_while_it_is_open(bench
     assert used["cpuSeconds"] > first["cpuSeconds"]
     working_set = used["memoryByteSeconds"] / used["openSeconds"]
     assert 64 << 10 < working_set < 64 << 20
-    until(lambda: cpu_seconds(bench, pod) > after + 0.5, "CPU time after the session")
+    until(lambda: cpu_seconds(bench, pod) > after + 0.2, "CPU time after the session")
     assert costs(bench)["s1"] == used
