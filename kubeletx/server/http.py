@@ -139,7 +139,7 @@ def query_seconds(request: web.Request, name: str, default: float) -> float:
     try:
         return max(0.0, float(text)) if text else default
     except ValueError:
-        raise InvalidConfig(field=name, problem=f"{text!r} is not a number") from None
+        raise InvalidConfig(field=name, problem=f"{text!r} is not a number", fix="write seconds") from None
 
 
 async def stream_lines(

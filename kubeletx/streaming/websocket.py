@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
@@ -183,7 +184,7 @@ async def connect_session(
     except aiohttp.WSServerHandshakeError as error:
         raise _refusal(error) from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unavailable(f"cannot connect: {error}") from error
+        raise Unavailable(f"cannot connect to {urlsplit(url).netloc}: {error}") from error
     return WebSocketSession(ws)
 
 

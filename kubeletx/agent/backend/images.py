@@ -129,7 +129,7 @@ class ImageBackend:
                     await self._collector.remove(store, stored)
                     removed.append(str(store.id))
         if not removed:
-            raise NotFound(f"no store has image {image}")
+            raise NotFound(f"no store has image {image}; 'kubeletx get images' lists all")
         return removed
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:

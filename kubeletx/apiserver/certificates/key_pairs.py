@@ -153,7 +153,9 @@ def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         private = serialization.load_pem_private_key(key, None)
     except ValueError as error:
-        raise InvalidConfig(field="key", problem="is not a private key in PEM form") from error
+        raise InvalidConfig(
+            field="key", problem="is not a private key in PEM form", fix="remove it"
+        ) from error
     if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise InvalidConfig(field="key", problem="is not a key on an elliptic curve", fix="remove it")
     return private

@@ -265,7 +265,9 @@ class Mirrors:
         except AlreadyExists:
             made = await self._client.get(PODS.path(wanted.namespace, wanted.name), Pod)
             if not is_mirror(made):
-                raise Conflict(f"another pod in the API server is called {wanted.ref}") from None
+                raise Conflict(
+                    f"another pod in the API server is called {wanted.ref}; delete it, or rename the manifest's pod"
+                ) from None
         else:
             log.info("Created mirror pod", pod=made.ref, pod_uid=static.uid)
         self._pods.put(made)

@@ -277,7 +277,9 @@ class NodeLease:
             else:
                 return
         if self._lease is None:
-            raise Conflict(f"lease {NAMESPACE}/{self._name} is created and deleted repeatedly")
+            raise Conflict(
+                f"lease {NAMESPACE}/{self._name} is created and deleted repeatedly; find the program that does it"
+            )
         try:
             await self._replace()
         except Conflict:  # another client wrote it meanwhile: retry with its present state

@@ -149,7 +149,8 @@ class PodTokens:
             TokenRequest,
         )
         if not answer.status.token:
-            raise Unavailable("the API server's answer holds no token")
+            account = f"{user.namespace}/{user.service_account}"
+            raise Unavailable(f"service account {account}: the API server's answer holds no token")
         life = float(answer.spec.expiration_seconds)
         early = self._random.uniform(0, min(JITTER_SECONDS, life * (1 - RENEW_AT)))
         after = min(life * RENEW_AT, LONGEST_SECONDS) - early

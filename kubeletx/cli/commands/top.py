@@ -71,7 +71,7 @@ def top(
 def _check(names: tuple[str, ...], measured: set[str], kind: str) -> None:
     missing = [name for name in names if name not in measured]
     if missing:
-        raise NotFound(f"no usage of {kind} {missing[0]!r}")
+        raise NotFound(f"no usage of {kind} {missing[0]!r}; it is not on this node, or was not measured yet")
 
 
 def _sorted(pods: list[PodUsage], by: str | None) -> list[PodUsage]:

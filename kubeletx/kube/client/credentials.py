@@ -154,7 +154,7 @@ class ClientCredentials:
             )
         except OSError as error:
             raise PermissionDenied(
-                f"cannot run {program.command} for credentials: {error.strerror}"
+                f"cannot run {program.command} for credentials: {error.strerror}; correct user.exec.command"
             ) from error
         except TimedOut as error:
             raise PermissionDenied(
@@ -168,7 +168,7 @@ class ClientCredentials:
         try:
             status = msgspec.json.decode(result.stdout, type=_ExecAnswer).status
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise PermissionDenied(f"{program.command} printed no ExecCredential") from error
+            raise PermissionDenied(f"{program.command} printed no ExecCredential: {error}") from error
         if not is_token(status.token.strip()):
             raise PermissionDenied(f"{program.command} printed a token that is not one line of text")
         self._token = status.token.strip()

@@ -347,7 +347,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         rest += chunk
         if b"\n" not in chunk:
             if len(rest) > MAX_LINE_BYTES:
-                raise Unavailable(f"one event has more than {MAX_LINE_BYTES} bytes")
+                raise Unavailable(f"one event of the watch has more than {MAX_LINE_BYTES} bytes")
             continue
         *lines, last = rest.split(b"\n")
         rest = last

@@ -47,7 +47,7 @@ def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now
         raise InvalidConfig(
             field="--cert-dir",
             problem=f"cannot write a certificate below {directory}: {error.strerror or error}",
-            fix="check the directory, or give --tls-cert-file and --tls-private-key-file",
+            fix="make the directory writable, or give --tls-cert-file and --tls-private-key-file",
         ) from error
     return pair
 

@@ -122,7 +122,7 @@ async def _listen(path: Path) -> socket.socket:
         raise InvalidConfig(
             field="--root-dir",
             problem=f"cannot make socket '{path}': {err.strerror}",
-            fix="check the directory",
+            fix="make the directory writable, or choose another",
         ) from err
     return listener
 

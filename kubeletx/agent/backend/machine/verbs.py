@@ -459,4 +459,4 @@ def _check_amount(name: str, text: str) -> None:
             field=name, problem=f"{text!r} {err}", fix="write 2 or 1500m for cpu, 2Gi for memory"
         ) from err
     if amount <= 0:
-        raise InvalidConfig(field=name, problem=f"{text!r} is not more than 0", fix="give more")
+        raise InvalidConfig(field=name, problem=f"{text!r} is not more than 0", fix="give an amount above 0")
