@@ -89,7 +89,7 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
         exit_code: int | None = None,
         state: UnitState | None = None,
     ) -> UnitStatus:
-        """Build the unit's status for the agent from its times and exit code, which the plugin knows.
+        """Build the unit's status for the agent from its times and exit code, which the plugin gives.
 
         `state` None: EXITED if there is an exit code, else RUNNING if there is a start time, else CREATED. The
         status's reason is Completed for exit code 0, Error for any other, and empty without an exit code.

@@ -146,7 +146,7 @@ def left_task(error: KubeletxError) -> str | None:
 
 
 def hint(task_id: str, namespace: str) -> str:
-    """Return a text that tells an operator how to end the containerd task that the agent could not end.
+    """Return a text for operators: how to end the containerd task that the agent could not end.
 
     `namespace`: containerd namespace of the task.
     """

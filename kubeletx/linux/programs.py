@@ -172,7 +172,7 @@ def shell_text(argv: Sequence[str]) -> str:
 
 
 class _Child:
-    """A started program. `open`: the descriptors that tell something: of the process, and of its two pipes."""
+    """A started program. `open`: descriptors to wait for: of the process, and of its two pipes."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _Child:
         return self.has_exited and not self._pipes
 
     def read(self, descriptor: int) -> bool:
-        """Take what a readable descriptor tells; return True if it is at its end."""
+        """Read from a readable descriptor; return True at its end."""
         if descriptor == self._pidfd:
             self.has_exited = True
             return True

@@ -2,7 +2,7 @@
 
     open()      connect to the bus and take a delay lock
     next()      wait for a signal: True when the host begins to shut down, False when that was cancelled
-    release()   release the lock, so that the shutdown goes on
+    release()   release the lock, so that the shutdown continues
 
 logind limits the delay of a lock (InhibitDelayMaxSec). If the limit is less than the agent needs, the agent writes a
 drop-in file and makes logind reload its configuration. Calls to the bus block, so they run on threads; the event loop
@@ -70,7 +70,7 @@ class Logind:
             self._lock = await self._ask(self._inhibit)
 
     def release(self) -> None:
-        """Release the delay lock, so that the host's shutdown goes on; does nothing without a lock."""
+        """Release the delay lock, so that the host's shutdown continues; does nothing without a lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
             # logind waits as long as any copy of this descriptor is open; closing it is the release.

@@ -82,7 +82,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def failed(self, about: LoadedPlugin) -> FailedPlugin | None:
-        """Return what endpoints must know of the plugin if it is not loaded; None if it is ready or skipped.
+        """Return what endpoints need of the plugin if it is not loaded; None if it is ready or skipped.
 
         `about`: its final state.
         """

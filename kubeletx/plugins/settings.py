@@ -9,7 +9,7 @@ class PluginLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of plugins. Deadlines of calls to runtimes are in `RuntimeSettings` of the agent.
 
     `disabled`: names of plugins, or of their distributions, that are not imported. `variables`: names of environment
-    variables that processes of plugins get beside the usual ones. `pod_source_sync_seconds`: a pod source that has not
+    variables that processes of plugins get in addition to the usual ones. `pod_source_sync_seconds`: a pod source that has not
     delivered all its pods within this time is reported as degraded. `volume_seconds`: deadline of a volume driver's
     preparation, release or expansion of one volume. `stall_seconds`: time for which the plugin of a runtime may block the
     agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its next start isolates the runtime) or

@@ -364,7 +364,7 @@ class PodWorker:
     def _ended(self, action: Action, task: asyncio.Task[Result]) -> None:
         """Remove an ended action from the actions in flight; apply its result.
 
-        One that was cancelled has none. If it was revocable, the pod's state is read, since the runtime may have not
+        A cancelled action has none. If it was revocable, the pod's state is read, since the runtime may have not
         undone it, and it is counted for `repeats`, so that a readiness that changes all the time does not repeat it
         without delays.
         """

@@ -81,7 +81,7 @@ def check_plugins_part(
 def check_plugin_isolation(config: AgentConfig, kinds: KindTable, others: Collection[str] = ()) -> None:
     """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown name or value.
 
-    `others`: names of what plugins register beside runtime kinds.
+    `others`: names of what plugins register in addition to runtime kinds.
     """
     origin = config.origins.get("runtimes.plugin_isolation", "")
     check_isolation(config.runtimes.plugin_isolation, kinds, origin, others)

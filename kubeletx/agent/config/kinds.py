@@ -30,7 +30,7 @@ class SettingKind(Protocol):
     def from_file(self, value: object) -> Any:
         """Parse a value of the configuration file; returns the value for the configuration tree.
 
-        Raises ValueError for a value of another type, and for one that the kind does not have.
+        Raises ValueError for a wrong type, and for a value that the kind does not allow.
         """
         ...
 

@@ -96,7 +96,7 @@ class ExitGuard:
     async def end_tasks(self) -> None:
         """Cancel all other tasks of the event loop; end the process with `code` if one of them does not end.
 
-        `asyncio.run` would wait for such a task for ever.
+        `asyncio.run` would never return in that case.
         """
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

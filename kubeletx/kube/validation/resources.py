@@ -37,7 +37,7 @@ def check_resources(
 
 
 def check_overhead(overhead: Mapping[str, str], problems: Problems) -> None:
-    """Check the resources that a pod needs beside its containers."""
+    """Check the resources that a pod needs in addition to those of its containers."""
     check_amounts("spec.overhead", overhead, problems)
     _check_companions("spec.overhead", set(overhead), problems)
 

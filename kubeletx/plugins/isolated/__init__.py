@@ -1,4 +1,4 @@
-"""Runs what plugins of other projects register beside runtimes, such as health checks, in processes of their own.
+"""Runs what plugins of other projects register in addition to runtimes, such as health checks, in processes of their own.
 
     HealthChecks ─▶ Callbacks ─▶ PluginProcess ─▶ Peer ══ socket pair ══ Peer ─▶ Guarded ─▶ the plugin's HealthCheck
 

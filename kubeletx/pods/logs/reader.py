@@ -1,7 +1,7 @@
 """Reading of container logs, for ``kubectl logs`` and ``kubeletx logs``.
 
 Lines are read from the current log file, not from rotated ones; parts of a long line are joined again. A request that
-follows the log goes on after a rotation and ends when the container or machine has ended and everything was read. File
+follows the log continues after a rotation and ends when the container or machine has ended and everything was read. File
 work runs on threads, one chunk at a time.
 
 A pod with a hostPath may be able to write to the directory: only regular files are read, no link is followed, and a

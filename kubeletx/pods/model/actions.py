@@ -39,7 +39,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """Text that tells apart actions of one kind on one unit, such as an attempt number; used by `repeats`."""
+        """Text that distinguishes actions of one kind on one unit, such as an attempt number; used by `repeats`."""
         return ""
 
     @property
