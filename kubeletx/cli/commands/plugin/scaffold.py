@@ -25,7 +25,7 @@ COMMON: Final = {
 class PluginKind(msgspec.Struct, frozen=True):
     """Properties in which plugins of different kinds differ.
 
-    `words`: the kind for people. `hook`: name of the hook function. `code`: files of the package. `page`: documentation of
+    `words`: name of the kind in messages. `hook`: name of the hook function. `code`: files of the package. `page`: documentation of
     the hook in the repository of kubeletx.
     """
 
