@@ -66,13 +66,18 @@ def rfc3339(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def age_of(text: str, now: datetime) -> timedelta | None:
+    """Return the age of a time in a record; None if it is no time with a zone."""
+    try:
+        return now - datetime.fromisoformat(text)
+    except (ValueError, TypeError):  # TypeError: a time without a zone
+        return None
+
+
 def is_outdated(item: GarbageItem, now: datetime) -> bool:
     """Return True if the item is older than `IN_USE_SECONDS`, or does not say how old it is."""
-    try:
-        noted = datetime.fromisoformat(item.noted_at)
-        return now - noted >= timedelta(seconds=IN_USE_SECONDS)
-    except (ValueError, TypeError):  # TypeError: a time without a zone
-        return True
+    age = age_of(item.noted_at, now)
+    return age is None or age >= timedelta(seconds=IN_USE_SECONDS)
 
 
 class GarbageLists:

@@ -8,7 +8,7 @@ refreshes it each minute.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ import structlog
 from kubeletx.api import AlreadyExists, Clock, Conflict, Internal, NotFound, Record, Records, Unavailable
 
 from .editing import all_pages
-from .garbage import rfc3339
+from .garbage import age_of, rfc3339
 from .proofs import StorageNode
 
 log = structlog.get_logger(__name__)
@@ -100,10 +100,6 @@ class RecordedNodes:
             value = record.as_type(RecordedNode)
         except msgspec.ValidationError as error:
             raise Internal(f"record of node {record.name} cannot be read: {error}") from error
-        return StorageNode(name=record.name, boot_id=value.boot_id, ready=self._is_fresh(value.at))
-
-    def _is_fresh(self, at: str) -> bool:
-        try:
-            return self._clock.now() - datetime.fromisoformat(at) < self._silent
-        except (ValueError, TypeError):  # TypeError: a time without a zone
-            return False
+        age = age_of(value.at, self._clock.now())
+        is_ready = age is not None and age < self._silent
+        return StorageNode(name=record.name, boot_id=value.boot_id, ready=is_ready)

@@ -186,8 +186,6 @@ class Reconciler:
             self._guard.pending.pop(name, None)
         return True
 
-    # --- inside ---
-
     async def _each(self, names: Iterable[str], items: Mapping[str, Items] = {}) -> list[bool]:
         turns = asyncio.Semaphore(AT_ONCE)
 

@@ -163,8 +163,6 @@ class RecordBook:
         stored = find_entry(await self._editor.items(volume.name), holder.key)
         return stored is not None and stored.pod_uid == holder.pod_uid
 
-    # --- inside ---
-
     async def _request(self, volume: StorageVolume, holder: Holder, *, make: bool = False) -> _Request:
         """Collect what a decision needs. Raises Unavailable while other nodes could break the new lock at once.
 

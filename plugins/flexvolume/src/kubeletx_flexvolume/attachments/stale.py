@@ -21,7 +21,7 @@ from kubeletx.api import KubeletxError, Record
 
 from .editing import all_pages
 from .events import ENTRY_REMOVED
-from .garbage import GarbageItem, item_of, items_of
+from .garbage import GarbageItem, age_of, item_of, items_of
 from .proofs import StorageNode, proof_from_facts
 from .record import AttachmentEntry, BriefEntry, Entries, entries_of, is_image_record, origins_of
 from .stores import Stores
@@ -89,8 +89,6 @@ class Scanner:
             "Scanned attachment records", records=count, entries=entries, stale=len(shown), dry_run=dry_run
         )
         return report
-
-    # --- inside ---
 
     async def _facts(self, names: set[str], problems: list[str]) -> dict[str, StorageNode]:
         found: dict[str, StorageNode] = {}
@@ -178,7 +176,5 @@ def _is_over(item: GarbageItem, facts: StorageNode, now: datetime) -> bool:
     """Return True if the item can no longer apply to its node."""
     if facts.exists:
         return bool(facts.boot_id) and facts.boot_id != item.boot_id
-    try:
-        return now - datetime.fromisoformat(item.noted_at) >= FORGET_AFTER
-    except (ValueError, TypeError):  # TypeError: a time without a zone
-        return False
+    age = age_of(item.noted_at, now)
+    return age is not None and age >= FORGET_AFTER

@@ -119,8 +119,6 @@ class ClusterCleaner:
                     self._running.add(name)
                     group.create_task(self._volume(name), name=f"clean up {name}")
 
-    # --- inside ---
-
     async def _wait(self) -> None:
         """Wait for a cluster that is deleted; while there is work, for the next round."""
         if not self._deleted and not self._work:

@@ -74,8 +74,6 @@ class FinalizerKeeper:
                 for cluster in list(self._watch.clusters.values()):
                     await self._keep(cluster)
 
-    # --- inside ---
-
     async def _wait(self) -> None:
         await sleep_or(self._clock, RETRY_SECONDS, self._watch.changed)
         await self._clock.sleep(SETTLE_SECONDS)

@@ -154,16 +154,9 @@ class VolumeCalls:
 
     async def unmount(self, entry: FlexEntry, target: str, driver: FlexDriver, until: float) -> None:
         """Unmount the volume from a target, and remove the target's directory if it is empty."""
-        is_mount = await self._node.find_mount(target) is not None
-        if is_mount or await self._node.exists(target):
-            await self._call_unmount(entry, target, driver, until)
-        if await self._node.find_mount(target) is not None:
-            raise volume_error(
-                Unavailable,
-                entry.volume,
-                f"driver {entry.driver} answered that {target} is unmounted, but it still is a mount point; "
-                "it is tried again",
-            )
+        if await self._node.find_mount(target) is not None or await self._node.exists(target):
+            has_files = entry.uses[target].is_mount is False
+            await self._call_unmount(Command.UNMOUNT, target, entry, driver, until, has_files=has_files)
         await self._node.remove_directory(target)
 
     def check_sharing(self, entry: FlexEntry, request: VolumeRequest) -> None:
@@ -220,25 +213,41 @@ class VolumeCalls:
         return entry
 
     async def _unmount_device(self, entry: FlexEntry, driver: FlexDriver, until: float) -> None:
-        """Unmount the device if it is or may be mounted. A failure counts as done if nothing is mounted there."""
+        """Unmount the device if it is or may be mounted, and remove the directory."""
         directory = entry.global_directory
-        is_mount = await self._node.find_mount(directory) is not None
-        if is_mount or entry.stage in _MAY_BE_MOUNTED:
-            try:
-                reply = await driver.call(Command.UNMOUNT_DEVICE, (directory,), until=until, key=entry.key)
-                if reply is None:
-                    await Mounts(self._node.programs(entry.volume, directory, until)).unmount(directory)
-            except (DriverFailed, BadAnswer) as error:
-                if await self._node.find_mount(directory) is not None:
-                    raise
-                log.warning(
-                    "Ignored a failed unmountdevice, nothing is mounted", volume=entry.volume, err=str(error)
-                )
-            if await self._node.find_mount(directory) is not None:
-                raise volume_error(
-                    Unavailable, entry.volume, f"{directory} still is a mount point; it is tried again"
-                )
+        if await self._node.find_mount(directory) is not None or entry.stage in _MAY_BE_MOUNTED:
+            await self._call_unmount(Command.UNMOUNT_DEVICE, directory, entry, driver, until)
         await self._node.remove_directory(directory)
+
+    async def _call_unmount(
+        self,
+        command: Command,
+        path: str,
+        entry: FlexEntry,
+        driver: FlexDriver,
+        until: float,
+        *,
+        has_files: bool = False,
+    ) -> None:
+        """Unmount a path. A failure counts as done if nothing is mounted there. `has_files`: the driver only writes files."""
+        try:
+            if await driver.call(command, (path,), until=until, key=entry.key) is None:
+                await Mounts(self._node.programs(entry.volume, path, until)).unmount(path)
+        except (DriverFailed, BadAnswer) as error:
+            if has_files or await self._node.find_mount(path) is not None:
+                raise
+            log.warning(
+                "Ignored a failed unmount, nothing is mounted",
+                volume=entry.volume,
+                command=command.value,
+                err=str(error),
+            )
+        if await self._node.find_mount(path) is not None:
+            raise volume_error(
+                Unavailable,
+                entry.volume,
+                f"driver {entry.driver} answered that {path} is unmounted, but it still is a mount point; it is tried again",
+            )
 
     async def _detach(self, entry: FlexEntry, driver: FlexDriver, until: float, *, is_detached: bool) -> None:
         try:
@@ -247,18 +256,6 @@ class VolumeCalls:
             if not is_detached:
                 raise
             log.warning("Ignored a failed detach after a failed attach", volume=entry.volume, err=str(error))
-
-    async def _call_unmount(self, entry: FlexEntry, target: str, driver: FlexDriver, until: float) -> None:
-        try:
-            reply = await driver.call(Command.UNMOUNT, (target,), until=until, key=entry.key)
-        except (DriverFailed, BadAnswer) as error:
-            has_files = entry.uses[target].is_mount is False
-            if has_files or await self._node.find_mount(target) is not None:
-                raise
-            log.warning("Ignored a failed unmount, nothing is mounted", volume=entry.volume, err=str(error))
-            return
-        if reply is None:
-            await Mounts(self._node.programs(entry.volume, target, until)).unmount(target)
 
     async def _mounted(self, entry: FlexEntry, target: str, *, is_mount: bool) -> FlexEntry:
         use = replace(entry.uses[target], state=UseState.MOUNTED, is_mount=is_mount)
