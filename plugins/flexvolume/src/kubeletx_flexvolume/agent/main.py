@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..attachments.commands import add_commands
+from ..attachments.commands import add_commands, user_errors
 
 if TYPE_CHECKING:
     from .config import AgentConfig
@@ -140,12 +140,12 @@ def agent(
     """Run the storage agent of this node until SIGTERM."""
     import asyncio
 
-    from kubeletx.api import InvalidConfig, KubeletxError, PermissionDenied
+    from kubeletx.api import PermissionDenied
     from kubeletx.linux.boot import boot_id as read_boot_id
 
     from .config import AgentConfig, check_config, parse_pool
 
-    try:
+    with user_errors():
         config = check_config(
             AgentConfig(
                 node_name=node_name or os.uname().nodename.lower(),
@@ -159,10 +159,6 @@ def agent(
         os.umask(0o022)  # its own directories must not be writable for others, whatever started it
         set_up_logs(log_format, is_verbose=verbose)
         asyncio.run(_run(config))
-    except InvalidConfig as error:
-        raise click.UsageError(str(error)) from error
-    except KubeletxError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def set_up_logs(format: str = "text", *, is_verbose: bool = False) -> None:
@@ -196,14 +192,10 @@ def status(state_dir: Path, ready: bool) -> None:
     """Show the state of the running agent as JSON."""
     import json
 
-    from kubeletx.api import KubeletxError
-
     from .wire import ask_agent
 
-    try:
+    with user_errors():
         state = ask_agent(state_dir)
-    except KubeletxError as error:
-        raise click.ClickException(str(error)) from error
     if not ready:
         click.echo(json.dumps(state, indent=2))
     elif not state["isReady"]:

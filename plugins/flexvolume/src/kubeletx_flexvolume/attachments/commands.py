@@ -6,7 +6,8 @@ Exit codes are the same as kubeletx's: 1 if something failed, 2 if an option is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -120,37 +121,40 @@ def release(storage_kubeconfig: Path | None, records: Path | None, node: str, ye
 )
 def manifests(namespace: str, resources: Sequence[str]) -> None:
     """Print the custom resources, and the identity with its rights, that the agents need in a cluster."""
-    from kubeletx.api import InvalidConfig
-
     from .definitions import manifests_text
 
-    try:
+    with user_errors():
         click.echo(manifests_text(namespace, resources), nl=False)
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn errors into messages of one line; an option that is wrong is an error of usage."""
+    from kubeletx.api import InvalidConfig, KubeletxError
+
+    try:
+        yield
     except InvalidConfig as error:
         raise click.UsageError(str(error)) from error
+    except KubeletxError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _run(kubeconfig: Path | None, records: Path | None, work: Callable[[Stores], Awaitable[None]]) -> None:
-    """Open the stores, do `work` with them, and close them. Errors become messages of one line."""
+    """Open the stores, do `work` with them, and close them."""
     import asyncio
     import logging
     import sys
 
     import structlog
 
-    from kubeletx.api import InvalidConfig, KubeletxError
-
     if not structlog.is_configured():
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         )
-    try:
+    with user_errors():
         asyncio.run(_with_stores(kubeconfig, records, work))
-    except InvalidConfig as error:
-        raise click.UsageError(str(error)) from error
-    except KubeletxError as error:
-        raise click.ClickException(str(error)) from error
 
 
 async def _with_stores(
