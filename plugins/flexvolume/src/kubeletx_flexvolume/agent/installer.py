@@ -1,8 +1,8 @@
 """`DriverInstaller`: keeps the driver kubeletx.io/storage in all plugin directories of kubelets while the agent runs.
 
 A kubelet finds it as ``<plugin directory>/kubeletx.io~storage/storage``. The file is replaced by a rename, so that a
-call at any moment finds a complete driver. A kubelet runs ``init`` when it notices a new or changed file. Kubelets are known to miss a new file. While no ``init`` came, the file's time is set again after 2, 4, 8, 16, 32, 32, ...
-minutes, so that they run it.
+call at any moment finds a complete driver. A kubelet runs ``init`` when it notices a new or changed file. Kubelets are
+known to miss that; while no ``init`` came, the file's time is set again after 2, 4, 8, 16, 32, 32, ... minutes.
 """
 
 from __future__ import annotations

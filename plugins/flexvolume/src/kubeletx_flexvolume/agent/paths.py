@@ -61,7 +61,8 @@ def global_directory(kubelet_root: str, name: str) -> str:
 def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
     """Check and split the target of a call. Raises InvalidPod.
 
-    Kubelets and scripts may end it with a slash, or double one; both are left out. `kubelet_roots`: root directories of kubelets, as they are configured, with their real paths.
+    Kubelets and scripts may end it with a slash, or double one; both are left out. `kubelet_roots`: root directories of
+    kubelets, as they are configured, with their real paths.
     """
     if not text.startswith("/") or len(text) > MAX_PATH or "\0" in text:
         raise _bad(text, f"is not an absolute path of at most {MAX_PATH} characters")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -26,6 +26,7 @@ from kubeletx.api import (
     Unavailable,
 )
 
+from ..values import HolderKey
 from .record import AttachmentEntry, entries_of, value_of, without
 
 log = structlog.get_logger(__name__)
@@ -150,7 +151,12 @@ async def strike(editor: RecordEditor, volume: str, gone: Sequence[AttachmentEnt
     """Remove entries from the records of a volume's image, and from its own record last."""
     keys = {one.key for one in gone}
     for name in (*sorted({image for one in gone for image in one.images}), volume):
-        await editor.change(name, lambda entries: without(entries, keys))
+        await remove_entries(editor, name, keys)
+
+
+async def remove_entries(editor: RecordEditor, name: str, keys: Collection[HolderKey]) -> None:
+    """Remove the entries with these keys from one record."""
+    await editor.change(name, lambda entries: without(entries, keys))
 
 
 def not_served(error: KubeletxError) -> Unavailable:

@@ -36,7 +36,7 @@ from .decision import (
     decide,
     is_of_same_use,
 )
-from .editing import TRIES, strike
+from .editing import TRIES, remove_entries, strike
 from .events import LOCK_BROKEN
 from .fencing import ProofSearch
 from .garbage import item_of, rfc3339
@@ -285,7 +285,7 @@ class RecordBook:
         )
         for one in gone:
             for other in {*one.images, one.volume_name} - found.records.keys():
-                await self._editor.change(other, lambda entries, key=one.key: without(entries, {key}))  # type: ignore[misc]
+                await remove_entries(self._editor, other, {one.key})
 
     async def _withdraw(self, entry: AttachmentEntry) -> None:
         """Remove what a refused take has written. Raises Unavailable if it may still be there, never Conflict."""

@@ -3,8 +3,9 @@
     list all records ─► facts about the nodes, read later than the records ─► garbage lists ─► records
 
 The facts are read after the records, so that an entry is older than the facts that it is removed for. An entry that its
-holder changes meanwhile stays. Records of images are treated the same, but only volumes are reported. Items of the lists that can no longer apply are dropped, too: of nodes that have
-restarted since, and of nodes that have been gone for a month.
+holder changes meanwhile stays. Records of images are treated the same, but only volumes are reported. Items of the
+lists that can no longer apply are dropped, too: of nodes that have restarted since, and of nodes that have been gone for
+a month.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ USER_AGENT: Final = "kubeletx-flexvolume"
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
     """Records and sources of facts.
 
-    `editor`, `lists`: change `attachments` and `stale`. `client`, `pods`: of the cluster; None without one. `own_nodes`: records of the nodes of this machine; None in a cluster.
-    `identity`: returns a text that changes if the records are lost and made again. Call `close` at the end.
+    `editor`, `lists`: change `attachments` and `stale`. `client`, `pods`: of the cluster; None without one. `own_nodes`:
+    records of the nodes of this machine; None in a cluster. `identity`: returns a text that changes if the records are
+    lost and made again. Call `close` at the end.
     """
 
     attachments: Records
@@ -59,8 +60,9 @@ def open_stores(
 ) -> Stores:
     """Open the records of a cluster (`kubeconfig`) or of this machine (`records`, an SQLite file).
 
-    `node`: name of this node, the reporter of events. `sets_aside`: see `SqliteStore`. `silent_seconds`: see `RecordedNodes`.
-    Call it in the event loop that uses the stores. Raises InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
+    `node`: name of this node, the reporter of events. `sets_aside`: see `SqliteStore`. `silent_seconds`: see
+    `RecordedNodes`. Call it in the event loop that uses the stores. Raises InvalidConfig unless exactly one of the two is
+    given, or if the kubeconfig is invalid.
     """
     if kubeconfig is not None and records is None:
         return _cluster_stores(kubeconfig, node, clock, draw)

@@ -31,7 +31,7 @@ _MAY_BE_MOUNTED = (DeviceStage.MOUNTING, DeviceStage.MOUNTED, DeviceStage.UNMOUN
 
 
 class VolumeCalls:
-    """The calls for all volumes: for their devices, and for the targets of pods. Callers hold the lock of the entry's key."""
+    """Calls for the devices of volumes, and for the targets of pods. Callers hold the lock of the entry's key."""
 
     def __init__(self, journal: FlexJournal, node: Node) -> None:
         self._journal = journal
@@ -229,7 +229,7 @@ class VolumeCalls:
         *,
         has_files: bool = False,
     ) -> None:
-        """Unmount a path. A failure counts as done if nothing is mounted there. `has_files`: the driver only writes files."""
+        """Unmount a path. A failure counts as done if nothing is mounted there, unless the driver only `has_files`."""
         try:
             if await driver.call(command, (path,), until=until, key=entry.key) is None:
                 await Mounts(self._node.programs(entry.volume, path, until)).unmount(path)
@@ -246,7 +246,8 @@ class VolumeCalls:
             raise volume_error(
                 Unavailable,
                 entry.volume,
-                f"driver {entry.driver} answered that {path} is unmounted, but it still is a mount point; it is tried again",
+                f"driver {entry.driver} answered that {path} is unmounted, but it still is a mount point; it is tried "
+                "again",
             )
 
     async def _detach(self, entry: FlexEntry, driver: FlexDriver, until: float, *, is_detached: bool) -> None:

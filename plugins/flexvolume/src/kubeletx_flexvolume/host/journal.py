@@ -1,4 +1,4 @@
-"""`FlexJournal`: what drivers have done, or may have done, for each volume, one file each in ``<state directory>/volumes``.
+"""`FlexJournal`: what drivers have done, or may have done, for each volume: a file each in ``STATE/volumes``.
 
 A volume of a driver with attach has one entry for all its pods of the node, and one device:
 
