@@ -193,6 +193,15 @@ async def test_programs_of_a_volume_end_at_the_deadline_of_the_call(tmp_path: Pa
             await late
 
 
+async def test_a_volume_that_hangs_is_measured_until_the_deadline(tmp_path: Path) -> None:
+    async def hang(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    node = Node(partial((await made(tmp_path)).run, environment=ENVIRONMENT), asyncio.to_thread, hang)
+    with pytest.raises(TimedOut, match=f"the file system at {tmp_path} did not answer"):
+        await node.measure(str(tmp_path), asyncio.get_running_loop().time())
+
+
 async def test_a_regular_file_is_never_blank(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(4 << 20))
