@@ -54,6 +54,10 @@ log = structlog.get_logger(__name__)
 _OPEN_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 60.0
 """Time-outs of a session that has none."""
+_SESSION_BYTES: Final = 64 << 10
+"""Most bytes of a session without its data: it is in every report about the session."""
+_LISTED_ENDED: Final = 500
+"""Most ended sessions on a full list, the last ones: a published core takes 4 MiB, and busy pods end 50 in a second."""
 
 
 class ContentServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,15 +225,16 @@ class NodeContent:
         return self._session_message(session, revision)
 
     def pod_states(self, revision: int) -> list[pb.PodState]:
-        """Return the states of all pods with their sessions, also recently ended ones.
+        """Return the states of all pods with their sessions, also the last ones that have ended.
 
         Each pod keeps the revision of its last change. `revision`: revision of the list, which pods get that were not
         reported by this process.
         """
         by_pod: dict[PodUid, list[Session]] = {}
-        for session in self._services.sessions.all():
-            if session.origin == FORNAX:
-                by_pod.setdefault(session.pod_uid, []).append(session)
+        of_cores = [one for one in self._services.sessions.all() if one.origin == FORNAX]
+        ended = [one for one in of_cores if one.is_over]
+        for session in (*(one for one in of_cores if not one.is_over), *ended[-_LISTED_ENDED:]):
+            by_pod.setdefault(session.pod_uid, []).append(session)
         return [
             self._listed(actor, revision, by_pod.get(actor.row.uid, []))
             for actor in self._pods
@@ -395,6 +400,16 @@ class NodeContent:
 def _request(message: pb.SessionOpen) -> OpenRequest:
     session = message.session
     spec = session.spec
+    rest = fs.ApplicationSession()
+    rest.CopyFrom(session)
+    rest.spec.ClearField("sessionData")
+    if rest.ByteSize() > _SESSION_BYTES:
+        raise InvalidConfig(
+            obj=f"session {message.sessionIdentifier}",
+            field="session",
+            problem=f"has {rest.ByteSize()} bytes without spec.sessionData",
+            fix=f"use at most {_SESSION_BYTES}",
+        )
     for field in ("applicationName", "sessionData"):
         if not isinstance(getattr(spec, field), str):  # an invalid text of proto2 stays bytes
             raise InvalidConfig(
@@ -413,7 +428,7 @@ def _request(message: pb.SessionOpen) -> OpenRequest:
         close_grace_seconds=float(spec.closeGracePeriodSeconds or _CLOSE_SECONDS),
         origin=FORNAX,
         uid=session.metadata.uid,
-        payload=session.SerializeToString(),
+        payload=rest.SerializeToString(),
     )
 
 

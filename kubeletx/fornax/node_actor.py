@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 import structlog
@@ -106,7 +105,7 @@ class NodeActor:
             await self._content.forget_all()
             await self.revisions.settle()
         self.cores.owners = await self._stored_owners()
-        await self._save_cores()
+        await self._try_to_save_cores()
         self.machine.step(NodeEvent.LOADED)
         self._shown = fingerprint(self._node(0))
         self._may_settle = True
@@ -155,17 +154,20 @@ class NodeActor:
         return finish_node(self._content.node(revision), self.identity, is_ready=self.is_ready)
 
     async def _reports(self) -> None:
+        is_postponed = False
         while True:
             await self._wait_for_room()
             changed = await self._mailbox.next_change()
+            before = self.revisions.current
             try:
                 await self._report(changed)
+                is_postponed = is_postponed and self.revisions.current == before
             except Unavailable as error:
-                log.warning(
-                    "Postponed a report: no revision could be stored", what=changed.id, err=str(error)
-                )
-                retry = partial(self._mailbox.changed, changed)
-                self._clock.call_at(self._clock.monotonic() + 1.0, retry)
+                if not is_postponed:
+                    log.warning("Postponed reports: no revision could be stored", err=str(error))
+                is_postponed = True
+                self._mailbox.changed(changed)
+                await self._clock.sleep(1.0)  # all other reports need a revision, too
             except Exception:
                 log.exception("Failed to report a change with a bug", what=changed.id)
             await asyncio.sleep(0)  # the links send between two reports
@@ -319,10 +321,7 @@ class NodeActor:
         self._owner_seen_at = self._clock.monotonic()
         self._with_seeds = False
         self._connect()
-        try:
-            await self._save_cores()
-        except Unavailable as error:
-            log.warning("Failed to store the owners of the node", err=str(error))
+        await self._try_to_save_cores()
 
     def _connect(self) -> None:
         """Connect to the wanted cores, disconnect from all others, and update the roles of connected cores."""
@@ -379,5 +378,9 @@ class NodeActor:
         owners = (core for core in stored if core.role is not Role.SEED)
         return tuple(sorted(owners, key=lambda core: core.role is not Role.PRIMARY))
 
-    async def _save_cores(self) -> None:
-        await self._records.save_cores((*self.cores.seeds, *self.cores.owners))
+    async def _try_to_save_cores(self) -> None:
+        """Store the cores. Without them, the next start begins with the seeds, so a full disk is no reason to stop."""
+        try:
+            await self._records.save_cores((*self.cores.seeds, *self.cores.owners))
+        except Unavailable as error:
+            log.warning("Failed to store the cores of the node", err=str(error))

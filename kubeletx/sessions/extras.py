@@ -29,7 +29,7 @@ from kubeletx.linux.files import private_directory, replace_file
 from kubeletx.pods import DesiredPod, PodFacts, UnitExtras, UnitRole
 
 from .certificates import NodeCA, SignedPair, load_ca
-from .metadata import MetadataFiles
+from .metadata import RETRY_SECONDS, MetadataFiles
 from .service import Sessions, has_sessions
 
 if TYPE_CHECKING:
@@ -140,15 +140,24 @@ class SessionAccess:
         """Serve instances that an earlier agent process made, and keep metadata files up to date, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._metadata.run(), name="session metadata")
-            if self._settings.address is None:
-                await self._news.wait()
-            ca = await self._open()
+            if self._settings.address is not None:
+                self._news.set()
+            has_failed = False
             while True:
                 await self._news.wait()
                 self._news.clear()
-                for pod in list(self._found.values()):
-                    await self._look_after(pod, ca)
-                    self._found.pop(pod.uid, None)
+                try:
+                    ca = await self._open()
+                    for pod in list(self._found.values()):
+                        await self._look_after(pod, ca)
+                        self._found.pop(pod.uid, None)
+                    has_failed = False
+                except Unavailable as error:
+                    if not has_failed:
+                        log.warning("Failed to serve instances; trying again", err=str(error))
+                    has_failed = True
+                    await self._clock.sleep(RETRY_SECONDS)
+                    self._news.set()
 
     async def _look_after(self, pod: Pod, ca: NodeCA) -> None:
         """Go on with an instance of an earlier agent process; do nothing for a pod that has no certificate yet."""

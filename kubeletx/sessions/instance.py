@@ -75,6 +75,11 @@ class Instance:
         return self._stream is not None and not self._stream.is_ended
 
     @property
+    def data_bytes(self) -> int:
+        """Bytes of the data of all sessions that have not ended."""
+        return sum(len(actor.session.data) for actor in self.actors.values())
+
+    @property
     def power(self) -> Power | None:
         """Power state that the sessions need: RUNNING, a state requested without a session, or None.
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Blocking, Clock, KubeletxError, PodUid
+from kubeletx.api import Blocking, Clock, PodUid, Unavailable
 from kubeletx.api.names import APPLICATION, APPLICATION_DATA
 from kubeletx.kube.types.core import Pod
 from kubeletx.linux.files import replace_unflushed
@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 FILE: Final = "metadata.json"
 DELAY_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 5.0
 
 
 class PodEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -140,6 +141,8 @@ class MetadataFiles:
         self._written: dict[PodUid, InstanceMetadata] = {}
         self._changed: set[PodUid] = set()
         self._news = asyncio.Event()
+        self._failed: set[PodUid] = set()
+        """Pods whose files could not be written last time; the first one is logged."""
 
     def __contains__(self, uid: PodUid) -> bool:
         return uid in self._pods
@@ -166,9 +169,10 @@ class MetadataFiles:
         """Drop a pod that is gone; its directory is removed with it."""
         self._pods.pop(uid, None)
         self._written.pop(uid, None)
+        self._failed.discard(uid)
 
     async def write(self, uid: PodUid) -> None:
-        """Write the pod's file now if its content has changed. Raises KubeletxError or OSError if it cannot."""
+        """Write the pod's file now if its content has changed. Raises Unavailable if it cannot."""
         known = self._pods.get(uid)
         if known is None:
             return
@@ -180,26 +184,40 @@ class MetadataFiles:
             self._written[uid] = metadata
 
     async def run(self) -> None:
-        """Write changed files until cancelled. A file that cannot be written is tried again at its next change."""
+        """Write changed files until cancelled. A file that cannot be written is tried again, such as on a full disk."""
         while True:
             await self._news.wait()
-            await self._clock.sleep(DELAY_SECONDS)
+            await self._clock.sleep(RETRY_SECONDS if self._failed else DELAY_SECONDS)
             self._news.clear()
             changed, self._changed = self._changed, set()
             for uid in changed:
-                try:
-                    await self.write(uid)
-                except (KubeletxError, OSError) as error:
-                    log.warning("Failed to write the metadata of an instance", pod_uid=uid, err=str(error))
+                await self._try_to_write(uid)
+
+    async def _try_to_write(self, uid: PodUid) -> None:
+        try:
+            await self.write(uid)
+        except Unavailable as error:
+            if not self._failed:
+                log.warning("Failed to write the metadata of an instance", pod_uid=uid, err=str(error))
+            self._failed.add(uid)
+            self.changed(uid)
+        else:
+            self._failed.discard(uid)
 
 
 def _write(path: Path, data: bytes) -> bool:
-    """Write the file if its content is different, and return True; False: the pod has no directory (any more)."""
+    """Write the file if its content is different, and return True; False: the pod has no directory (any more).
+
+    Raises Unavailable if it cannot be written.
+    """
     try:
-        if path.read_bytes() == data:
-            return True
-    except FileNotFoundError:
-        if not path.parent.is_dir():
-            return False
-    replace_unflushed(path, data, 0o644)
+        try:
+            if path.read_bytes() == data:
+                return True
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                return False
+        replace_unflushed(path, data, 0o644)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror or error}") from error
     return True

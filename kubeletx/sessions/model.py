@@ -159,6 +159,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A session of an application on one instance (pod). Fields of `OpenRequest` have the meaning they have there.
 
+    `data`: empty once the session has ended, since ended sessions are kept for some time and may be many.
     `clients`: clients that have joined, sorted by name. `ready_at`, `closed_at`: when it became READY and TERMINATED;
     None: not yet. `heartbeat_at`: last message of the instance about this session; None: none yet. `is_silent`: the
     instance has not reported within the heartbeat limit; the node closes no session for this. `reason`: see `Reason`,
@@ -205,7 +206,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         if cause is Cause.OPENED:
             session = replace(session, ready_at=now)
         if state is SessionState.TERMINATED:
-            session = replace(session, closed_at=now, clients=(), is_silent=False)
+            session = replace(session, closed_at=now, clients=(), is_silent=False, data=b"")
         return session
 
     def can(self, cause: Cause) -> bool:
@@ -225,7 +226,9 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     session from which no message came for this time is asked with PING_SESSION. `heartbeat_seconds`: time without a
     message after which a session is flagged as silent. `close_margin_seconds`: added to the close grace period, since
     the published SDK reports an ended session up to ten seconds later. `keep_seconds`: time for which ended sessions
-    are kept. `sessions_per_pod`: most sessions of one pod that have not ended. `clients_per_session`: most clients.
+    are kept. `kept_sessions`: most ended sessions that are kept. `sessions_per_pod`: most sessions of one pod that have
+    not ended. `data_bytes_per_pod`: most bytes of their data, which one metadata file has. `clients_per_session`: most
+    clients.
     """
 
     liveness_seconds: float = 60.0
@@ -233,5 +236,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_seconds: float = 60.0
     close_margin_seconds: float = 15.0
     keep_seconds: float = 600.0
+    kept_sessions: int = 2000
     sessions_per_pod: int = 100
+    data_bytes_per_pod: int = 8 << 20
     clients_per_session: int = 1000

@@ -111,6 +111,13 @@ class BatchedRows:
             self._dirty.set()
             raise
 
+    async def close(self) -> None:
+        """Write all changes at the end; a failure is logged."""
+        try:
+            await self.flush()
+        except Unavailable as error:
+            log.warning("Failed to store the last changes", tables=sorted(self._statements), err=str(error))
+
     def _write(self, connection: Connection, changes: dict[tuple[str, str], dict[str, Any] | None]) -> None:
         for name, (insert, remove) in self._statements.items():
             rows = [row for (table, _), row in changes.items() if table == name and row is not None]

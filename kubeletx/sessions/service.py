@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid, Unavailable
+from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid
 from kubeletx.api.names import SESSIONS
 from kubeletx.api.waiting import first_of
 from kubeletx.kube.types.core import Pod, PodStatus
@@ -128,12 +128,12 @@ class Sessions:
         self._instance_listeners.append(listener)
 
     def find(self, id: str) -> Session | None:
-        """Return the session; None if it is unknown. Ended sessions are known for ten minutes."""
+        """Return the session; None if it is unknown. The last ended sessions are known for ten minutes."""
         actor = self._actors.get(id)
         return actor.session if actor is not None else self._over.get(id)
 
     def all(self) -> tuple[Session, ...]:
-        """Return all sessions, with those that ended in the last ten minutes."""
+        """Return all sessions, with the last ones that ended in the last ten minutes, in order of their end."""
         return (*(actor.session for actor in self._actors.values()), *self._over.values())
 
     def of_pod(self, uid: PodUid) -> tuple[Session, ...]:
@@ -153,8 +153,8 @@ class Sessions:
         """Accept a session and wake its pod; the returned session is STARTING.
 
         A repeated request returns the session that the first one made. Raises InvalidConfig for an invalid request,
-        NotFound if the pod is not on this node, and Conflict if the pod ends, has too many sessions, or the ID is taken
-        by a session with another spec.
+        NotFound if the pod is not on this node, and Conflict if the pod ends, has too many sessions or too much data of
+        sessions, or the ID is taken by a session with another spec.
         """
         request.check()
         existing = self.find(request.id)
@@ -167,17 +167,27 @@ class Sessions:
         if pod.is_ending or (known is not None and known.is_ending):
             raise Conflict(f"session {request.id}: pod {request.pod_id} is ending")
         instance = known or self.ensure_instance(pod.pod)
-        if len(instance.actors) >= self._limits.sessions_per_pod:
-            raise Conflict(
-                f"session {request.id}: pod {request.pod_id} has {len(instance.actors)} sessions, which is the "
-                "limit; close one or use another pod"
-            )
+        self._check_room(request, instance)
         session = new_session(request, instance.uid, self._clock.now())
         self._add(session, instance)
         self._ask(instance)
         self._published(session)
         log.info("Opened session", session=session.id, pod=session.pod_id)
         return session
+
+    def _check_room(self, request: OpenRequest, instance: Instance) -> None:
+        """Raise Conflict if the instance has as many sessions, or as much data of sessions, as it may have."""
+        has = f"session {request.id}: pod {request.pod_id} has"
+        if len(instance.actors) >= self._limits.sessions_per_pod:
+            raise Conflict(
+                f"{has} {len(instance.actors)} sessions, which is the limit; close one or use another pod"
+            )
+        used, most = instance.data_bytes, self._limits.data_bytes_per_pod
+        if used + len(request.data) > most:
+            raise Conflict(
+                f"{has} sessions with {used} bytes of data, and {len(request.data)} more exceed the limit of {most}; "
+                "close one, use another pod, or send less data"
+            )
 
     async def close(self, id: str, grace_seconds: float | None = None) -> Session:
         """Begin to close the session, and return it. Does nothing more if it is closing or has ended.
@@ -360,7 +370,7 @@ class Sessions:
     def _published(self, session: Session) -> None:
         instance = self._instances.get(session.pod_uid)
         if session.is_over:
-            self._over[session.id] = session
+            self._keep(session)
             self._actors.pop(session.id, None)
             if instance is not None:
                 instance.actors.pop(session.id, None)
@@ -374,6 +384,18 @@ class Sessions:
             log.info("Session ended", session=session.id, pod=session.pod_id, reason=session.reason)
             if instance is not None:
                 self._ended(session, instance)
+
+    def _keep(self, session: Session) -> None:
+        """Keep an ended session, and forget the oldest one if there are too many."""
+        self._over.pop(session.id, None)
+        self._over[session.id] = session
+        if len(self._over) > self._limits.kept_sessions:
+            self._forget(next(iter(self._over)))
+
+    def _forget(self, session_id: str) -> None:
+        del self._over[session_id]
+        self._records.forget(session_id)
+        self.removed += 1
 
     def _ended(self, session: Session, instance: Instance) -> None:
         """Withdraw the power request of an ended session, or end its pod."""
@@ -402,12 +424,12 @@ class Sessions:
         for row in rows:
             if row.uid not in self._instances:
                 self._restore(row)
-        for session in sessions:
+        for session in sorted(sessions, key=lambda one: one.closed_at or one.created_at):
             if self.find(session.id) is not None:
                 continue
             instance = self._instances.get(session.pod_uid)
             if session.is_over:
-                self._over[session.id] = session
+                self._keep(session)
             elif instance is not None:
                 self._add(session, instance)
             else:
@@ -447,9 +469,7 @@ class Sessions:
         for session in tuple(self._over.values()):
             ended_at = session.closed_at or session.created_at
             if (now - ended_at).total_seconds() >= self._limits.keep_seconds:
-                del self._over[session.id]
-                self._records.forget(session.id)
-                self.removed += 1
+                self._forget(session.id)
         for instance in tuple(self._instances.values()):
             if self._pods.get(instance.uid) is None:
                 log.warning("Reconciled", what="instances", object=instance.pod_id)
@@ -460,10 +480,7 @@ class Sessions:
         """Cancel timers and write what is not stored yet. Call it when `run` has ended."""
         for uid in tuple(self._liveness):
             self._stop_liveness(uid)
-        try:
-            await self._records.flush()
-        except Unavailable as error:
-            log.warning("Failed to store the last changes of sessions", err=str(error))
+        await self._records.close()
 
 
 def _is_repeated(request: OpenRequest, existing: Session) -> bool:

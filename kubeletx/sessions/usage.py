@@ -70,6 +70,8 @@ class SessionUsage:
         self._metered: dict[PodUid, set[str]] = {}
         """Keys of the sessions of each meter, with those that wait for their last reading."""
         self._unexported: set[str] = set()
+        self._has_failed = False
+        """The last lines could not be written, which is logged."""
         self._due: set[PodUid] = set()
         self._news = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -179,8 +181,13 @@ class SessionUsage:
         try:
             await self._blocking(self._file.append, rows)
         except (OSError, Unavailable) as error:  # they are tried again with the next reading
-            log.warning("Failed to write the usage of ended sessions", file=self._file.path, err=str(error))
+            if not self._has_failed:
+                log.warning(
+                    "Failed to write the usage of ended sessions", file=self._file.path, err=str(error)
+                )
+            self._has_failed = True
             return
+        self._has_failed = False
         for row in rows:
             self._unexported.discard(row.key)
             self._note(replace(row, is_exported=True))
@@ -252,4 +259,4 @@ class SessionUsage:
         """Count and store all that is open. Call it when `run` has ended."""
         await self.refresh()
         await self._export()
-        await self._records.flush()
+        await self._records.close()

@@ -131,15 +131,21 @@ class UsageFile:
         self._files = files
 
     def append(self, rows: Iterable[UsageRow]) -> None:
-        """Write the lines to disk. Blocks; raises OSError."""
+        """Write the lines to disk. Blocks; raises OSError, and then no part of them remains."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.path.exists() and self.path.stat().st_size >= self._max_bytes:
             self._rotate()
         self.path.touch(mode=0o600)
-        with self.path.open("ab") as file:
-            file.write(b"".join(_line(row) + b"\n" for row in rows))
-            file.flush()
-            os.fsync(file.fileno())
+        with self.path.open("ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            lines = memoryview(b"".join(_line(row) + b"\n" for row in rows))
+            try:
+                while lines:
+                    lines = lines[file.write(lines) :]
+                os.fsync(file.fileno())
+            except OSError:  # of a full disk: half a line would spoil the next one
+                file.truncate(before)
+                raise
 
     def _rotate(self) -> None:
         names = [self.path, *(self.path.with_name(f"{self.path.name}.{n}") for n in range(1, self._files))]

@@ -17,7 +17,7 @@ from .reports import FAILED, CorePodView, PodReport
 
 KEEP_SECONDS: Final = 600.0
 KEEP_MOST: Final = 2000
-KEEP_BYTES: Final = 1 << 20
+KEEP_BYTES: Final = 64 << 10
 """Of a larger pod or session that was refused, only the name is kept."""
 T = TypeVar("T")
 

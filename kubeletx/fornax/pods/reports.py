@@ -182,6 +182,8 @@ def session_message(
     `endpoints`: addresses of its pod. A silent instance is flagged in `message`; the core decides about the session.
     """
     found = fs.ApplicationSession.FromString(session.payload)
+    if session.data:  # not in the payload
+        found.spec.sessionData = session.data.decode()
     status = found.status
     del status.accessEndPoints[:]
     if session.state in (SessionState.READY, SessionState.LIVE):

@@ -23,7 +23,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.pods import DesiredPod, PodFacts
 from kubeletx.pods.workloads.power import Power
 from kubeletx.sessions.instance import Instance
-from kubeletx.sessions.model import OpenRequest, Session, SessionState
+from kubeletx.sessions.model import OpenRequest, Session, SessionLimits, SessionState
 from kubeletx.sessions.records import SESSION_TABLES, SessionRecords
 from kubeletx.sessions.service import PodAccess, PodView, Sessions
 from kubeletx.sessions.streams import OutgoingStream
@@ -109,11 +109,13 @@ class Application:
 class Room:
     """The room under test. `changes`: sessions as listeners saw them."""
 
-    def __init__(self, store: Store, clock: FakeClock, pods: Pods) -> None:
+    def __init__(
+        self, store: Store, clock: FakeClock, pods: Pods, limits: SessionLimits | None = None
+    ) -> None:
         self.clock = clock
         self.pods = pods
         self.records = SessionRecords(store, clock)
-        self.sessions = Sessions(pods=pods.access(), records=self.records, clock=clock)
+        self.sessions = Sessions(pods=pods.access(), records=self.records, clock=clock, limits=limits)
         self.changes: list[Session] = []
         self.sessions.subscribe(self.changes.append)
 
@@ -202,6 +204,7 @@ async def running_room(
     *,
     clock: FakeClock | None = None,
     pods: Pods | None = None,
+    limits: SessionLimits | None = None,
     starts: bool = True,
 ) -> AsyncIterator[Room]:
     """Run a room over the database at `path`, as an agent does; at the end it stops, and sessions stay stored.
@@ -212,7 +215,7 @@ async def running_room(
         pods = Pods()
         pods.add()
     store = await Store.open(path, [SESSION_TABLES])
-    room = Room(store, clock or FakeClock(), pods)
+    room = Room(store, clock or FakeClock(), pods, limits)
     try:
         if starts:
             await room.sessions.load()
