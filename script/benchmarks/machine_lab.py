@@ -232,7 +232,7 @@ class MachineLab(msgspec.Struct, kw_only=True):
         _text_of(root, "uuid", str(key))
         _text_of(root, "name", f"kx-{key.hex[:8]}")
         identity = root.find(f"metadata/{{{NAMESPACE}}}unit")
-        if identity is not None:  # as long as before, but nobody's
+        if identity is not None:  # of the same length, but no agent's
             identity.text = (identity.text or "").replace('"agent_id":"', '"agent_id":"-', 1)
         disk, seed, log = (directory / f"{key}.{kind}" for kind in ("qcow2", "iso", "log"))
         seed.write_bytes(pattern.seed)

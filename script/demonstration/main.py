@@ -174,7 +174,7 @@ def run(programs: Programs, *, stay: bool) -> None:
     except KeyboardInterrupt:
         _ignore_interrupts()
         return
-    raise DemoFailed("the agent ended by itself")
+    raise DemoFailed("the agent ended without a request; its log says why")
 
 
 def show_commands(agent: PrivateAgent, url: str) -> None:
@@ -243,7 +243,7 @@ def watch_pods(agent: PrivateAgent, wanted: dict[str, str], began: float) -> Non
             if all(name in pods and is_settled(pods[name], runtime) for name, runtime in wanted.items()):
                 return
             if not agent.is_running:
-                raise DemoFailed("the agent ended by itself")
+                raise DemoFailed("the agent ended without a request; its log says why")
             time.sleep(0.2)
     reasons = [
         f"{name}: {describe(pods[name]) if name in pods else 'unknown to the agent'}"

@@ -23,7 +23,7 @@ _RELEASE_SECONDS = 60
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):
-    """Stay of the volume in one pod. `volumes`: lines of ``kubeletx get volumes`` about it, with the heading."""
+    """Record of the time that the volume was in one pod. `volumes`: lines of ``kubeletx get volumes`` about it, with the heading."""
 
     pod: str
     runtime: str

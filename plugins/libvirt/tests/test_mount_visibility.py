@@ -175,7 +175,7 @@ def test_a_read_only_volume_that_could_be_written_to_is_refused(place: Path, pro
 
 def test_a_volume_that_is_gone_is_named(place: Path, proc: Path) -> None:
     place.rmdir()
-    with pytest.raises(Unavailable, match=f"volume cfg at /config: {place} is not there"):
+    with pytest.raises(Unavailable, match=f"volume cfg at /config: {place} does not exist; create it"):
         check_visibility([share(place)], PID, proc)
 
 

@@ -76,7 +76,7 @@ def remove_place(place: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Unavailable(f"{place} was left alone: {error.strerror}; check its contents") from error
+        raise Unavailable(f"cannot remove {place}: {error.strerror}; check its contents") from error
 
 
 def unbind(point: str) -> None:

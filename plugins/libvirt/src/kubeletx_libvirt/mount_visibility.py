@@ -100,7 +100,7 @@ def _difference(share: Share, root: Path) -> str:
         ours = Path(place).stat()
     except FileNotFoundError as error:
         raise Unavailable(
-            f"volume {share.volume} at {share.target}: {place} is not there; make it"
+            f"volume {share.volume} at {share.target}: {place} does not exist; create it"
         ) from error
     except OSError:  # an NFS export or a FUSE file system that even root may not read
         return ""

@@ -219,7 +219,7 @@ class Units(Part):
                 state = self._domains.state(unit_id, domain)
             if state is UnitState.SUSPENDED:
                 await self._connection.use(_discard_saved, unit_id)
-                text = "The machine's saved memory was thrown away"
+                text = "The machine's saved memory was discarded"
                 self._record_event(sandbox_of(domain.identity), MEMORY_DISCARDED, text)
             elif what := fatal_hold(domain.state, domain.reason):
                 await self._end_fatal_hold(unit_id, what)
@@ -241,7 +241,7 @@ class Units(Part):
         except TimedOut:
             raise
         except KubeletxError as error:
-            text = f"The machine cannot come back from its saved memory to shut down: {error}"
+            text = f"The machine cannot be restored from its saved memory for its shutdown: {error}"
             self._record_event(sandbox_of(domain.identity), MEMORY_DISCARDED, text)
             return False
         return True
@@ -267,7 +267,7 @@ class Units(Part):
         try:
             await self._end_if_crashed(unit_id)
         except KubeletxError as error:
-            log.warning("Could not end the emulator of a dead guest", unit=unit_id, err=str(error))
+            log.warning("Failed to end the emulator of a crashed guest", unit=unit_id, err=str(error))
         finally:
             self._ending.pop(unit_id, None)
 

@@ -194,7 +194,7 @@ async def test_an_archive_that_breaks_off_is_an_error(
 ) -> None:
     session = await start(guest, "tar", "-xmf", "-", "-C", str(tmp_path), stdin=packed(tree)[:cut])
     _, words, code = await end_of(session)
-    assert (code, b"ended in its middle" in words) == (126, True)
+    assert (code, b"ends in the middle of a tar archive" in words) == (126, True)
 
 
 async def test_what_is_not_an_archive_is_an_error(guest: SystemAgent) -> None:

@@ -33,7 +33,7 @@ UNFINISHED_SECONDS = 1.0
 
 
 class FreezerReading(NamedTuple):
-    """State that a freezer and the processes of its container show.
+    """Result of reading one freezer: whether its container is frozen, and which of its processes were killed.
 
     `killed`: ids of processes of a frozen container that were killed and end when it is thawed.
     """

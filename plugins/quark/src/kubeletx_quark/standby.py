@@ -192,4 +192,4 @@ class Standby:
             del self._reclaiming[unit_id]
         self._reclaims.release()
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: after a cancellation nobody reads it
+            task.exception()  # marks it as retrieved: after a cancellation no caller reads it

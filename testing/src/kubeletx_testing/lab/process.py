@@ -93,7 +93,7 @@ class Daemon:
     def pid(self) -> int:
         """Process id of the daemon. Raises LabError if it does not run."""
         if self._process is None:
-            raise LabError(f"{self.name} does not run")
+            raise LabError(f"{self.name} is not running; start it first")
         return self._process.pid
 
     @property
@@ -176,7 +176,7 @@ class Daemon:
         Raises LabError if it still runs after `timeout_seconds`.
         """
         if self._process is None:
-            raise LabError(f"{self.name} does not run")
+            raise LabError(f"{self.name} is not running; start it first")
         try:
             status = self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired as err:

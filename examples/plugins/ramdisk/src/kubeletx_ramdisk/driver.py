@@ -67,7 +67,7 @@ class Ramdisk(BaseVolumeDriver):
 
 
 def size_of(request: VolumeRequest, largest: int) -> int:
-    """Return the size of the volume in bytes. Raises InvalidPod for one that cannot be, and for a block volume."""
+    """Return the size of the volume in bytes. Raises InvalidPod for a size that is not allowed, and for a block volume."""
     if request.is_block:
         raise InvalidPod(field="volumeMode", problem="memory is not a block device", fix="write Filesystem")
     text = str(request.options.get("size") or request.capacity_bytes or "64Mi")

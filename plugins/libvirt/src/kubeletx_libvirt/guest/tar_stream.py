@@ -100,7 +100,7 @@ class TarReader:
 
     async def _some(self, most: int) -> bytes:
         if not await self._fill():
-            raise Conflict("the tar archive ended in its middle")
+            raise Conflict("the input ends in the middle of a tar archive; send all of it")
         data, self._rest = self._rest[:most], self._rest[most:]
         return data
 

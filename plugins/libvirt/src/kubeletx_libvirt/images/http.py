@@ -115,7 +115,9 @@ class Http:
                 "correct the server's redirection",
             ) from error
         except aiohttp.ClientSSLError as error:
-            raise Unavailable(f"{shown}: no secure connection: {_words(error)}") from error
+            raise Unavailable(
+                f"{shown}: the TLS connection failed: {_words(error)}; check the server's certificate"
+            ) from error
         except aiohttp.ClientConnectorError as error:
             raise Unavailable(
                 f"{shown}: cannot connect to {error.host}:{error.port}: {_words(error)}"
@@ -123,7 +125,9 @@ class Http:
         except aiohttp.ClientError as error:
             raise TransferBroken(Unavailable(f"{shown}: the connection broke: {_words(error)}")) from error
         except ssl.SSLError as error:
-            raise Unavailable(f"{shown}: no secure connection: {error.reason}") from error
+            raise Unavailable(
+                f"{shown}: the TLS connection failed: {error.reason}; check the server's certificate"
+            ) from error
 
     async def _follow(
         self, url: str, sent: dict[str, str], reach: Reach, may_downgrade: bool

@@ -153,7 +153,7 @@ def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[st
     if claimed == QCOW2:
         raise Refused("is named .qcow2 and holds no qcow2 file", "check what the server really sends")
     if size < _SECTOR:
-        raise Refused(f"holds {size} bytes, which is not a disk", "check what the server really sends")
+        raise Refused(f"holds {size} bytes, too few for a disk", "check what the server really sends")
     virtual = -(-size // _SECTOR) * _SECTOR
     _check_virtual(virtual, limits)
     return RAW, virtual

@@ -148,7 +148,8 @@ class Registry:
             else:
                 offered.append(f"{where.get('os', '?')}/{where.get('architecture', '?')}")
         raise Refused(
-            f"is not there for linux/{wanted} (but for {', '.join(offered)[:200]})", "push it for that"
+            f"has no image for linux/{wanted}, only for {', '.join(offered)[:200]}",
+            f"push one for linux/{wanted}",
         )
 
     async def _get_document(self, reference: str) -> tuple[str, _Document]:
@@ -202,7 +203,8 @@ class Registry:
         scheme = urlsplit(realm).scheme
         if scheme != "https" and not (scheme == "http" and self._base.startswith("http://")):
             raise Refused(
-                f"would send credentials to {realm[:80]!r}, which is not https", "correct the registry"
+                f"would send credentials to {realm[:80]!r}, which is not https",
+                "use a token server with https",
             )
         query = {
             "service": parameters.get("service", ""),

@@ -50,6 +50,7 @@ _MOST_EXTRA_BYTES = 1 << 17
 
 ReadAt = Callable[[int, int], bytes]
 """Function (offset, length) that returns the bytes of a file; fewer at the end of the file."""
+_DAMAGED = "find the damage with qemu-img check, and publish the image again"
 
 
 class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +90,7 @@ def check_header(head: bytes) -> Qcow2:
     if version not in (2, 3):
         raise Refused(f"is a qcow2 file of version {version}", "convert it with: qemu-img convert -O qcow2")
     if not 9 <= bits <= 21:
-        raise Refused(f"has clusters of 2^{bits} bytes; 2^9 to 2^21 are legal", "the file is damaged")
+        raise Refused(f"has clusters of 2^{bits} bytes; 2^9 to 2^21 are legal", _DAMAGED)
     if backing or backing_size:
         raise Refused(
             "has a backing file, which would let it read other files of the node",
@@ -103,27 +104,25 @@ def check_header(head: bytes) -> Qcow2:
             raise _truncated("its header is not complete")
         incompatible, _, _, _, header_bytes = _V3.unpack_from(head, _V2.size)
         if header_bytes < _V2.size + _V3.size or header_bytes > 1 << bits or header_bytes % 8:
-            raise Refused(f"has a header of {header_bytes} bytes", "the file is damaged")
+            raise Refused(f"has a header of {header_bytes} bytes", _DAMAGED)
     _check_features(incompatible)
     _check_extensions(head, header_bytes, 1 << bits)
     extended = bool(incompatible & _EXTENDED_L2)
     if extended and bits < 14:
-        raise Refused("has extended tables with clusters below 16 KiB", "the file is damaged")
+        raise Refused("has extended tables with clusters below 16 KiB", _DAMAGED)
     entry_bytes = 16 if extended else 8
     covered = (1 << bits) // entry_bytes << bits
     if size == 0:
         raise Refused("is a disk of 0 bytes", "check how it was made")
     if l1_entries * 8 > _MAX_L1_BYTES or l1_entries < -(-size // covered) or l1 % (1 << bits) or l1 == 0:
-        raise Refused(
-            f"has an impossible table ({l1_entries} entries of {entry_bytes} bytes)", "it is damaged"
-        )
+        raise Refused(f"has an impossible table ({l1_entries} entries of {entry_bytes} bytes)", _DAMAGED)
     if (
         refcounts << bits > _MAX_REFCOUNT_TABLE_BYTES
         or refcount % (1 << bits)
         or refcounts == 0
         or not refcount
     ):
-        raise Refused(f"has an impossible reference table ({refcounts} clusters)", "the file is damaged")
+        raise Refused(f"has an impossible reference table ({refcounts} clusters)", _DAMAGED)
     return Qcow2(
         version=version,
         virtual_size_bytes=size,
@@ -158,7 +157,7 @@ def check_complete(header: Qcow2, read_at: ReadAt, file_bytes: int) -> None:
             continue
         seen.add(table)
         if table % size:
-            raise Refused("has a table that is not aligned", "the file is damaged")
+            raise Refused("has a table that is not aligned", _DAMAGED)
         entries = _entries(read_at, table, size, file_bytes)[:: 2 if header.extended_l2 else 1]
         may_end_early = last_cluster - index * per_table
         for position, cluster in enumerate(entries):
@@ -294,7 +293,7 @@ def _check_extensions(head: bytes, position: int, end: int) -> None:
             raise Refused("has an encryption header, and there is no key for it", "publish it unencrypted")
         position += 8 + -(-length // 8) * 8
         if position > end:
-            raise Refused("has a header extension that exceeds the header", "the file is damaged")
+            raise Refused("has a header extension that exceeds the header", _DAMAGED)
     if position + 8 <= end:
         raise _truncated("its header is not complete")
 

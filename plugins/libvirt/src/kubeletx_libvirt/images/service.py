@@ -371,7 +371,7 @@ class LibvirtImages:
         async with self._lock:
             index = self._need_index()
             if image_id not in index.disks:
-                raise NotFound(f"image {name!r} was removed meanwhile")
+                raise NotFound(f"image {name!r} was removed during the call; pull it again")
             changed = _with_name(index, key, name, image_id, validators)
             if changed != index:
                 with self._os_errors(name):

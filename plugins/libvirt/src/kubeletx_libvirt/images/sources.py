@@ -181,7 +181,10 @@ class Fetcher:
                     raise
                 await registry.find_manifest()  # the token expired meanwhile; this gets a new one
         if part.digest("sha256") != name:
-            raise Refused(f"has a layer whose content is not {layer.digest}", "ask the registry")
+            raise Refused(
+                f"has a layer whose content is not {layer.digest}",
+                "push the image again, or check the registry",
+            )
         return part
 
 

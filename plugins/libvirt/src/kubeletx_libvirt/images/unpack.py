@@ -55,7 +55,7 @@ def unpack(file: BinaryIO, kind: str) -> Iterator[bytes]:
                     rest = b""
                     continue
                 if members and not packing_of(rest) and len(rest) >= 6:
-                    raise Refused(f"has something else behind its {kind} data", "publish the file alone")
+                    raise Refused(f"has other data after its {kind} data", "publish the file alone")
                 decoder = make()
                 members += 1
                 data, rest = rest, b""

@@ -90,7 +90,7 @@ class DhcpSockets:
                 return
             except OSError as error:  # ENETDOWN: the device went down, or is gone with its pod
                 if error.errno != errno.ENETDOWN:
-                    log.warning("No more DHCP answers for a machine", pod_uid=uid, err=error.strerror)
+                    log.warning("Stopped DHCP answers for a machine", pod_uid=uid, err=error.strerror)
                     self.close(uid)
                 return
             if (reply := answer(frame, lease)) is not None:
