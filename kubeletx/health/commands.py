@@ -140,9 +140,9 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from .history import History
+    from .history import NodeHistory
 
-    entries = History(options.persist_dir / OWN / "history", _fail).entries()
+    entries = NodeHistory(options.persist_dir / OWN / "history", _fail).entries()
     if options.output == "json":
         print(
             json.dumps(

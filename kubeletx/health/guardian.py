@@ -19,7 +19,7 @@ from . import maintenance, operations
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
 from .forecast import Situation
-from .history import History
+from .history import NodeHistory
 from .inbox import Inbox
 from .machine import MachineEffects
 from .maintenance import Maintenance, MaintenanceReason
@@ -77,7 +77,7 @@ class Guardian:
     ) -> None:
         """`slots` None: the node has one OS image. `boot`: identity of this boot. `tell`: logs a line; its first argument is a CamelCase reason."""
         self._tell = tell
-        self._history = History(persist / OWN / "history", lambda line: tell("BadState", line))
+        self._history = NodeHistory(persist / OWN / "history", lambda line: tell("BadState", line))
         self._slots, self._machine = slots, machine
         self._base_settings = settings
         self.inbox = Inbox(run, persist, lambda line: tell("BadTopic", line))

@@ -16,7 +16,7 @@ KEPT: Final = 200
 """Entries that are kept."""
 
 
-class HistoryEntry(msgspec.Struct, frozen=True):
+class NodeHistoryEntry(msgspec.Struct, frozen=True):
     """One event. `time`: RFC 3339, for people only; `boot`: number of the boot; `second`: of ticks since its start."""
 
     time: str
@@ -26,23 +26,23 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     message: str
 
 
-class HistoryEntries(msgspec.Struct, frozen=True):
+class NodeHistoryEntries(msgspec.Struct, frozen=True):
     """Content of the file, the newest entry last."""
 
-    entries: tuple[HistoryEntry, ...] = ()
+    entries: tuple[NodeHistoryEntry, ...] = ()
 
 
-class History:
+class NodeHistory:
     """The file below PERSIST."""
 
     def __init__(
         self, path: Path, complain: Complain, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        self._file = StateFile(path, HistoryEntries(), complain)
+        self._file = StateFile(path, NodeHistoryEntries(), complain)
         self._now = now
-        self._entries: tuple[HistoryEntry, ...] | None = None
+        self._entries: tuple[NodeHistoryEntry, ...] | None = None
 
-    def entries(self) -> tuple[HistoryEntry, ...]:
+    def entries(self) -> tuple[NodeHistoryEntry, ...]:
         """Return the entries, the newest last."""
         if self._entries is None:
             self._entries = self._file.read().entries
@@ -51,6 +51,6 @@ class History:
     def add(self, boot: int, second: int, reason: str, message: str) -> None:
         """Store an event."""
         time = self._now().isoformat(timespec="seconds")
-        entry = HistoryEntry(time, boot, second, reason, message)
+        entry = NodeHistoryEntry(time, boot, second, reason, message)
         self._entries = (*self.entries(), entry)[-KEPT:]
-        self._file.write(HistoryEntries(self._entries))
+        self._file.write(NodeHistoryEntries(self._entries))
