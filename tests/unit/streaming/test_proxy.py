@@ -91,12 +91,12 @@ async def test_an_end_that_does_not_say_good_bye_is_cut(
     pair = authority.server("127.0.0.1")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(pair.cert_file, pair.key_file)
-    deaf: list[asyncio.WriteTransport] = []
+    deaf: list[asyncio.StreamWriter] = []
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert isinstance(writer.transport, asyncio.Transport)
         writer.transport.pause_reading()
-        deaf.append(writer.transport)
+        deaf.append(writer)  # since Python 3.13 a writer that is not referenced closes its connection
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     relay = Relay()
@@ -111,6 +111,6 @@ async def test_an_end_that_does_not_say_good_bye_is_cut(
         await until(lambda: relay.left.transport is not None and relay.left.transport.is_closing())
         running.cancel()
         await until(lambda: relay.left.is_lost)
-        for transport in deaf:  # since Python 3.12 the end of the server waits for its connections
-            transport.abort()
+        for writer in deaf:  # since Python 3.12 the end of the server waits for its connections
+            writer.transport.abort()
     await asyncio.gather(running, return_exceptions=True)

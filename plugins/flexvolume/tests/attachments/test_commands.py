@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -126,7 +127,7 @@ def test_a_scan_that_could_not_look_says_so(records: Path) -> None:
 
 
 def test_records_that_cannot_be_read_are_named_and_skipped(records: Path) -> None:
-    with sqlite3.connect(records) as connection:
+    with closing(sqlite3.connect(records)) as connection, connection:
         for kind in ("volumeattachments", "staleattachments", "nodes"):
             name = "pv-0" if kind == "volumeattachments" else "n1" if kind == "staleattachments" else "n9"
             connection.execute("INSERT INTO records VALUES (?, ?, 'v', 'no JSON')", (kind, name))

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -37,7 +37,7 @@ class TestInOneFile(RecordsContract):
     races = 200
 
     @pytest_asyncio.fixture
-    async def open_records(self, tmp_path: Path) -> AsyncIterator[Callable[[], Records]]:
+    async def open_records(self, tmp_path: Path) -> AsyncIterator[Callable[[], Records]]:  # type: ignore[override]  # async
         stores: list[SqliteStore] = []
 
         def open_one() -> Records:
@@ -109,7 +109,7 @@ async def test_the_agents_set_a_damaged_file_aside_and_share_the_new_one(tmp_pat
     one, other = [SqliteStore(path, FakeClock(), sets_aside=True) for _ in range(2)]
     await one.of("nodes").create("one", {})
     before = await other.identity()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with path.open("r+b") as file:
         file.write(b"no database " * 1000)
@@ -129,7 +129,7 @@ async def test_a_row_that_cannot_be_decoded_hides_no_other(
 ) -> None:
     records = store.of("volumeattachments")
     await records.create("pv-1", value_of([entry()]))
-    with sqlite3.connect(tmp_path / "new" / "records.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "new" / "records.db")) as connection, connection:
         connection.execute(f"INSERT INTO records VALUES ('volumeattachments', 'pv-0', 'v', {value})")
     page = await records.list_page()
     assert [one.name for one in page.records] == ["pv-0", "pv-1"]
@@ -202,7 +202,7 @@ async def test_a_watch_sees_a_file_that_takes_the_place_of_a_damaged_one(tmp_pat
     await one.of("nodes").create("one", {})
     async with aclosing(one.of("nodes").watch()) as watch, asyncio.timeout(60):
         assert [type(await anext(watch)) for _ in range(2)] == [RecordPut, RecordsSynced]
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with path.open("r+b") as file:
             file.write(b"no database " * 1000)
