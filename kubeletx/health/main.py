@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 EXIT_REBOOTED: Final = 75
+REPEAT_SECONDS: Final = 3600.0
+MOST_LINES: Final = 1000
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
 
 
@@ -87,6 +90,8 @@ def run(options: argparse.Namespace) -> int:
     from .slots import SlotsError, open_slots
     from .slots.file import FileSlots
 
+    tell = Log()
+
     def complain(line: str) -> None:
         tell("BadConfiguration", line)
 
@@ -104,14 +109,21 @@ def run(options: argparse.Namespace) -> int:
         machine = SystemdMachine() if backend == "systemd" else KernelMachine()
     else:
         machine = TellingMachine(lambda line: tell("WouldAct", line))
-    boot = str(slots.boots()) if isinstance(slots, FileSlots) else boot_id()
-    own = options.run_dir / OWN
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        boot = str(slots.boots()) if isinstance(slots, FileSlots) else boot_id()
+    except (SlotsError, OSError) as error:
+        tell("BootUnknown", f"{error}; this start counts as a boot")
+        boot = str(time.time_ns())
+    own = options.run_dir / OWN
+    try:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
         take_lock(own / "lock")
     except LockHeld as error:
         print(f"kubeletx health: another guardian runs: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"kubeletx health: --run-dir {options.run_dir}: {error.strerror}", file=sys.stderr)
+        return 2
     guardian = Guardian(options.run_dir, options.persist_dir, slots, machine, settings, boot=boot, tell=tell)
     try:
         run_loop(guardian, options.tick)
@@ -123,6 +135,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def tell(reason: str, message: str) -> None:
-    """Log a line."""
-    print(f"{reason}: {message}", file=sys.stderr, flush=True)
+class Log:
+    """Log on standard error. The same line is printed at most once an hour: what is wrong is found at each tick."""
+
+    def __init__(self) -> None:
+        self._printed: dict[str, float] = {}
+
+    def __call__(self, reason: str, message: str) -> None:
+        line, now = f"{reason}: {message}", time.monotonic()
+        if now - self._printed.get(line, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return
+        if len(self._printed) >= MOST_LINES:
+            self._printed.clear()
+        self._printed[line] = now
+        print(line, file=sys.stderr, flush=True)

@@ -29,24 +29,18 @@ class FileSlots:
     )
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        if not str(directory) or str(directory) == ".":
+        """Raises SlotsError for an empty name; the directory is looked at by the first call that needs it."""
+        if str(directory) == ".":
             raise SlotsError("--slots file: needs a directory, such as file:/tmp/slots")
-        try:
-            if not directory.exists():
-                self._write("IMGA.state", "active")
-                self._write("IMGB.state", "unused")
-                self._write("current", "IMGA")
-            self._finish_boot()
-        except OSError as error:
-            raise SlotsError(f"{directory}: cannot be made: {error.strerror}") from error
+        self._directory = directory
+        self._is_prepared = False
 
     def read(self) -> SlotTable:
-        current = self._word("current")
+        self._prepare()
+        current = self._word("current", absent="IMGA")
         if current not in LABELS:
-            raise SlotsError(
-                f"{self._directory / 'current'}: {current[:40]!r} is not a label; write IMGA or IMGB"
-            )
+            path = self._directory / "current"
+            raise SlotsError(f"{path}: {current[:40]!r} is not a label; write IMGA or IMGB")
         first, second = (self._slot(label) for label in LABELS)
         return SlotTable((first, second), current)
 
@@ -61,7 +55,11 @@ class FileSlots:
             ) from error
 
     def boots(self) -> int:
-        """Return how many simulated reboots there were; it stands for the kernel's boot ID."""
+        """Return how many simulated reboots there were; it stands for the kernel's boot ID. Raises SlotsError."""
+        self._prepare()
+        return self._count()
+
+    def _count(self) -> int:
         try:
             return (self._directory / "reboots").read_bytes().count(b"\n")
         except FileNotFoundError:
@@ -78,6 +76,19 @@ class FileSlots:
         self._write(".booting", f"{self.boots()} {line}")
         self._finish_boot()
 
+    def _prepare(self) -> None:
+        if self._is_prepared:
+            return
+        try:
+            if not self._directory.exists():
+                self._write("IMGA.state", "active")
+                self._write("IMGB.state", "unused")
+                self._write("current", "IMGA")
+            self._finish_boot()
+        except OSError as error:
+            raise SlotsError(f"{self._directory}: cannot be used: {error.strerror}") from error
+        self._is_prepared = True
+
     def _finish_boot(self) -> None:
         path = self._directory / ".booting"
         if not path.exists():
@@ -87,7 +98,7 @@ class FileSlots:
         if self._word(f"{label}.state") == SlotState.UPDATING:
             self._write(f"{label}.state", SlotState.INPROGRESS)  # the try is used up
         self._write("current", label)
-        if self.boots() == int(boots):
+        if self._count() == int(boots):
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             descriptor = os.open(self._directory / "reboots", flags, 0o644)
             try:
