@@ -19,7 +19,19 @@ def _file(argument: str) -> Slots:
     return FileSlots(Path(argument))
 
 
-BACKENDS: Final[dict[str, Opener]] = {"file": _file}
+def _systemd_boot(argument: str) -> Slots:
+    from .systemd_boot import SystemdBootSlots
+
+    return SystemdBootSlots(Path(argument) if argument else None)
+
+
+def _grub(argument: str) -> Slots:
+    from .grub import DEFAULT_BLOCK, GrubSlots
+
+    return GrubSlots(Path(argument) if argument else DEFAULT_BLOCK)
+
+
+BACKENDS: Final[dict[str, Opener]] = {"file": _file, "systemd-boot": _systemd_boot, "grub": _grub}
 """Backends by name; each function gets what follows the colon, and imports its module when it is chosen."""
 
 

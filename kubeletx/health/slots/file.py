@@ -11,14 +11,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Final
 
 from kubeletx.linux.files import read_regular, remove_file, replace_file
 
 from ..model import BootReason, Slot, SlotState, SlotTable
-from .slots import Abilities, SlotsError
-
-LABELS: Final = ("IMGA", "IMGB")
+from .slots import LABELS, Abilities, SlotsError
 
 
 class FileSlots:

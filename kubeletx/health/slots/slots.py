@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from ..model import SlotState, SlotTable
+
+LABELS: Final = ("IMGA", "IMGB")
+"""Labels of the reference (EVE)."""
 
 
 class SlotsError(Exception):
