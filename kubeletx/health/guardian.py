@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +31,7 @@ from .model import (
     Effect,
     Order,
     OrderAnswer,
+    RestartUnit,
     SetSlot,
     SlotState,
     SlotTable,
@@ -52,6 +54,7 @@ from .topics import (
     Publisher,
 )
 from .validation import ControllerMark, Facts, Phase, Validation, validate, vault_is_locked
+from .watchdog.agents import AgentWatch
 
 OWN: Final = "kubeletx-health"
 """Name of the guardian's own directory below RUN and PERSIST."""
@@ -87,6 +90,7 @@ class Guardian:
         def bad(line: str) -> None:
             tell("BadState", line)
 
+        self._watch = AgentWatch(run, persist / OWN, settings.sections.get("watchdog", {}), tell)
         self._reasons = ReasonFiles(persist)
         self._memory_file = StateFile(persist / OWN / "memory", Memory(), bad)
         self._run_file = StateFile(run / OWN / "state", RunState(), bad, survives_power_loss=False)
@@ -121,7 +125,9 @@ class Guardian:
             self._apply_settings()
         self._note_counter("ForceFallbackCounter", self.inbox.fallback_counter)
         self._take_orders()
-        effects = self._decide()
+        watched, hits = self._watch.tick(self._run.watched, self.now, is_busy=self._is_busy)
+        self._run = replace(self._run, watched=watched)
+        effects = [*self._decide(), *hits]
         self._store()
         self._act(effects)
         deeds = self._operate()
@@ -307,6 +313,18 @@ class Guardian:
                     self._record(reason, message)
                 case Begin():
                     self._begin([effect], waits=False)
+                case RestartUnit(unit):
+                    self._restart(unit)
+
+    def _restart(self, unit: str) -> None:
+        def restart() -> None:
+            try:
+                self._machine.restart_unit(unit)
+            except OSError as error:
+                self._tell("CannotRestart", f"{unit}: {error}")
+
+        # It runs a program.
+        Thread(target=restart, name=f"restart {unit}", daemon=True).start()
 
     def _begin(self, requests: list[Begin], *, waits: bool) -> None:
         request = operations.strongest(requests)
@@ -364,6 +382,7 @@ class Guardian:
             boot_reason=operation.boot_reason,
             reason=operation.reason,
             image=self._table.current_label if self._table else "",
+            stack=operation.stack,
         )
         try:
             self._reasons.write(record)

@@ -157,11 +157,12 @@ class SetSlot(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True):
-    """Effect: begin an operation, unless one is under way."""
+    """Effect: begin an operation, unless one is under way. `stack`: of the program that hangs, empty if unknown."""
 
     kind: OperationKind
     boot_reason: BootReason
     reason: str
+    stack: str = ""
 
 
 class Tell(msgspec.Struct, frozen=True):
@@ -171,4 +172,10 @@ class Tell(msgspec.Struct, frozen=True):
     message: str
 
 
-Effect = SetSlot | Begin | Tell
+class RestartUnit(msgspec.Struct, frozen=True):
+    """Effect: restart a service."""
+
+    unit: str
+
+
+Effect = SetSlot | Begin | Tell | RestartUnit

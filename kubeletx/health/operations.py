@@ -76,6 +76,7 @@ class BootEnd(msgspec.Struct, frozen=True, kw_only=True):
     step: OperationStep
     since: int
     all_halted: bool = False
+    stack: str = ""
 
 
 class Deed(enum.StrEnum):
@@ -115,6 +116,7 @@ def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -
             reason=request.reason,
             step=OperationStep.WAITING if waits else OperationStep.ANNOUNCED,
             since=now,
+            stack=request.stack,
         ),
         "",
     )

@@ -23,6 +23,7 @@ from .operations import BootEnd
 from .orders import FailedImage
 from .reasons import BootRecord
 from .validation import Validation
+from .watchdog.ages import WatchedAgent
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 MAX_BYTES: Final = 1 << 20
@@ -58,6 +59,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     validation: Validation = Validation()
     operation: BootEnd | None = None
     contact: Contact = Contact()
+    watched: dict[str, WatchedAgent] = {}
 
 
 class StateFile(Generic[_T]):
