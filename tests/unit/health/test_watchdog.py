@@ -223,7 +223,7 @@ def test_a_process_killed_for_lack_of_memory_is_the_reason(tmp_path: Path) -> No
     touch("cam", tmp_path)
     agents: dict[str, WatchedAgent] = {}
     begins: list[Begin] = []
-    for now_ticks in range(0, 330, 10):
+    for now_ticks in range(0, 320, 10):
         agents, effects = watch.tick(agents, now_ticks, is_busy=False)
         begins += [effect for effect in effects if isinstance(effect, Begin)]
     assert [begin.boot_reason for begin in begins] == [BootReason.OOM]
