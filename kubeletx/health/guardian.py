@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from . import maintenance, operations
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
+from .devices.leds import Leds
 from .forecast import Situation
 from .history import NodeHistory
 from .inbox import Inbox
@@ -91,6 +92,7 @@ class Guardian:
             tell("BadState", line)
 
         self._watch = AgentWatch(run, persist / OWN, settings.sections.get("watchdog", {}), tell)
+        self._leds = Leds(settings.sections.get("leds", {}), lambda line: tell("BadLed", line))
         self._reasons = ReasonFiles(persist)
         self._memory_file = StateFile(persist / OWN / "memory", Memory(), bad)
         self._run_file = StateFile(run / OWN / "state", RunState(), bad, survives_power_loss=False)
@@ -415,6 +417,7 @@ class Guardian:
         self._publisher.publish(NODE_AGENT_STATUS, NODE_AGENT, self.status())
         status = health_status(self._run, self.now, self._settings, self.checks, self._maintenance())
         self._publisher.publish(HEALTH_STATUS, NODE_AGENT, status)
+        self._leds.show(status, self.inbox.blink_counter)
         if self._table is None:
             return
         commit = self._run.validation.commit

@@ -38,7 +38,7 @@ class Inbox:
     `reports`: words about the controller, by source. `requests`: operations that agents ask for. `domains`: agent and name of
     the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
     `reasons`: for maintenance mode; `asks_maintenance`: the controller wants it.
-    `agent`: what the node agent said last; None: there is none.
+    `blink_counter`: the last LED count of any agent. `agent`: what the node agent said last; None: there is none.
     """
 
     def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
@@ -49,6 +49,7 @@ class Inbox:
         self.items: dict[str, Any] = {}
         self.fallback_counter: int | None = None
         self.asks_maintenance = False
+        self.blink_counter = 0
         self.agent: KubeletxStatus | None = None
         self.reasons: set[MaintenanceReason] = set()
         self._vaults: dict[str, Vault] = {}
@@ -91,6 +92,7 @@ class Inbox:
                 self.hear(_source(update), _reach(value.config_get_status), now, is_old=update.is_old)
                 self._take_commands(value)
             case LedBlinkerConfig():
+                self.blink_counter = value.blink_counter
                 reach = Reach.SUCCESS if value.blink_counter in _CONNECTED else Reach.FAIL
                 self.hear(_source(update), reach, now, is_old=update.is_old)
             case KubeletxStatus():

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from kubeletx.linux.inotify import CHANGED, IN_DELETE, IN_MOVED_FROM, IN_ONLYDIR, InotifyQueue
@@ -13,8 +14,8 @@ from kubeletx.linux.inotify import CHANGED, IN_DELETE, IN_MOVED_FROM, IN_ONLYDIR
 from .guardian import Guardian
 
 
-def run_loop(guardian: Guardian, tick_seconds: float) -> None:
-    """Call `Guardian.tick` every `tick_seconds`, and `Guardian.hurry` when an order comes, until SIGTERM or SIGINT."""
+def run_loop(guardian: Guardian, tick_seconds: float, show_life: Callable[[], object]) -> None:
+    """Call `Guardian.tick` and `show_life` every `tick_seconds`, and `Guardian.hurry` when an order comes, until SIGTERM or SIGINT."""
     over: list[int] = []
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -29,6 +30,7 @@ def run_loop(guardian: Guardian, tick_seconds: float) -> None:
         now = time.monotonic()
         if now >= due:
             guardian.tick()
+            show_life()
             # A process that was stopped does not catch up: late ticks are left out.
             due = max(due + tick_seconds, time.monotonic())
             continue

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 EXIT_REBOOTED: Final = 75
+EXIT_LATE: Final = 254
+"""The machine is still there after it was asked to reboot."""
 REPEAT_SECONDS: Final = 3600.0
 MOST_LINES: Final = 1000
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
@@ -75,8 +77,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the guardian until SIGTERM (0), a simulated reboot (75), or an error in a flag (2)."""
     from kubeletx.linux.boot import boot_id
     from kubeletx.linux.locks import LockHeld, take_lock
+    from kubeletx.linux.notify import notify
 
     from .config import HealthSettings, read_file
+    from .devices.hardware import HardwareWatchdog
     from .guardian import OWN, Exit, Guardian
     from .loop import run_loop
     from .machine import (
@@ -124,15 +128,28 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         print(f"kubeletx health: --run-dir {options.run_dir}: {error.strerror}", file=sys.stderr)
         return 2
+    hardware = HardwareWatchdog(
+        settings.sections.get("watchdog", {}), options.tick, lambda line: tell("BadWatchdog", line)
+    )
+    if machine.name != "simulated":
+        hardware.keep_boot_status(options.persist_dir)
+
+    def show_life() -> None:
+        hardware.feed()
+        notify("READY=1\nWATCHDOG=1")
+
     guardian = Guardian(options.run_dir, options.persist_dir, slots, machine, settings, boot=boot, tell=tell)
     try:
-        run_loop(guardian, options.tick)
+        run_loop(guardian, options.tick, show_life)
+        code = 0
     except Rebooted:
-        return EXIT_REBOOTED
+        code = EXIT_REBOOTED
     except Exit as error:
         tell("Exit", str(error))
-        return 254
-    return 0
+        code = EXIT_LATE if machine.name != TellingMachine.name else 1
+    if code != EXIT_LATE:  # without close, the hardware resets the machine
+        hardware.close()
+    return code
 
 
 class Log:

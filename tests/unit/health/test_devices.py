@@ -1,0 +1,230 @@
+"""The hardware watchdog on a file and on simulated ioctls, lights in a directory, and the messages to systemd."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeletx.health.devices.hardware import HardwareWatchdog
+from kubeletx.health.devices.leds import LedMeaning, blinks, pattern_of
+from kubeletx.health.model import Reach
+from kubeletx.health.reasons import ReasonFiles, deduce
+from kubeletx.health.topics import HealthStatus
+from kubeletx_testing.waiting import block_until
+from tests.unit.health.trial import Trial
+
+SET_TIMEOUT = 0xC0045706
+
+
+class Hardware:
+    """A driver that sets any time-out up to `most`, and the watchdog on it."""
+
+    def __init__(self, base: Path) -> None:
+        self.device, self.sysfs, self.persist = base / "watchdog", base / "sys", base / "persist"
+        self.most, self.boot_status, self.options = 600, 0, 0x8180
+        self.lines: list[str] = []
+        self.watchdogs: list[HardwareWatchdog] = []
+        self.device.touch()
+
+    def ioctl(self, descriptor: int, request: int, data: bytes) -> bytes:
+        match request:
+            case 0x80285700:
+                return self.options.to_bytes(4, "little") + data[4:]
+            case 0x80045702:
+                return self.boot_status.to_bytes(4, "little")
+        assert request == SET_TIMEOUT
+        return min(self.most, int.from_bytes(data, "little")).to_bytes(4, "little")
+
+    def watchdog(self, tick_seconds: float = 10, **section: Any) -> HardwareWatchdog:
+        section = {"device": str(self.device), **section}
+        watchdog = HardwareWatchdog(
+            section, tick_seconds, self.lines.append, sysfs=self.sysfs, ioctl=self.ioctl
+        )
+        self.watchdogs.append(watchdog)
+        return watchdog
+
+
+@pytest.fixture
+def hardware(tmp_path: Path) -> Iterator[Hardware]:
+    made = Hardware(tmp_path)
+    yield made
+    for watchdog in made.watchdogs:
+        watchdog.close()
+
+
+def test_the_device_is_fed_after_each_tick_and_stopped_by_the_magic_letter(hardware: Hardware) -> None:
+    watchdog = hardware.watchdog()
+    watchdog.feed()
+    watchdog.feed()
+    watchdog.close()
+    watchdog.feed()
+    assert (hardware.device.read_bytes(), hardware.lines) == (b"\0\0V", [])
+
+
+def test_without_a_device_in_the_configuration_none_is_touched(hardware: Hardware) -> None:
+    watchdog = hardware.watchdog(device="")
+    watchdog.keep_boot_status(hardware.persist)
+    watchdog.feed()
+    watchdog.close()
+    assert (hardware.device.read_bytes(), hardware.persist.exists()) == (b"", False)
+
+
+@pytest.mark.parametrize(
+    ("most", "options", "tick", "line"),
+    [
+        (30, 0x8180, 10, "60 s cannot be set; 30 s counts"),
+        (100, 0x8180, 60, "180 s cannot be set; 100 s counts"),
+        (600, 0x8080, 10, "has no magic close"),
+    ],
+)
+def test_limits_of_the_device_are_told(
+    hardware: Hardware, most: int, options: int, tick: int, line: str
+) -> None:
+    hardware.most, hardware.options = most, options
+    hardware.watchdog(tick).feed()
+    assert [line in found for found in hardware.lines] == [True]
+
+
+def test_a_device_that_appears_later_is_opened_then(hardware: Hardware) -> None:
+    hardware.device.unlink()
+    watchdog = hardware.watchdog()
+    watchdog.feed()
+    assert hardware.lines == [f"{hardware.device}: No such file or directory"]
+    hardware.device.touch()
+    watchdog.feed()
+    assert hardware.device.read_bytes() == b"\0"
+
+
+@pytest.mark.parametrize("section", [{"device": 5}, {"divice": "/dev/watchdog"}, {"timeout": "long"}])
+def test_a_bad_section_uses_no_device(hardware: Hardware, section: dict[str, Any]) -> None:
+    hardware.watchdog(**section).feed()
+    assert (len(hardware.lines), hardware.device.read_bytes()) == (1, b"")
+
+
+@pytest.mark.parametrize("by_sysfs", [True, False])
+def test_a_reset_by_the_hardware_is_the_reason_of_one_boot(hardware: Hardware, by_sysfs: bool) -> None:
+    hardware.boot_status = 0x21
+    if by_sysfs:
+        (hardware.sysfs / "watchdog0").mkdir(parents=True)
+        (hardware.sysfs / "watchdog0" / "bootstatus").write_text("33\n")
+    hardware.watchdog().keep_boot_status(hardware.persist)
+    assert (hardware.persist / "hw_watchdog_bootstatus").read_text() == "OVERHEAT\nCARDRESET\n"
+    files = ReasonFiles(hardware.persist)
+    assert deduce(files.evidence(is_new=False))[0].text == "HWWatchdog"
+    hardware.watchdogs[0].close()
+    hardware.boot_status = 0
+    (hardware.sysfs / "watchdog0" / "bootstatus").unlink(missing_ok=True)
+    hardware.watchdog().keep_boot_status(hardware.persist)
+    assert deduce(files.evidence(is_new=False))[0].text == "Unknown"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_guardian_that_is_ended_stops_the_timer_and_one_that_is_killed_does_not(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    device, config = tmp_path / "watchdog", tmp_path / "health.yaml"
+    device.touch()
+    config.write_text(f"watchdog: {{device: {device}}}")
+    argv = [sys.executable, "-m", "kubeletx.health", "--tick", "20ms", "--config", str(config)]
+    places = ["--run-dir", str(tmp_path / "run"), "--persist-dir", str(tmp_path / "persist")]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        with subprocess.Popen(
+            [*argv, *places],
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as guardian:
+            try:
+                assert {manager.recv(100) for _ in range(3)} == {b"READY=1\nWATCHDOG=1"}
+                guardian.send_signal(end)
+                guardian.wait(60)
+            finally:
+                guardian.kill()
+    fed = device.read_bytes()
+    assert len(fed) >= 3
+    assert (guardian.returncode, fed[-1:]) in ((0, b"V"), (-signal.SIGKILL, b"\0"))
+
+
+def health(**fields: Any) -> HealthStatus:
+    return HealthStatus(**{"contact": Reach.SUCCESS, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({}, (1, True)),
+        ({"operation": "reboot Announced", "remaining_test_time": 9}, (2, True)),
+        ({"remaining_test_time": 9, "contact": Reach.FAIL}, (2, True)),
+        ({"contact": Reach.FAIL}, (4, True)),
+        ({"is_healthy": False}, (6, True)),
+        ({"maintenance_mode": True}, (8, True)),
+    ],
+)
+def test_the_status_light_has_a_pattern_for_each_condition(
+    fields: dict[str, Any], shown: tuple[int, bool]
+) -> None:
+    pattern = pattern_of(LedMeaning.STATUS, health(**fields), 0)
+    assert (len(pattern), pattern[0][0]) == shown
+
+
+def test_other_lights_show_one_subject() -> None:
+    lights = {meaning: pattern_of(meaning, health(is_healthy=False), 3) for meaning in LedMeaning}
+    assert lights[LedMeaning.CONTACT] == lights[LedMeaning.PROBLEM] == ((True, 0),)
+    assert lights[LedMeaning.BLINKER] == blinks(3)
+    assert sum(is_on for is_on, _ in blinks(3)) == 3
+    assert blinks(0) == ((False, 0),)
+
+
+def light(base: Path, name: str, triggers: str) -> Path:
+    led = base / "leds" / name
+    led.mkdir(parents=True)
+    (led / "trigger").write_text(triggers)
+    (led / "max_brightness").write_text("255\n")
+    return led
+
+
+def is_lit(node: Trial, led: Path) -> bool:
+    node.tick()
+    return (led / "brightness").exists() and (led / "brightness").read_text() == "255"
+
+
+def test_lights_follow_the_node(tmp_path: Path) -> None:
+    fine = light(tmp_path, "fine", "[none] timer pattern")
+    coarse = light(tmp_path, "coarse", "[none] timer")
+    plain = light(tmp_path, "plain", "[none] mmc0")
+    show = {"fine": "status", "coarse": "status", "plain": "contact", "absent": "status"}
+    node = Trial(tmp_path, leds={"directory": str(tmp_path / "leds"), "show": show})
+    node.is_reached = False
+    node.tick()
+    block_until(lambda: any(line.startswith("BadLed: leds.show.absent") for line in node.lines))
+    assert (fine / "trigger").read_text() == "pattern"
+    assert (fine / "pattern").read_text() == "255 200 255 0 0 200 0 0 255 200 255 0 0 1400 0 0"
+    assert [(coarse / name).read_text() for name in ("trigger", "delay_on", "delay_off")] == [
+        "timer",
+        "200",
+        "1400",
+    ]
+    assert (plain / "brightness").read_text() == "0"
+    node.is_reached = True
+    for led in (fine, plain):
+        block_until(partial(is_lit, node, led))
+    assert (fine / "trigger").read_text() == "none"
+
+
+@pytest.mark.parametrize("section", ["on", {"show": {"a": "colour"}}, {"shows": {}}])
+def test_a_bad_section_of_lights_is_told_once(tmp_path: Path, section: object) -> None:
+    node = Trial(tmp_path, leds=section)
+    node.tick(30)
+    assert len([line for line in node.lines if line.startswith("BadLed")]) == 1
