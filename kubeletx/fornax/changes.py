@@ -1,15 +1,17 @@
-"""`Outbox`: what one core still has to get, in the order in which a core accepts it. Pure.
+"""`Outbox`: messages that wait for one core, in the order in which the core accepts them. Pure.
 
     new stream ─► full state ─► registration, every few seconds until NODE_CONFIGURATION ─► full state as NODE_READY
-               ─► changes in order of their revision
+               ─► answers to refused sessions ─► changes in order of their revision
 
-A core accepts a change whose revision follows its last one. Therefore a failed message, and a queue that is too long,
-are replaced by a full state with the present revision: it contains all earlier changes. Nothing is sent twice to repair
-a loss, and no core delays another.
+A core accepts a change whose revision follows its last one. Therefore a full state with the present revision replaces a
+failed message and a queue that is too long: it contains all earlier changes. Nothing is sent twice to repair a loss, and
+no core delays another. A full state has no sessions that this node refused, so their answers are queued apart from the
+changes. They take no revision of their own: a core also accepts its last one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import math
 from collections import deque
@@ -22,30 +24,33 @@ MAX_BYTES = 16 << 20
 
 
 class Kind(enum.Enum):
-    """Kind of a message to a core; the value is the name of its type."""
+    """Kind of a message to a core; the value is its type in metrics and logs."""
 
     STATE = "NODE_STATE"
     REGISTER = "NODE_REGISTER"
     READY = "NODE_READY"
+    ANSWER = "answer"
     CHANGE = "change"
     PROBE = "probe"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """The next message. `revision`: of a CHANGE, and the one that a REGISTER must have.
+    """A message to send. Only a CHANGE is serialised already; the others are built when they are sent.
 
-    `message`: serialised CHANGE. Other kinds are built when they are sent.
+    `revision`: revision of a CHANGE, a REGISTER or an ANSWER; a full state has the node's present one.
+    `session`: identifier of the refused session of an ANSWER.
     """
 
     kind: Kind
     revision: int = 0
     message: bytes = b""
+    session: str = ""
 
 
 class Outbox:
-    """Messages that one core has not got yet.
+    """Messages that wait for one core. `done`, `refused` or `request_full` ends each step before the next one is taken.
 
-    A step that `next` returns is ended by `done` or `request_full` before the next one.
+    `news`: set when there may be a new step.
     """
 
     def __init__(
@@ -56,11 +61,14 @@ class Outbox:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         """`max_changes`, `max_bytes`: a longer queue of changes is replaced by a full state."""
+        self.news = asyncio.Event()
         self._register_seconds = register_seconds
         self._max_changes, self._max_bytes = max_changes, max_bytes
         self._changes: deque[Step] = deque()
+        self._answers: dict[str, None] = {}
         self._bytes = 0
         self._register_at = -math.inf
+        self._is_standby = False
         self.needs_full = False
         self.node_is_ready = False
         """The node is ready to get pods; set before `request_full`."""
@@ -70,21 +78,29 @@ class Outbox:
         self.acknowledged = 0
         """Revision of the last message that the core has answered."""
         self.overflows = 0
-        """How often the queue was too long."""
+        """Number of times that a full state replaced a queue that was too long."""
 
     def __len__(self) -> int:
         return len(self._changes)
 
     def opened(self) -> None:
         """Begin with a full state, since a new stream was opened. The core still knows its registration."""
-        self.request_full()
         self._register_at = -math.inf
+        self.request_full()
 
     def request_full(self) -> None:
-        """Send a full state next: it contains the queued changes, and one that the core may not have got."""
+        """Send a full state next. It replaces the queued changes, and a change whose call failed."""
         self.needs_full = True
         self._changes.clear()
         self._bytes = 0
+        self.news.set()
+
+    def set_standby(self, is_standby: bool) -> None:
+        """Register once with a standby, which does not configure the node, and repeatedly with any other core."""
+        if self._is_standby and not is_standby:
+            self._register_at = -math.inf
+            self.news.set()
+        self._is_standby = is_standby
 
     def registered(self) -> None:
         """Note a NODE_CONFIGURATION of the core; NODE_READY answers it as soon as the node is ready."""
@@ -95,6 +111,14 @@ class Outbox:
     def register_again(self) -> None:
         """Repeat the registration until the core sends another NODE_CONFIGURATION."""
         self.is_registered = self.is_ready_reported = False
+        self.news.set()
+
+    def answer(self, session: str) -> None:
+        """Queue the answer to a refused session, by its identifier."""
+        self._answers[session] = None
+        if len(self._answers) > self._max_changes:
+            del self._answers[next(iter(self._answers))]
+        self.news.set()
 
     def add(self, revision: int, message: bytes) -> None:
         """Queue a change; revisions grow by one from call to call."""
@@ -105,6 +129,7 @@ class Outbox:
         if len(self._changes) > self._max_changes or self._bytes > self._max_bytes:
             self.overflows += 1
             self.request_full()
+        self.news.set()
 
     def next(self, now: float) -> Step | None:
         """Take the next message; None: there is none before `due_at`."""
@@ -113,8 +138,10 @@ class Outbox:
             ready = self.is_registered and self.node_is_ready and not self.is_ready_reported
             return Step(kind=Kind.READY if ready else Kind.STATE)
         if not self.is_registered and now >= self._register_at:
-            self._register_at = now + self._register_seconds
+            self._register_at = math.inf if self._is_standby else now + self._register_seconds
             return Step(kind=Kind.REGISTER, revision=self.acknowledged)
+        if self._answers:
+            return Step(kind=Kind.ANSWER, revision=self.acknowledged, session=next(iter(self._answers)))
         if self._changes:
             step = self._changes.popleft()
             self._bytes -= len(step.message)
@@ -130,3 +157,10 @@ class Outbox:
         self.acknowledged = revision
         if step.kind is Kind.READY:
             self.is_ready_reported = True
+        if step.kind is Kind.ANSWER:
+            self._answers.pop(step.session, None)
+
+    def refused(self, step: Step) -> None:
+        """Send a full state next, since the core refused a message. An answer is not sent again."""
+        self._answers.pop(step.session, None)
+        self.request_full()

@@ -15,9 +15,7 @@ plus `put_seconds`.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterable, Awaitable, Callable
-from datetime import datetime
 from pathlib import Path
 
 import grpc
@@ -33,6 +31,7 @@ from . import wire
 from .changes import Kind, Outbox, Step
 from .cores import Core
 from .stubs import fornaxcore_pb2 as pb
+from .views import LinkStatus
 
 log = structlog.get_logger(__name__)
 
@@ -89,83 +88,54 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_retry_seconds: float = 15.0
 
 
-class LinkCounts:
-    """Counts of all links, by address of the core."""
-
-    def __init__(self) -> None:
-        self.sent = Counter[tuple[str, str]]()
-        """Counts by address and message type."""
-        self.received = Counter[str]()
-        self.refused = Counter[str]()
-        self.failures = Counter[str]()
-        self.connects = Counter[str]()
-
-
 class Link:
-    """The connection to one core. `run` is its task; all other methods return at once."""
+    """The connection to one core. `run` is its task. `outbox`: what is sent to the core."""
 
     def __init__(
         self,
         core: Core,
         identity: pb.NodeIdentifier,
         *,
-        build: Callable[[Kind, int], tuple[bytes, int]],
+        build: Callable[[Step], Awaitable[tuple[bytes, int]]],
         received: Callable[[Link, pb.FornaxCoreMessage], Awaitable[None]],
         progressed: Callable[[], None],
         settings: LinkSettings,
-        counts: LinkCounts,
         clock: Clock,
     ) -> None:
-        """`build`: returns a serialised message of a kind, and its revision; its argument is the revision of the step.
+        """`build`: returns the serialised message of a step other than CHANGE, and its revision; empty: nothing to send.
 
         `received`: gets each valid message; the next one is read when it returns. `progressed`: called after each
         answer of the core, and when the connection is lost.
         """
-        self.core = core
         self.outbox = Outbox(register_seconds=settings.register_seconds)
-        self.is_connected = False
-        self.since = clock.now()
-        """Time of the last change of `is_connected`."""
-        self.full_at: datetime | None = None
-        """Time of the answer to the last full state."""
-        self.problem = "not connected yet"
-        """Why the core is not connected, or why its last message or the last message to it failed; empty: neither."""
+        self.core = core
+        self._status = LinkStatus(address=core.address, since=clock.now())
         self._identity = identity
         self._build = build
         self._received = received
         self._progressed = progressed
         self._settings = settings
-        self._counts = counts
         self._clock = clock
-        self._wake = asyncio.Event()
         self._answered_at = 0.0
         self._logged: set[str] = set()
 
     # --- for the node actor ---
 
-    def change(self, revision: int, message: bytes) -> None:
-        """Queue a change."""
-        self.outbox.add(revision, message)
-        self._wake.set()
+    @property
+    def is_connected(self) -> bool:
+        return self._status.connected
 
-    def request_full(self) -> None:
-        """Send a full state next."""
-        self.outbox.request_full()
-        self._wake.set()
-
-    def registered(self) -> None:
-        """End the registration, since the core has sent NODE_CONFIGURATION."""
-        self.outbox.registered()
-        self._wake.set()
-
-    def register_again(self) -> None:
-        """Repeat the registration, since the configuration of the core could not be applied."""
-        self.outbox.register_again()
-        self._wake.set()
+    def status(self) -> LinkStatus:
+        """Return the present status; the next call changes the same object."""
+        status, outbox = self._status, self.outbox
+        status.identifier, status.role = self.core.identifier, self.core.role.value
+        status.registered, status.acknowledged = outbox.is_registered, outbox.acknowledged
+        status.queue, status.overflows = len(outbox), outbox.overflows
+        return status
 
     def refuse(self, problem: str) -> None:
         """Count a message of the core that is not carried out, and log each reason once."""
-        self._counts.refused[self.core.address] += 1
+        self._status.refused += 1
         self._log_once("Refused a message of a FornaxCore", problem)
 
     # --- the task ---
@@ -215,7 +185,7 @@ class Link:
     async def _read(self, stream: AsyncIterable[bytes], greeted: asyncio.Event) -> None:
         async for data in stream:
             greeted.set()
-            self._counts.received[self.core.address] += 1
+            self._status.received += 1
             try:
                 message = wire.parse(data, self._identity.identifier)
             except wire.InvalidMessage as error:
@@ -252,18 +222,20 @@ class Link:
 
     async def _idle(self) -> None:
         """Wait for a message to send, or until the next registration or probe is due."""
-        self._wake.clear()
+        self.outbox.news.clear()
         due = min(self.outbox.due_at(), self._answered_at + self._settings.probe_seconds)
-        cancel = self._clock.call_at(due, self._wake.set)
+        cancel = self._clock.call_at(due, self.outbox.news.set)
         try:
-            await self._wake.wait()
+            await self.outbox.news.wait()
         finally:
             cancel()
 
     async def _put(self, put: Callable[..., Awaitable[bytes]], step: Step) -> bool:
         """Send one message; returns False if the core refused it. Raises AioRpcError if the connection is broken."""
-        message, revision = self._message(step)
-        address = self.core.address
+        message, revision = await self._message(step)
+        if not message:
+            self.outbox.done(step, step.revision)
+            return True
         if len(message) > wire.MAX_MESSAGE_BYTES:
             self._failed(
                 step, f"{step.kind.value} has {len(message)} bytes, the limit is {wire.MAX_MESSAGE_BYTES}"
@@ -274,7 +246,7 @@ class Link:
             await put(message, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             if error.code() in BROKEN:
-                self._counts.failures[address] += 1
+                self._status.failures += 1
                 self.outbox.request_full()
                 raise
             if step.kind is not Kind.PROBE:
@@ -283,47 +255,48 @@ class Link:
         except BaseException:
             self.outbox.request_full()
             raise
-        self._counts.sent[address, step.kind.value] += 1
+        sent, kind = self._status.sent, step.kind.value
+        sent[kind] = sent.get(kind, 0) + 1
         self._answered_at = self._clock.monotonic()
         if step.kind is not Kind.PROBE:
             self.outbox.done(step, revision)
-            self.problem = ""
+            self._status.problem = ""
         if step.kind in (Kind.STATE, Kind.READY):
-            self.full_at = self._clock.now()
+            self._status.full_at = self._clock.now()
         self._set_connected(True)
         self._progressed()
         return True
 
-    def _message(self, step: Step) -> tuple[bytes, int]:
+    async def _message(self, step: Step) -> tuple[bytes, int]:
         match step.kind:
             case Kind.CHANGE:
                 return step.message, step.revision
             case Kind.PROBE:
                 return pb.FornaxCoreMessage(nodeIdentifier=self._identity).SerializeToString(), 0
-        return self._build(step.kind, step.revision)
+        return await self._build(step)
 
     def _failed(self, step: Step, problem: str) -> None:
-        self._counts.failures[self.core.address] += 1
-        self.outbox.request_full()
+        self._status.failures += 1
+        self.outbox.refused(step)
         self._answered_at = self._clock.monotonic()
-        self.problem = f"{step.kind.value}: {problem}"
+        self._status.problem = f"{step.kind.value}: {problem}"
         self._log_once("Failed to send to a FornaxCore", f"{step.kind.value}: {problem}")
 
     def _set_connected(self, connected: bool) -> None:
         if connected is self.is_connected:
             return
-        self.is_connected, self.since = connected, self._clock.now()
+        self._status.connected, self._status.since = connected, self._clock.now()
         self._progressed()
         if connected:
-            self.problem = ""
-            self._counts.connects[self.core.address] += 1
+            self._status.problem = ""
+            self._status.connects += 1
             log.info("Connected to a FornaxCore", core=self.core.address, role=self.core.role.value)
 
     def _lost(self, problem: str) -> None:
         """Log the loss of a connection, or why there is none, once until the next connection."""
-        if self.is_connected or self.problem != problem:
+        if self.is_connected or self._status.problem != problem:
             log.warning("No connection to a FornaxCore", core=self.core.address, err=problem)
-        self.problem = problem
+        self._status.problem = problem
 
     def _log_once(self, text: str, problem: str) -> None:
         if problem not in self._logged and len(self._logged) < MAX_LOGGED:

@@ -20,7 +20,7 @@ class OnChange(Protocol):
 
 
 class NodeChange(NamedTuple):
-    """Something to report. `kind`: pod, session or node. `id`: namespace/name; empty for the node."""
+    """Something to report. `kind`: pod, session, answer (to a refused session) or node. `id`: namespace/name."""
 
     kind: str
     id: str = ""
@@ -45,6 +45,9 @@ class Mailbox:
 
     def session(self, id: str, *, soon: bool = False) -> None:
         self.changed(NodeChange("session", id), soon=soon)
+
+    def answer(self, session_id: str) -> None:
+        self.changed(NodeChange("answer", session_id))
 
     def node(self) -> None:
         """Report the node if it has changed."""

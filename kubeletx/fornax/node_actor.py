@@ -19,13 +19,13 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError, Unavailable
 
-from .changes import Kind
+from .changes import Kind, Step
 from .content import NodeContent
 from .cores import Core, Cores, Role, parse_owners
-from .link import Link, LinkCounts, LinkSettings
+from .link import Link, LinkSettings
 from .mailbox import Mailbox, NodeChange
 from .node_machine import NodeEvent, NodeMachine, NodeState
-from .node_object import fingerprint, finish_node, full_state, registration
+from .node_object import fingerprint, finish_node, full_state
 from .node_records import NodeRecords
 from .revisions import Revisions
 from .stubs import fornaxcore_pb2 as pb
@@ -72,8 +72,7 @@ class NodeActor:
         """`mailbox`: the one to which `content` reports its changes."""
         self.machine = NodeMachine()
         self.links: dict[str, Link] = {}
-        self.counts = LinkCounts()
-        self.revisions = Revisions(records, identifier=identity.identifier, block=settings.block)
+        self.revisions = Revisions(records, block=settings.block)
         self.identity = identity
         self.cores = Cores(seeds)
         self._content = content
@@ -142,12 +141,23 @@ class NodeActor:
 
     # --- messages to the cores ---
 
-    def _build(self, kind: Kind, revision: int) -> tuple[bytes, int]:
-        if kind is Kind.REGISTER:
-            return registration(self.identity, self._node(revision), revision).SerializeToString(), revision
-        revision = self.revisions.current
-        pods = self._content.pod_states(revision)
-        message = full_state(kind, self.identity, self._node(revision), revision, pods)
+    async def _build(self, step: Step) -> tuple[bytes, int]:
+        message = pb.FornaxCoreMessage(nodeIdentifier=self.identity)
+        revision = step.revision
+        if step.kind is Kind.ANSWER:
+            refused = self._content.refused_session(step.session, revision)
+            if refused is None:
+                return b"", revision
+            message.messageType = pb.SESSION_STATE
+            message.sessionState.CopyFrom(refused)
+        elif step.kind is Kind.REGISTER:
+            message.messageType = pb.NODE_REGISTER
+            message.nodeRegistry.CopyFrom(pb.NodeRegistry(nodeRevision=revision, node=self._node(revision)))
+        else:
+            await self._content.stored()
+            revision = self.revisions.current
+            pods = self._content.pod_states(revision)
+            message = full_state(step.kind, self.identity, self._node(revision), revision, pods)
         return message.SerializeToString(), revision
 
     def _node(self, revision: int) -> k8s.Node:
@@ -182,9 +192,14 @@ class NodeActor:
             await self._progress.wait()
 
     async def _report(self, changed: NodeChange) -> None:
-        if changed.kind == "node":
-            await self._report_node()
-            return
+        match changed.kind:
+            case "node":
+                await self._report_node()
+                return
+            case "answer":
+                for link in self.links.values():
+                    link.outbox.answer(changed.id)
+                return
         number = await self.revisions.prepare()
         message = pb.FornaxCoreMessage(nodeIdentifier=self.identity)
         if changed.kind == "pod":
@@ -202,7 +217,7 @@ class NodeActor:
         self.revisions.take()
         data = message.SerializeToString()
         for link in self.links.values():
-            link.change(number, data)
+            link.outbox.add(number, data)
 
     async def _report_node(self) -> None:
         """Send a full state with the next number if the Node has changed."""
@@ -213,7 +228,7 @@ class NodeActor:
         self.revisions.take()
         for link in self.links.values():
             link.outbox.node_is_ready = self.is_ready
-            link.request_full()
+            link.outbox.request_full()
 
     # --- messages of the cores ---
 
@@ -227,10 +242,10 @@ class NodeActor:
                 await self._command(link, message)
             except KubeletxError as error:
                 link.refuse(str(error))
-                link.request_full()
+                link.outbox.request_full()
             except Exception:
                 log.exception("Failed to handle a message of a FornaxCore", core=link.core.address)
-                link.request_full()
+                link.outbox.request_full()
 
     async def _command(self, link: Link, message: pb.FornaxCoreMessage) -> None:
         """Carry out a command, then the ownership inside it; the first command of a new owner needs it before."""
@@ -251,20 +266,20 @@ class NodeActor:
             case pb.FORNAX_CORE_CONFIGURATION:
                 await self._change_owners(message.fornaxCoreConfiguration)
             case pb.NODE_FULL_SYNC:
-                link.request_full()
+                link.outbox.request_full()
             case pb.NODE_CONFIGURATION:
                 self._configure(link, message.nodeConfiguration)
             case _ if self.cores.may_command(address):
                 if await self._content.command(message, address):
-                    link.request_full()
+                    link.outbox.request_full()
             case _:
                 name = pb.MessageType.Name(message.messageType)
                 owners = ", ".join(core.address for core in self.cores.owners)
                 link.refuse(f"{name}: this core is not the primary of the node; its owners are {owners}")
-                link.request_full()
+                link.outbox.request_full()
 
     def _configure(self, link: Link, configuration: pb.NodeConfiguration) -> None:
-        link.registered()
+        link.outbox.registered()
         if not self.cores.may_command(link.core.address):
             return
         data = configuration.SerializeToString(deterministic=True)
@@ -298,7 +313,7 @@ class NodeActor:
         self.machine.step(event)
         if self.machine.state is not NodeState.READY:
             for link in self.links.values():
-                link.register_again()
+                link.outbox.register_again()
         self._mailbox.node()
 
     async def _apply_one(self, data: bytes) -> None:
@@ -330,26 +345,26 @@ class NodeActor:
             del self.links[address]
             self._tasks.pop(address).cancel()
         for address, core in wanted.items():
-            if address in self.links:
-                self.links[address].core = core
-            elif self._group is not None:
-                link = self._link(core)
-                self.links[address] = link
-                self._tasks[address] = self._group.create_task(link.run(), name=f"fornax-link-{address}")
+            if address not in self.links:
+                self._start_link(core)
+            link = self.links[address]
+            link.core = core
+            link.outbox.set_standby(core.role is Role.STANDBY)
 
-    def _link(self, core: Core) -> Link:
-        link = Link(
+    def _start_link(self, core: Core) -> None:
+        assert self._group is not None
+        link = self.links[core.address] = Link(
             core,
             self.identity,
             build=self._build,
             received=self._received,
             progressed=self._progress.set,
             settings=self._settings.link,
-            counts=self.counts,
             clock=self._clock,
         )
         link.outbox.node_is_ready = self.is_ready
-        return link
+        task = self._group.create_task(link.run(), name=f"fornax-link-{core.address}")
+        self._tasks[core.address] = task
 
     async def _look(self) -> None:
         while True:
@@ -367,7 +382,7 @@ class NodeActor:
         while True:
             await self._clock.sleep(self._settings.state_seconds)
             for link in self.links.values():
-                link.request_full()
+                link.outbox.request_full()
 
     async def _stored_owners(self) -> tuple[Core, ...]:
         """Return the owners of the last run; none if the operator has changed the seeds since then."""

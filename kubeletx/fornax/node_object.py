@@ -75,9 +75,3 @@ def full_state(
 
 def _names(pods: Sequence[pb.PodState], state: pb.PodState.State) -> list[str]:
     return [f"{p.pod.metadata.namespace}/{p.pod.metadata.name}" for p in pods if p.state == state]
-
-
-def registration(identity: pb.NodeIdentifier, node: core.Node, revision: int) -> pb.FornaxCoreMessage:
-    """Return a NODE_REGISTER."""
-    registry = pb.NodeRegistry(nodeRevision=revision, node=node)
-    return pb.FornaxCoreMessage(nodeIdentifier=identity, messageType=pb.NODE_REGISTER, nodeRegistry=registry)

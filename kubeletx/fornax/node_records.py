@@ -1,4 +1,4 @@
-"""Tables of the node under its cores: its revision ceiling, identifier and configuration; the cores that own it.
+"""Tables of the node under its cores: its revision ceiling and configuration; the cores that own it.
 
 The row of the node is missing on a new node, and after the loss of the database.
 """
@@ -20,7 +20,6 @@ NODE = Table(
     "fornax_node",
     METADATA,
     Column("id", Integer, primary_key=True),
-    Column("identifier", String, nullable=False),
     Column("ceiling", Integer, nullable=False),
     Column("configuration", LargeBinary, nullable=False),
 )
@@ -37,12 +36,11 @@ _CORES = select(CORES).order_by(CORES.c.address)
 
 
 class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
-    """The node as stored. `ceiling`: no revision above it was ever sent.
+    """The node as stored. `ceiling`: upper bound of all revisions that were sent.
 
     `configuration`: serialised NodeConfiguration that was applied last; empty: none.
     """
 
-    identifier: str
     ceiling: int
     configuration: bytes = b""
 
@@ -80,9 +78,7 @@ class NodeRecords:
 
 
 def _node(row: RowMapping) -> StoredNode:
-    return checked(
-        StoredNode(identifier=row["identifier"], ceiling=row["ceiling"], configuration=row["configuration"])
-    )
+    return checked(StoredNode(ceiling=row["ceiling"], configuration=row["configuration"]))
 
 
 def _core(row: RowMapping) -> Core:

@@ -7,6 +7,7 @@ the workers of pods see and mend themselves, such as a container that is missing
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -22,15 +23,25 @@ Repair = Callable[[], Awaitable[Sequence[str]]]
 class Reconciler:
     """Runs the repairs, one after the other. `repaired`, `failed`: counts since the start, by name of the repair."""
 
-    def __init__(self, repairs: Mapping[str, Repair], *, clock: Clock, period_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        repairs: Mapping[str, Repair],
+        *,
+        ready: asyncio.Event,
+        clock: Clock,
+        period_seconds: float = 60.0,
+    ) -> None:
+        """`ready`: set when the repairs work."""
         self.repaired = Counter[str](dict.fromkeys(repairs, 0))
         self.failed = Counter[str](dict.fromkeys(repairs, 0))
         self._repairs = dict(repairs)
+        self._ready = ready
         self._clock = clock
         self._period_seconds = period_seconds
 
     async def run(self) -> None:
-        """Run all repairs now and after each period, until cancelled."""
+        """Run all repairs once they work, and after each period, until cancelled."""
+        await self._ready.wait()
         while True:
             await self.once()
             await self._clock.sleep(self._period_seconds)

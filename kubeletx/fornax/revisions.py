@@ -17,10 +17,10 @@ from .node_records import NodeRecords, StoredNode
 class Revisions:
     """The revision and its ceiling. Only one task calls `prepare` and `take`."""
 
-    def __init__(self, records: NodeRecords, *, identifier: str, block: int) -> None:
+    def __init__(self, records: NodeRecords, *, block: int) -> None:
         self._records = records
         self._block = block
-        self._stored = StoredNode(identifier=identifier, ceiling=0)
+        self._stored = StoredNode(ceiling=0)
         self.current = 0
         """Number of the last change."""
         self._saving = asyncio.Lock()
@@ -30,7 +30,7 @@ class Revisions:
         """Read the ceiling. Returns False on a new node, whose first number is 1. Raises Unavailable."""
         found = await self._records.find_node()
         if found is not None:
-            self._stored = replace(found, identifier=self._stored.identifier)
+            self._stored = found
             self.current = found.ceiling
         return found is not None
 

@@ -75,6 +75,9 @@ class FakeContent:
         found = self.sessions.get(session_id)
         return None if found is None else pb.SessionState(nodeRevision=revision, session=found[1])
 
+    async def stored(self) -> None:
+        """Do nothing: there is no database."""
+
     def pod_states(self, revision: int) -> list[pb.PodState]:
         return [self._state(pod_id, revision) for pod_id in self.pods]
 

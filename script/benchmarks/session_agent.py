@@ -39,7 +39,7 @@ def main() -> None:
         arrived.append((time.monotonic_ns(), data))
         return parse(data, node)
 
-    def noted_message(link: Link, step: Any) -> tuple[bytes, int]:
+    def noted_message(link: Link, step: Any) -> Any:
         if step.kind is Kind.CHANGE:
             left.append((time.monotonic_ns(), step.message))
         return message_of(link, step)

@@ -5,6 +5,7 @@ The numbers are those of the list of known faults. What a node does about cores 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -257,11 +258,11 @@ async def test_b20_a_late_write_does_not_bring_a_deleted_pod_back(world: World) 
 
 
 async def test_b18_pods_rows_and_ports_that_do_not_agree_are_repaired(world: World) -> None:
-    async with world.running() as content:
+    async with world.running():
         pod_id = await world.start(a_pod(ports=(80,)))
 
         async def repaired() -> dict[str, Sequence[str]]:
-            found = {name: await repair() for name, repair in content.repairs().items()}
+            found = {name: await repair() for name, repair in world.core_pods.repairs().items()}
             return {name: objects for name, objects in found.items() if objects}
 
         assert await repaired() == {}
@@ -418,7 +419,7 @@ async def test_a_pod_is_refused_while_the_node_is_not_ready(world: World) -> Non
 
 
 async def test_a_name_of_another_source_is_answered_at_once(world: World) -> None:
-    async with world.running() as content:
+    async with world.running():
         await world.node.start(a_static_pod())
         pod = a_pod()
         pod.metadata.namespace, pod.metadata.uid = "default", "another"
@@ -429,7 +430,7 @@ async def test_a_name_of_another_source_is_answered_at_once(world: World) -> Non
         assert world.node.alive() == ["web/c0"]
         assert await rows(world) == []
         assert world.listed() == {}
-        assert len(content.objects) == 0
+        assert len(world.core_pods.objects) == 0
 
 
 async def test_daemon_pods_start_first_never_stand_by_and_follow_the_configuration(world: World) -> None:
@@ -449,3 +450,26 @@ async def test_daemon_pods_start_first_never_stand_by_and_follow_the_configurati
         await world.until_pod("system/d", "Terminated")
     async with world.running():
         assert world.node.alive() == []
+
+
+async def test_a_daemon_pod_that_does_not_end_blocks_no_configuration(tmp_path: Path) -> None:
+    world = World(tmp_path, liveness_seconds=30.0)
+    daemon = core.Pod()
+    daemon.metadata.name, daemon.metadata.namespace = "d", "system"
+    daemon.spec.containers.add(name="d", image="busybox")
+    async with world.running(configured=False) as content:
+        await content.configure(pb.NodeConfiguration(daemonPods=[daemon]))
+        runtime_of(world).script("stop_unit", delay_seconds=300)
+        daemon.metadata.labels["version"] = "2"
+        configured = asyncio.create_task(content.configure(pb.NodeConfiguration(daemonPods=[daemon])))
+        await world.until(configured.done)
+        assert world.pod("system/d").metadata.labels["version"] == ""
+        await world.until(lambda: world.pod("system/d").metadata.labels["version"] == "2", 600)
+        await world.until_pod("system/d", "Running")
+
+
+async def test_a_full_list_has_no_pod_that_is_not_stored(world: World) -> None:
+    async with world.running() as content:
+        world.node.store.writes_left = 0
+        await world.create(a_pod())
+        assert content.pod_states(1) == []

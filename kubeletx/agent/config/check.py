@@ -374,6 +374,11 @@ def _sessions(config: AgentConfig) -> Iterator[InvalidConfig]:
 def _fornax(config: AgentConfig) -> Iterator[InvalidConfig]:
     settings = config.fornax
     if not settings.cores:
+        for name in ("ca_file", "cert_file", "key_file"):
+            if getattr(settings, name) is not None:
+                yield _error(
+                    config, f"fornax.{name}", "has no effect without a core", "give a --fornaxcore-url"
+                )
         return
     # Imported here: an agent without FornaxCores does not load the room.
     from kubeletx.fornax.cores import parse_address

@@ -45,15 +45,16 @@ def make_fornax(
     settings = ctx.config.fornax
     if not settings.cores:
         return _no_cores
-    from kubeletx.fornax.content import ContentServices, NodeContent
+    from kubeletx.fornax.content import NodeContent
     from kubeletx.fornax.cores import parse_seeds
     from kubeletx.fornax.link import LinkSettings
     from kubeletx.fornax.mailbox import Mailbox
     from kubeletx.fornax.node_actor import CoreSettings, NodeActor
     from kubeletx.fornax.node_records import METADATA as NODE_METADATA
     from kubeletx.fornax.node_records import NodeRecords
-    from kubeletx.fornax.pods.creation import ContentSettings
-    from kubeletx.fornax.pods.records import POD_METADATA
+    from kubeletx.fornax.pods.actor import CoreServices
+    from kubeletx.fornax.pods.records import POD_METADATA, CorePodRecords
+    from kubeletx.fornax.pods.registry import CorePods
     from kubeletx.fornax.reconcile import Reconciler
     from kubeletx.fornax.status import metrics, node_status
     from kubeletx.fornax.stubs.fornaxcore_pb2 import NodeIdentifier
@@ -62,25 +63,25 @@ def make_fornax(
     address = next(iter(node.reporter.ips), "127.0.0.1")
     identity = NodeIdentifier(ip=address, identifier=settings.identifier or f"{NAMESPACE}/{name}")
     mailbox = Mailbox(ctx.clock)
-    content = NodeContent(
-        ContentServices(
-            store=ctx.store,
+    core_pods = CorePods(
+        CoreServices(
             clock=ctx.clock,
-            pods=pods.manager,
+            manager=pods.manager,
             board=pods.services.board,
             sessions=sessions,
-            watch_node=views.node.watch_node,
-            apply_pod_cidrs=runtimes.pod_cidrs.apply,
-        ),
-        ContentSettings(
-            identifier=identity.identifier,
+            records=CorePodRecords(ctx.store),
+            node=identity.identifier,
             node_name=name,
             host_ip=address,
             liveness_seconds=settings.liveness_seconds,
         ),
-        on_pod=mailbox.pod,
-        on_session=mailbox.session,
-        on_node=mailbox.node,
+        changed=mailbox.pod,
+    )
+    content = NodeContent(
+        core_pods,
+        mailbox,
+        watch_node=views.node.watch_node,
+        apply_pod_cidrs=runtimes.pod_cidrs.apply,
     )
     actor = NodeActor(
         content,
@@ -91,19 +92,20 @@ def make_fornax(
         settings=CoreSettings(link=LinkSettings(tls=_tls(settings)), state_seconds=settings.state_seconds),
         clock=ctx.clock,
     )
-    content.objects.subscribe(pods.manager.objects_changed)
-    reconciler = Reconciler(content.repairs(), clock=ctx.clock)
+    core_pods.objects.subscribe(pods.manager.objects_changed)
+    reconciler = Reconciler(core_pods.repairs(), ready=core_pods.ready, clock=ctx.clock)
     repaired = ChainMap(reconciler.repaired, sessions.repaired)
     status = partial(node_status, actor, repaired)
     ctx.made.add(
         Part(
             name="fornax",
             tables=(POD_METADATA, NODE_METADATA),
-            load=content.load,
-            recovered=content.recovered,
+            load=core_pods.load,
+            recovered=core_pods.recovered,
             sources=(FORNAX,),
-            objects={FORNAX: content.objects},
+            objects={FORNAX: core_pods.objects},
             tasks=(
+                Task(name="fornax-pods", run=core_pods.run),
                 Task(name="fornax-content", run=content.run),
                 Task(name="fornax-reconcile", run=reconciler.run),
             ),

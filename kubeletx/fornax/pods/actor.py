@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, names
 from kubeletx.kube.types.core import Pod, PodStatus
-from kubeletx.pods import FINAL, DesiredPod, PodFacts
+from kubeletx.pods import FINAL, DesiredPod, PodFacts, PodManager, StatusBoard
 from kubeletx.pods.workloads.standby.facts import StandbyFacts, find_standby
 from kubeletx.sessions.model import FORNAX, OPEN, OpenRequest, Reason, Session
 from kubeletx.sessions.service import Sessions
@@ -29,9 +29,10 @@ from kubeletx.sessions.service import Sessions
 from ..mailbox import OnChange
 from ..stubs import k8s_core_v1_pb2 as core
 from .machine import ENDING, NEW, PodCause, PodState, step
+from .ports import is_unused
 from .records import CorePodRecords, PodRow
 from .reports import CorePodView, PodFailure, PodReport, endpoints_of, is_awaited, view_of
-from .source import CoreSource
+from .source import is_here, start_pod
 
 log = structlog.get_logger(__name__)
 
@@ -56,15 +57,24 @@ _HOPELESS: Final = frozenset(
 Work = Callable[[], Awaitable[None]]
 
 
-class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that all actors use. `node`: identifier of this node. `liveness_seconds`: see `ContentSettings`."""
+class CoreServices(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects of the agent, and settings of the node, for the pods of cores.
 
-    node: str
+    `node`: identifier of the node, namespace/name. `node_name`: name in `spec.nodeName`. `host_ip`: address of the node
+    for host ports. `liveness_seconds`: time in which the containers of a new pod must become ready once they were
+    started. `is_port_free`: returns True if no program of the node uses the port.
+    """
+
     clock: Clock
-    source: CoreSource
+    manager: PodManager
+    board: StatusBoard
     sessions: Sessions
     records: CorePodRecords
-    liveness_seconds: float
+    node: str
+    node_name: str
+    host_ip: str
+    liveness_seconds: float = 60.0
+    is_port_free: Callable[[int], bool] = is_unused
 
 
 class PodActor:
@@ -74,7 +84,7 @@ class PodActor:
         self,
         row: PodRow,
         pod: Pod,
-        services: ActorServices,
+        services: CoreServices,
         *,
         changed: OnChange,
         is_stored: bool,
@@ -83,7 +93,7 @@ class PodActor:
 
         `is_stored`: the row is in the database, since the pod was created by an earlier process.
         """
-        self.row = row
+        self.row, self.pod_id = row, row.pod_id
         self.pod = pod
         self._services = services
         self._changed = changed
@@ -98,13 +108,10 @@ class PodActor:
         """Revision of the last report of the pod or one of its sessions; None: not reported by this process."""
         self.looked = asyncio.Event()
         """Set once the task has looked at the pod for the first time."""
-        self.settled = asyncio.Event()
-        """Set when the pod is no longer new: it is ready, or it ends."""
-        self.ended = asyncio.Event()
-        """Set when the pod is TERMINATED."""
         self._mailbox: asyncio.Queue[Work] = asyncio.Queue()
         self._is_look_queued = False
-        self._is_begun = False
+        self.is_begun = False
+        """The pod is on the disk and with the pod manager, or has failed."""
         self._is_removed = False
         self._is_deleted = is_stored and row.state in ENDING
         self._is_ended_here = False
@@ -119,10 +126,6 @@ class PodActor:
         self._check_until: float | None = None
         self._cancel_timer: Callable[[], None] = lambda: None
         self._seen = self.view()
-
-    @property
-    def pod_id(self) -> str:
-        return self.row.pod_id
 
     def view(self) -> CorePodView:
         """Return the view of the pod for its cores."""
@@ -184,13 +187,13 @@ class PodActor:
 
     def begin(self) -> None:
         """Hand a stored pod over to the pod manager, before anything else is done for it; nothing is written."""
-        if self._services.source.is_here(self.row.uid) or self.row.state is PodState.CREATING:
+        if self._is_here() or self.row.state is PodState.CREATING:
             self._hand_over()
         elif self.row.is_daemon and self.row.state not in ENDING:
             self.state = PodState.CREATING
             self._hand_over()
         else:
-            self._is_begun = True
+            self.is_begun = True
             if self.row.state not in ENDING:
                 self._failure = PodFailure(
                     "PodLost", "nothing of the pod was left when the node agent started"
@@ -200,7 +203,7 @@ class PodActor:
 
     async def run(self) -> None:
         """Carry out commands until the pod is TERMINATED."""
-        if not self._is_begun:
+        if not self.is_begun:
             await self._store_and_start()
         if self.state is PodState.LIVENESS_CHECKING:
             self._begin_check()  # the time begins again after a restart of the agent
@@ -232,16 +235,16 @@ class PodActor:
             await self._services.records.insert(self.row)
         except KubeletxError as error:
             self._failure = PodFailure("NotStored", str(error))
-            self._is_begun = True
+            self.is_begun = True
             return
         self.is_stored = True
         self._tell()
         self._hand_over()
 
     def _hand_over(self) -> None:
-        self._is_begun = True
+        self.is_begun = True
         try:
-            self._services.source.start(self.pod)
+            start_pod(self._services.manager, self.pod)
         except Conflict as error:
             self._failure = PodFailure(error.reason or "Conflict", str(error))
 
@@ -321,11 +324,8 @@ class PodActor:
             self._remove()
             self._look_at(self._services.clock.monotonic() + RECHECK_SECONDS)
         self._tell_changes()
-        if self.state not in NEW:
-            self.settled.set()
         if self.state is PodState.TERMINATED:
             self._cancel_timer()
-            self.ended.set()
 
     def _begin_check(self) -> None:
         self._check_until = self._services.clock.monotonic() + self._services.liveness_seconds
@@ -362,7 +362,7 @@ class PodActor:
         if self._is_removed or not (self._is_deleted or self._failure is not None or is_final):
             return
         self._is_removed = True
-        self._services.source.remove(self.row.uid)
+        self._services.manager.remove(FORNAX, self.row.uid)
 
     def _tell_changes(self) -> None:
         """Report what a core sees differently."""
@@ -373,6 +373,9 @@ class PodActor:
     def _tell(self) -> None:
         self._seen = self.view()
         self._changed(self.pod_id)
+
+    def _is_here(self) -> bool:
+        return is_here(self._services.manager, self.row.uid)
 
     def _live(self) -> tuple[Session, ...]:
         return self._services.sessions.of_pod(self.row.uid)
@@ -416,7 +419,7 @@ class PodActor:
         is_final = status is not None and status.phase in FINAL
         is_open = any(one.state in OPEN for one in live)
         holds = {
-            PodCause.GONE: self._is_begun and not self._services.source.is_here(self.row.uid),
+            PodCause.GONE: self.is_begun and not self._is_here(),
             PodCause.ENDING: self._is_deleted or self._is_ended_here or is_final,
             self._failure_cause: self._failure is not None,
             PodCause.EXISTS: status is not None and _exists(status),

@@ -1,4 +1,4 @@
-"""Ended and refused pods and sessions are kept for ten minutes, since cores may ask about them."""
+"""Ended and refused pods and sessions, which are kept for ten minutes, since cores may ask about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .reports import FAILED, CorePodView, PodReport
 KEEP_SECONDS: Final = 600.0
 KEEP_MOST: Final = 2000
 KEEP_BYTES: Final = 64 << 10
-"""Of a larger pod or session that was refused, only the name is kept."""
+"""Only the name of a refused pod or session that is larger is kept."""
 T = TypeVar("T")
 
 
@@ -49,53 +49,43 @@ class Recent(Generic[T]):
     def clear(self) -> None:
         self._kept.clear()
 
-    def __contains__(self, identifier: str) -> bool:
-        return identifier in self._kept
-
 
 class EndedPod(msgspec.Struct, frozen=True):
     """A pod as it was last reported. `uid`: as the core gave it; empty if it gave none, or if the pod was refused."""
 
     report: PodReport
     view: CorePodView
-    uid: str
+    uid: str = ""
 
 
-class EndedPods(Recent[EndedPod]):
-    """Pods that are not on this node any more, or never were, by identifier."""
+class RefusedSession(msgspec.Struct, frozen=True):
+    """A session that this node does not have, and why. `pod_id`: pod that the core named."""
 
-    def __init__(self, clock: Clock, node: str) -> None:
-        """`node`: identifier of this node."""
-        super().__init__(clock)
-        self._node = node
-
-    def refuse(self, create: pb.PodCreate, error: KubeletxError) -> None:
-        """Keep a pod that is not run. It is over, and Failed: its core does not wait for it."""
-        reason = error.reason or row_of(error).event_reason
-        text = shortened(str(error))
-        view = CorePodView(state=pb.PodState.Terminated, phase=FAILED, reason=reason, message=text)
-        pod = create.pod
-        if pod.ByteSize() > KEEP_BYTES:
-            pod = core.Pod()
-            pod.metadata.namespace, _, pod.metadata.name = create.podIdentifier.partition("/")
-        self.put(create.podIdentifier, EndedPod(PodReport(pod, self._node), view, ""))
-
-    def is_repeated(self, create: pb.PodCreate) -> bool:
-        """Return True if the pod to create has run here and has ended."""
-        found = self.find(create.podIdentifier)
-        return found is not None and bool(found.uid) and found.uid == create.pod.metadata.uid
-
-    def message(self, pod_id: str, revision: int) -> pb.PodState | None:
-        """Return the last state of the pod; None if it is unknown."""
-        found = self.find(pod_id)
-        return found.report.message(found.view, revision, ()) if found is not None else None
+    session: fs.ApplicationSession
+    pod_id: str
+    problem: str
 
 
-def kept_session(session_id: str, session: fs.ApplicationSession) -> fs.ApplicationSession:
-    """Return what is kept of a session that was refused."""
-    kept = fs.ApplicationSession()
-    if session.ByteSize() <= KEEP_BYTES:
-        kept.CopyFrom(session)
-    else:
-        kept.metadata.namespace, _, kept.metadata.name = session_id.partition("/")
-    return kept
+def refused_pod(create: pb.PodCreate, error: KubeletxError, node: str) -> EndedPod:
+    """Return a pod that does not run: it is over, and Failed, so that its core does not wait for it."""
+    pod = create.pod
+    if pod.ByteSize() > KEEP_BYTES:
+        pod = core.Pod()
+        pod.metadata.namespace, _, pod.metadata.name = create.podIdentifier.partition("/")
+    view = CorePodView(
+        state=pb.PodState.Terminated,
+        phase=FAILED,
+        reason=error.reason or row_of(error).event_reason,
+        message=shortened(str(error)),
+    )
+    return EndedPod(PodReport(pod, node), view)
+
+
+def refused_session(
+    session_id: str, pod_id: str, session: fs.ApplicationSession, error: KubeletxError
+) -> RefusedSession:
+    """Return a session that is not opened."""
+    if session.ByteSize() > KEEP_BYTES or not session.metadata.name:
+        session = fs.ApplicationSession()
+        session.metadata.namespace, _, session.metadata.name = session_id.partition("/")
+    return RefusedSession(session, pod_id, shortened(str(error)))

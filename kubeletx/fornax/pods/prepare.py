@@ -9,19 +9,21 @@ core again.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, names
+from kubeletx.api import InvalidPod, PodUid, names
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.types.core import Pod, PodDNSConfig, PodStatus
-from kubeletx.kube.validation import validate_pod
+from kubeletx.kube.validation import validate_pod, words
 from kubeletx.pods.model.sources import FORNAX
 from kubeletx.volumes.references import claims_of, tokens_of
 
 from .. import names as wire_names
 from ..convert import pod_of
+from ..stubs import fornaxcore_pb2 as pb
 from ..stubs import k8s_core_v1_pb2 as core
 from .records import PodRow
 
@@ -29,6 +31,19 @@ from .records import PodRow
 def pod_id_of(message: core.Pod) -> str:
     """Return the identifier of a pod, namespace/name."""
     return f"{message.metadata.namespace}/{message.metadata.name}"
+
+
+def uid_of(create: pb.PodCreate) -> PodUid:
+    """Return the pod's UID, a new one if it has none. Raises InvalidPod if it or the pod's name is invalid."""
+    origin, name = f"pod {create.podIdentifier}", pod_id_of(create.pod)
+    if name != create.podIdentifier:
+        fix = "podIdentifier is namespace/name"
+        raise InvalidPod(obj=origin, field="metadata.name", problem=f"is of pod {name}", fix=fix)
+    uid = PodUid(create.pod.metadata.uid or str(uuid.uuid4()))
+    # An invalid text of proto2 stays bytes.
+    if problem := words.uid(uid) if isinstance(uid, str) else f"{uid!r} is not UTF-8":
+        raise InvalidPod(obj=origin, field="metadata.uid", problem=problem)
+    return uid
 
 
 def unassigned_ports(message: core.Pod) -> int:

@@ -22,6 +22,7 @@ from kubeletx.fornax.node_actor import CoreSettings, NodeActor
 from kubeletx.fornax.node_records import METADATA, NodeRecords
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as k8s
+from kubeletx.fornax.views import LinkStatus
 from kubeletx.store import Store
 from kubeletx_testing.fornaxcore import FornaxCore
 from kubeletx_testing.waiting import until
@@ -222,6 +223,9 @@ class ContentModel:
         self.pods[f"ns/{name}"] = state
         self._mailbox.pod(f"ns/{name}")
 
+    def refuse(self, name: str) -> None:
+        self._mailbox.answer(f"ns/{name}")
+
     def set_session(self, name: str, status: str) -> None:
         self.sessions[f"ns/{name}"] = status
         self._mailbox.session(f"ns/{name}")
@@ -247,6 +251,15 @@ class ContentModel:
         if session_id not in self.sessions:
             return None
         return self._session(session_id, revision)
+
+    async def stored(self) -> None:
+        """Do nothing: there is no database."""
+
+    def refused_session(self, session_id: str, revision: int) -> pb.SessionState | None:
+        found = pb.SessionState(nodeRevision=revision)
+        found.session.metadata.namespace, _, found.session.metadata.name = session_id.partition("/")
+        found.session.status.sessionStatus = "Closed"
+        return found
 
     def pod_states(self, revision: int) -> list[pb.PodState]:
         return [self._state(pod_id, revision) for pod_id in self.pods]
@@ -322,6 +335,9 @@ class Rig:
             clock=SystemClock(),
         )
         self._task = asyncio.create_task(self.actor.run(), name="node-actor")
+
+    def status(self, core: TinyCore) -> LinkStatus:
+        return self.actor.links[core.address].status()
 
     async def stop_node(self, *, clean: bool = True) -> None:
         """Stop the node as the agent does. `clean` False: as after a crash, nothing more is written."""

@@ -14,9 +14,11 @@ from typing import Any
 
 from kubeletx.api import PodUid
 from kubeletx.fornax import names
-from kubeletx.fornax.content import ContentServices, NodeContent
-from kubeletx.fornax.pods.creation import ContentSettings
-from kubeletx.fornax.pods.records import POD_METADATA
+from kubeletx.fornax.content import NodeContent
+from kubeletx.fornax.mailbox import Mailbox, NodeChange
+from kubeletx.fornax.pods.actor import CoreServices
+from kubeletx.fornax.pods.records import POD_METADATA, CorePodRecords
+from kubeletx.fornax.pods.registry import CorePods
 from kubeletx.fornax.stubs import fornaxcore_pb2 as pb
 from kubeletx.fornax.stubs import k8s_core_v1_pb2 as core
 from kubeletx.kube.types.node import Node as KubeNode
@@ -49,13 +51,24 @@ def a_pod(
     return pod
 
 
+class Reports(Mailbox):
+    """Reports every change at once."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.node.clock)
+        self._world = world
+
+    def changed(self, what: NodeChange, *, soon: bool = False) -> None:
+        self._world.report_change(what, soon=soon)
+
+
 class World:
     """One node of a core. `pods`, `sessions`: all reports by identifier, the newest last."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.node = Node(root)
         self.node.more_tables = (POD_METADATA, SESSION_TABLES)
-        self.settings = ContentSettings(identifier=NODE, node_name="n", host_ip=HOST_IP, **settings)
+        self.settings = settings
         self.limits = SessionLimits(liveness_seconds=3600.0)
         self.busy_ports: set[int] = set()
         self.is_ready = True
@@ -65,6 +78,7 @@ class World:
         self.sessions: defaultdict[str, list[pb.SessionState]] = defaultdict(list)
         self.awaited: list[str] = []
         """States of pods and statuses of sessions that were reported at once."""
+        self.core_pods: CorePods
         self.content: NodeContent
         self.room: Sessions
 
@@ -85,26 +99,33 @@ class World:
                 Evacuation(is_needed=lambda uid: bool(self.room.of_pod(uid)), run=self.room.evacuate)
             ]
             await self.room.load()
-            self.content = NodeContent(
-                ContentServices(
-                    store=store,
+            mailbox = Reports(self)
+            self.core_pods = CorePods(
+                CoreServices(
                     clock=clock,
-                    pods=manager,
+                    manager=manager,
                     board=board,
                     sessions=self.room,
-                    watch_node=self._watch_node,
-                    apply_pod_cidrs=self._apply_pod_cidrs,
+                    records=CorePodRecords(store),
+                    node=NODE,
+                    node_name="n",
+                    host_ip=HOST_IP,
                     is_port_free=lambda port: port not in self.busy_ports,
+                    **self.settings,
                 ),
-                self.settings,
-                on_pod=self._on_pod,
-                on_session=self._on_session,
+                changed=mailbox.pod,
             )
-            self.node.cluster[FORNAX] = self.content.objects
-            await self.content.load()
-            self.content.recovered()
+            self.content = NodeContent(
+                self.core_pods,
+                mailbox,
+                watch_node=self._watch_node,
+                apply_pod_cidrs=self._apply_pod_cidrs,
+            )
+            self.node.cluster[FORNAX] = self.core_pods.objects
+            await self.core_pods.load()
+            self.core_pods.recovered()
             self.room.ask_again()
-            tasks = [asyncio.create_task(one.run()) for one in (self.room, self.content)]
+            tasks = [asyncio.create_task(one.run()) for one in (self.room, self.core_pods, self.content)]
             try:
                 await self.until(self.content.ready.is_set)
                 if configured:
@@ -123,19 +144,22 @@ class World:
     async def _apply_pod_cidrs(self, cidrs: Sequence[str]) -> None:
         self.pod_cidrs.append(tuple(cidrs))
 
-    def _on_pod(self, id: str, *, soon: bool = False) -> None:
-        self.revision += 1
-        state = self.content.pod_state(id, self.revision)
-        if state is not None:
-            self.pods[id].append(state)
-            self.awaited += [] if soon else [pb.PodState.State.Name(state.state)]
-
-    def _on_session(self, id: str, *, soon: bool = False) -> None:
-        self.revision += 1
-        state = self.content.session_state(id, self.revision)
-        if state is not None:
-            self.sessions[id].append(state)
-            self.awaited += [] if soon else [state.session.status.sessionStatus]
+    def report_change(self, what: NodeChange, *, soon: bool) -> None:
+        """Report an object as the node actor does, but at once; an answer has no revision of its own."""
+        match what.kind:
+            case "pod":
+                self.revision += 1
+                state = self.content.pod_state(what.id, self.revision)
+                if state is not None:
+                    self.pods[what.id].append(state)
+                    self.awaited += [] if soon else [pb.PodState.State.Name(state.state)]
+            case "session" | "answer":
+                self.revision += what.kind == "session"
+                find = self.content.session_state if what.kind == "session" else self.content.refused_session
+                session = find(what.id, self.revision)
+                if session is not None:
+                    self.sessions[what.id].append(session)
+                    self.awaited += [] if soon else [session.session.status.sessionStatus]
 
     # --- commands ---
 

@@ -150,3 +150,40 @@ def test_the_answer_to_a_configuration_waits_until_the_node_is_ready() -> None:
     step = outbox.next(0.0)
     assert step is not None
     assert step.kind is Kind.READY
+
+
+def test_an_answer_to_a_refused_session_follows_a_full_state_and_has_its_revision() -> None:
+    outbox = opened()
+    outbox.answer("ns/s")
+    outbox.request_full()
+    kinds = []
+    while (step := outbox.next(0.0)) is not None:
+        kinds.append((step.kind, step.revision, step.session))
+        outbox.done(step, 9)
+    assert kinds == [(Kind.STATE, 0, ""), (Kind.ANSWER, 9, "ns/s")]
+    outbox.answer("ns/s")
+    step = outbox.next(0.0)
+    assert step is not None
+    outbox.refused(step)
+    outbox.done(Step(kind=Kind.STATE), 9)
+    assert outbox.needs_full
+    assert outbox.next(0.0) == Step(kind=Kind.STATE)
+    assert outbox.next(0.0) is None
+
+
+def test_a_standby_is_registered_with_once_until_it_is_the_primary() -> None:
+    outbox = Outbox(register_seconds=5.0)
+    outbox.set_standby(True)
+    outbox.opened()
+
+    def kinds(now: float) -> list[Kind]:
+        found = []
+        while (step := outbox.next(now)) is not None:
+            outbox.done(step, 7)
+            found.append(step.kind)
+        return found
+
+    assert kinds(0.0) == [Kind.STATE, Kind.REGISTER]
+    assert (kinds(100.0), outbox.due_at()) == ([], math.inf)
+    outbox.set_standby(False)
+    assert (kinds(100.0), kinds(105.0)) == ([Kind.REGISTER], [Kind.REGISTER])

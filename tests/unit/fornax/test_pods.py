@@ -209,14 +209,14 @@ async def test_a_failed_image_fails_the_pod_at_once(world: World) -> None:
 
 
 async def test_a_container_that_exits_ends_the_pod(world: World) -> None:
-    async with world.running() as content:
+    async with world.running():
         pod_id = await world.start(a_pod(ports=(80,)))
         backend = world.node.runtimes["one"].backend
         backend.exit_unit(backend.find_unit("main"), 3)
         await world.until_pod(pod_id, "Terminated")
         assert world.pod().status.phase == "Failed"
         assert world.pod().status.containerStatuses[0].state.terminated.exitCode == 3
-        assert len(content.objects) == 0
+        assert len(world.core_pods.objects) == 0
         await world.start(a_pod("next", ports=(80,)))
 
 

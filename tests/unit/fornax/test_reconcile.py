@@ -19,7 +19,9 @@ async def test_repairs_run_now_and_after_each_period_and_a_failure_delays_no_oth
     async def repair() -> list[str]:
         return found.pop(0)
 
-    reconciler = Reconciler({"ports": broken, "pods": repair}, clock=clock, period_seconds=60.0)
+    ready = asyncio.Event()
+    ready.set()
+    reconciler = Reconciler({"ports": broken, "pods": repair}, ready=ready, clock=clock, period_seconds=60.0)
     task = asyncio.create_task(reconciler.run(), name="reconciler")
     await clock.run_for(1.0)
     assert (reconciler.repaired, reconciler.failed) == ({"ports": 0, "pods": 2}, {"ports": 1, "pods": 0})

@@ -36,7 +36,7 @@ class Disk:
 
 
 def revisions(disk: Disk, block: int = 10) -> Revisions:
-    return Revisions(disk, identifier="ns/node", block=block)  # type: ignore[arg-type] # a double
+    return Revisions(disk, block=block)  # type: ignore[arg-type] # a double
 
 
 @given(st.lists(st.sampled_from(["change", "crash", "stop", "configure"]), max_size=60))
@@ -102,7 +102,7 @@ async def test_a_configuration_and_a_ceiling_that_are_stored_at_once_are_both_ke
     mine = revisions(disk)
     writes = [mine.prepare(), mine.configure(b"c")]
     await asyncio.gather(*(writes if first == "number" else reversed(writes)))
-    assert disk.row == StoredNode(identifier="ns/node", ceiling=10, configuration=b"c")
+    assert disk.row == StoredNode(ceiling=10, configuration=b"c")
 
 
 async def test_node_and_cores_are_stored(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_node_and_cores_are_stored(tmp_path: Path) -> None:
     store = await Store.open(path, [METADATA])
     records = NodeRecords(store)
     assert await records.find_node() is None
-    node = StoredNode(identifier="ns/node", ceiling=7, configuration=b"\x00")
+    node = StoredNode(ceiling=7, configuration=b"\x00")
     cores = [Core(address="a:1", role=role, identifier="x") for role in (Role.PRIMARY, Role.SEED)]
     await records.save_node(replace(node, ceiling=3))
     await records.save_node(node)

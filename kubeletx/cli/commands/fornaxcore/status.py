@@ -22,8 +22,8 @@ _COLUMNS = (
     Column("ACKNOWLEDGED", lambda row, _: str(row.acknowledged)),
     Column("QUEUE", lambda row, _: str(row.queue)),
     Column("FULL STATE", lambda row, now: age(row.full_at, now)),
-    Column("SENT", lambda row, _: str(row.sent), wide=True),
-    Column("FULL STATES", lambda row, _: str(row.full_states), wide=True),
+    Column("SENT", lambda row, _: str(sum(row.sent.values())), wide=True),
+    Column("FULL STATES", lambda row, _: str(_full_states(row.sent)), wide=True),
     Column("OVERFLOWS", lambda row, _: str(row.overflows), wide=True),
     Column("RECEIVED", lambda row, _: str(row.received), wide=True),
     Column("REFUSED", lambda row, _: str(row.refused)),
@@ -56,6 +56,10 @@ def status(agent: AgentClient, output: str | None) -> int:
             click.echo(f"Repaired: {what} {count}")
     print_table(shown(_COLUMNS, wide=output == "wide"), answer.cores)
     return ExitCode.OK
+
+
+def _full_states(sent: dict[str, int]) -> int:
+    return sent.get("NODE_STATE", 0) + sent.get("NODE_READY", 0)
 
 
 def _link(is_connected: bool, is_registered: bool) -> str:

@@ -19,8 +19,7 @@ LINK = LinkStatus(
     acknowledged=41,
     queue=1,
     full_at=None,
-    sent=50,
-    full_states=2,
+    sent={"change": 48, "NODE_STATE": 1, "NODE_READY": 1},
     received=9,
     refused=0,
     failures=3,
@@ -57,7 +56,9 @@ def test_the_cores_of_the_node_are_shown(agent: Any, kubeletx: Run) -> None:
         ["41", "1", "<unknown>", "0", "3", "<none>"],
     )
     assert "core-1" in kubeletx("fornaxcore", "status", "-o", "wide").stdout
-    assert json.loads(kubeletx("fornaxcore", "status", "-o", "json").stdout)["cores"][0]["fullStates"] == 2
+    assert (
+        json.loads(kubeletx("fornaxcore", "status", "-o", "json").stdout)["cores"][0]["sent"]["change"] == 48
+    )
 
 
 def test_an_agent_without_cores_says_so(agent: Any, kubeletx: Run) -> None:
