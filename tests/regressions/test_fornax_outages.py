@@ -35,7 +35,7 @@ async def test_a_node_whose_database_cannot_be_written_is_connected_and_says_so_
             full.setattr(NodeRecords, "save_node", fail)
             full.setattr(NodeRecords, "save_cores", fail)
             await made.start_node(core)
-            await until(lambda: core.streams == 2 and core.kinds()[-1] == "NODE_READY")
+            await until(lambda: core.streams == 2 and made.status(core).connected)
             for name in ("a", "b", "c"):
                 made.content.set_pod(name, pb.PodState.Running)
             await until(lambda: fails > 3)
