@@ -99,6 +99,8 @@ def status_lines(status: NodeAgentStatus, health: HealthStatus) -> Iterator[str]
         "Test window": f"{health.remaining_test_time} s left" if health.remaining_test_time else "",
         "Held by": health.held_by,
         "Operation": f"{health.operation}: {status.reboot_reason}" if health.operation else "",
+        "Waits for": health.operation_held_by,
+        "Drain": health.drain,
         "Controller": f"{contact}{source}, last reached {health.silent_seconds} s ago",
         "Maintenance": "on" if health.maintenance_mode else "off",
         "Reasons": ", ".join(health.maintenance_reasons),

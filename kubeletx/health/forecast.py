@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from . import operations
+from . import drain, operations
 from .config import HealthSettings
 from .contact import ContactReport
 from .contact import merge as merge_contact
+from .drain import DrainRequester, NodeDrain
 from .model import TICK_SECONDS, Begin, CheckState, SetSlot, SlotState, SlotTable, Tell
 from .operations import Deed, OperationStep
 from .state import RunState
@@ -42,6 +43,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     vault: Vault = Vault.NONE
     mark: ControllerMark = ControllerMark.NONE
     is_halted: bool = True
+    drain: NodeDrain | None = None
     items: dict[str, int | str] = {}
 
 
@@ -91,10 +93,18 @@ def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
                     operation, _ = operations.begin(run.operation, effect, now, waits=False)
                     run = replace(run, operation=operation)
                     tell(f"{effect.kind} begins ({effect.boot_reason.text}): {effect.reason}")
-        if run.operation is not None:
+        if (operation := run.operation) is not None:
+            seen = start.drain
+            if seen is not None and seen.at is not None and speaks:
+                seen = replace(seen, at=now)
             is_testing = validation.phase is Phase.TESTING
+            if operation.step is OperationStep.WAITING and not is_testing:
+                run = replace(run, drain=drain.wait(run.drain, DrainRequester.DEVICEOP, seen, now, settings))
             operation, deeds = operations.advance(
-                run.operation, now, is_testing=is_testing, all_halted=start.is_halted
+                operation,
+                now,
+                is_held=is_testing or bool(run.drain.held_by),
+                all_halted=start.is_halted,
             )
             run = replace(run, operation=operation)
             if Deed.ACT in deeds:

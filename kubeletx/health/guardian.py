@@ -11,15 +11,17 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
 
-from . import maintenance, operations
+from . import drain, maintenance, operations
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
+from .counters import take_counters
 from .devices.leds import Leds
+from .drain import DrainHold, DrainPhase, DrainRequester
 from .forecast import Situation
 from .history import NodeHistory
 from .inbox import Inbox
@@ -39,12 +41,21 @@ from .model import (
     Tell,
 )
 from .operations import BootEnd, Deed, OperationStep
-from .orders import IMAGE_VERBS, MARK_VERBS, OPERATION_VERBS, FailedImage, decide_image, request_of
+from .orders import (
+    IMAGE_VERBS,
+    MARK_VERBS,
+    OPERATION_VERBS,
+    FailedImage,
+    Reply,
+    SlotWrite,
+    decide_image,
+    request_of,
+)
 from .outbox import Orders
 from .reasons import BootRecord, ReasonFiles, deduce
 from .slots import Slots, SlotsError
 from .state import Memory, RunState, StateFile
-from .statuses import health_status, node_agent_status, zboot_config, zboot_status
+from .statuses import health_status, held_operation, node_agent_status, zboot_config, zboot_status
 from .topics import (
     HEALTH_STATUS,
     NODE_AGENT,
@@ -99,14 +110,16 @@ class Guardian:
         self._memory = self._memory_file.read()
         self._run = self._run_file.read()
         if self._run.boot != boot:
-            self._run = RunState(boot=boot, validation=Validation(commit=self._memory.commit))
+            validation = Validation(commit=self._memory.commit)
+            self._run = RunState(boot=boot, validation=validation, ignored=self._memory.commands)
+        self.inbox.ignored = self._run.ignored
         self._settings = settings
         self._controller_items: dict[str, Any] = {}
         self._apply_settings()
         self._table: SlotTable | None = None
         self._slots_problem = ""
         self._mark = ControllerMark.NONE
-        self._requests: list[Begin] = []
+        self._waits_for_drain = False
         self.checks: tuple[CheckState, ...] = ()
         if self._memory.boot != boot:
             self._note_boot(boot)
@@ -125,7 +138,7 @@ class Guardian:
         self.inbox.read(self.now)
         if self.inbox.items != self._controller_items:
             self._apply_settings()
-        self._note_counter("ForceFallbackCounter", self.inbox.fallback_counter)
+        self._take_controller()
         self._take_orders()
         watched, hits = self._watch.tick(self._run.watched, self.now, is_busy=self._is_busy)
         self._run = replace(self._run, watched=watched)
@@ -133,6 +146,7 @@ class Guardian:
         self._store()
         self._act(effects)
         deeds = self._operate()
+        self._withdraw_drain()
         self._publish()
         self._store()
         for deed in deeds:
@@ -157,6 +171,8 @@ class Guardian:
             return
         self._slots_problem = ""
         self._note_failure(self._table)
+        if self._memory.write is not None and not self._memory.write.is_due(self._table, self._run.boot):
+            self._memory = replace(self._memory, write=None)
 
     def _note_failure(self, table: SlotTable) -> None:
         """Remember which image was tested, and that it has failed if the old one runs again."""
@@ -173,53 +189,61 @@ class Guardian:
             memory = replace(memory, tested="", failed=None)
         self._memory = memory
 
-    def _note_counter(self, name: str, value: int | None) -> None:
-        """T13: a change of the controller's counter asks for the other image; the first value ever is only stored."""
-        before = self._memory.counters.get(name)
-        if value is None or before == value or self._table is None:
+    # -- orders
+
+    def _take_controller(self) -> None:
+        """Take what the controller wants of the slots: counters (T12, T13) and images that it has cancelled (T14)."""
+        self._memory = replace(self._memory, commands=self.inbox.commands)
+        self._run = replace(self._run, ignored=self.inbox.ignored)
+        cancelled, self.inbox.cancelled = self.inbox.cancelled, []
+        table, memory = self._table, self._memory
+        if table is None or memory.commit or memory.write:
             return
-        if before is not None:
-            order = Order(id="", verb="force-fallback", label=self._table.other.label)
-            reply = decide_image(order, self._table, self._memory.failed, commit=self._memory.commit)
-            if not reply.effects:
-                return  # it stays pending
-            self._act(reply.effects)
-        self._memory = replace(self._memory, counters={**self._memory.counters, name: value})
+        name = "force.fallback.counter"
+        own = self._own_settings().items.get(name)
+        theirs = merge(HealthSettings(), {name: self.inbox.items.get(name)}, lambda _: None).items.get(name)
+        fallback: dict[str, Any] = {
+            "ForceFallbackCounter": self.inbox.fallback_counter,
+            "ConfigItemValueMap": theirs,
+            name: own,
+        }
+        images = self.inbox.images.values()
+        counters, effects = take_counters(memory.counters, fallback, images, table, memory.failed)
+        self._memory = replace(memory, counters=counters)
+        if any(image.base_os_version == table.other.version for image in cancelled):
+            order = Order(id="", verb="cancel", label=table.other.label)
+            effects = decide_image(order, table, memory.failed).effects
+        self._decide_write(effects)
+        self._store()
+        self._write_slot()
 
     def _take_orders(self) -> None:
         for order in self.orders.pending():
-            effects = self._carry_out(order)
+            reply = self._carry_out(order)
+            self._decide_write(reply.effects)
             self._store()
-            if effects:
-                self._act(effects)
-                self._read_slots()
-
-    def _carry_out(self, order: Order) -> Sequence[Effect]:
-        if order.verb in IMAGE_VERBS and self._slots is None:
-            answer = OrderAnswer(
-                id=order.id, outcome="refused", message="this node has one OS image; start with --slots"
-            )
-            self.orders.answer(answer, keeps=False)
-            return ()
-        if order.verb in IMAGE_VERBS:
-            reply = decide_image(order, self._table, self._memory.failed, commit=self._memory.commit)
             self.orders.answer(reply.answer, keeps=reply.keeps)
-            return reply.effects
+            self._write_slot()
+
+    def _decide_write(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SetSlot) and self._table is not None:
+                before = self._table.get(effect.label).state
+                write = SlotWrite(effect.label, effect.state, before, self._run.boot)
+                self._memory = replace(self._memory, write=write if before is not effect.state else None)
+
+    def _write_slot(self) -> None:
+        write = self._memory.write
+        if write is not None:
+            self._act([SetSlot(write.label, write.state)])
+            self._read_slots()
+
+    def _carry_out(self, order: Order) -> Reply:
         message, outcome = "", "accepted"
+        if order.verb in IMAGE_VERBS:
+            return self._carry_out_image(order)
         if order.verb in OPERATION_VERBS:
-            request = request_of(order)
-            operation, refusal = operations.begin(
-                self._run.operation, request, self.now, waits=self._is_testing
-            )
-            if refusal:
-                message, outcome = refusal, "refused"
-            else:
-                self._requests.append(request)
-                waits = operation is not None and operation.step is OperationStep.WAITING
-                message = (
-                    f"{order.verb} waits for the verdict on the image" if waits else f"{order.verb} begins"
-                )
-                outcome = "deferred" if waits else "accepted"
+            message, outcome = self._order_operation(order)
         elif order.verb in MARK_VERBS:
             if self._is_testing:
                 self._mark = ControllerMark(order.verb.removeprefix("mark-"))
@@ -236,8 +260,40 @@ class Guardian:
             message, outcome = self._set_items(order.values)
         else:
             message, outcome = f"{order.verb!r} is not an order", "refused"
-        self.orders.answer(OrderAnswer(id=order.id, outcome=outcome, message=message), keeps=False)
-        return ()
+        return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message))
+
+    def _carry_out_image(self, order: Order) -> Reply:
+        def reply(outcome: str, message: str, *, keeps: bool = False) -> Reply:
+            return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message), keeps=keeps)
+
+        if self._slots is None:
+            return reply("refused", "this node has one OS image; start with --slots")
+        waiting = self.orders.kept(order.label) if order.verb == "cancel" else []
+        if waiting:
+            for kept in waiting:
+                answer = OrderAnswer(id=kept.id, outcome="refused", message=f"{kept.verb} was cancelled")
+                self.orders.answer(answer, keeps=False)
+            return reply("accepted", f"{order.label} is not booted")
+        decided = decide_image(order, self._table, self._memory.failed, commit=self._memory.commit)
+        if order.verb == "install" and decided.answer.outcome == "accepted" and decided.effects:
+            if not self.orders.is_kept(order):
+                self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
+            if held_by := self._drain(DrainRequester.UPDATE):
+                return reply("deferred", held_by, keeps=True)
+        return decided
+
+    def _order_operation(self, order: Order) -> tuple[str, str]:
+        """Return the message and the outcome."""
+        before = self._run.operation
+        if refusal := self._begin(request_of(order), waits=True):
+            return refusal, "refused"
+        self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
+        operation = self._run.operation
+        if operation is before and not self._waits(operation):
+            return f"a {order.verb} is under way already", "accepted"
+        if held_by := self._held_by():
+            return f"{order.verb} waits: {held_by}", "deferred"
+        return f"{order.verb} begins", "accepted"
 
     def _set_items(self, values: dict[str, str]) -> tuple[str, str]:
         problems: list[str] = []
@@ -252,13 +308,14 @@ class Guardian:
             f"{name}={value}" if value else f"{name} removed" for name, value in values.items()
         ), "accepted"
 
-    def _apply_settings(self) -> None:
-        def bad(line: str) -> None:
-            self._tell("BadSetting", line)
+    def _own_settings(self) -> HealthSettings:
+        return merge(self._base_settings, self._memory.items, lambda line: self._tell("BadSetting", line))
 
-        settings = merge(self._base_settings, self._memory.items, bad)
+    def _apply_settings(self) -> None:
         self._controller_items = self.inbox.items
-        self._settings = merge(settings, self._controller_items, bad)
+        self._settings = merge(
+            self._own_settings(), self._controller_items, lambda line: self._tell("BadSetting", line)
+        )
 
     # -- deciding
 
@@ -291,6 +348,10 @@ class Guardian:
         operation = self._run.operation
         return operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}
 
+    @staticmethod
+    def _waits(operation: BootEnd | None) -> TypeGuard[BootEnd]:
+        return operation is not None and operation.step is OperationStep.WAITING
+
     def _maintenance(self) -> Maintenance:
         reasons = set(self.inbox.reasons)
         if self._memory.asks_maintenance:
@@ -314,7 +375,8 @@ class Guardian:
                 case Tell(reason, message):
                     self._record(reason, message)
                 case Begin():
-                    self._begin([effect], waits=False)
+                    if refusal := self._begin(effect, waits=False):
+                        self._tell("OperationRefused", f"{effect.kind}: {refusal}")
                 case RestartUnit(unit):
                     self._restart(unit)
 
@@ -328,34 +390,57 @@ class Guardian:
         # It runs a program.
         Thread(target=restart, name=f"restart {unit}", daemon=True).start()
 
-    def _begin(self, requests: list[Begin], *, waits: bool) -> None:
-        request = operations.strongest(requests)
-        if request is None:
-            return
+    def _begin(self, request: Begin, *, waits: bool) -> str:
+        """Begin an operation; returns why it is refused, empty: it is not."""
         before = self._run.operation
         operation, refusal = operations.begin(before, request, self.now, waits=waits)
         self._run = replace(self._run, operation=operation)
         if operation is not before and operation is not None:
+            replaces = f"; it replaces a {before.kind} that has not begun" if self._waits(before) else ""
             self._record(
-                "OperationBegins", f"{operation.kind} ({operation.boot_reason.text}): {operation.reason}"
+                "OperationBegins",
+                f"{operation.kind} ({operation.boot_reason.text}): {operation.reason}{replaces}",
             )
-        elif refusal:
-            self._tell("OperationRefused", f"{request.kind}: {refusal}")
+        return refusal
 
     def _operate(self) -> tuple[Deed, ...]:
-        requests, self._requests = self._requests, []
-        self._begin([*requests, *self.inbox.take_requests()], waits=self._is_testing)
+        for request in self.inbox.take_requests():
+            if refusal := self._begin(request, waits=True):
+                self._tell("OperationRefused", f"{request.kind}: {refusal}")
+        if self.inbox.has_new_command:
+            self.inbox.has_new_command = False
+            self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
         operation = self._run.operation
         if operation is None:
             return ()
         operation, deeds = operations.advance(
-            operation,
-            self.now,
-            is_testing=self._is_testing,
-            all_halted=self.inbox.is_halted,
+            operation, self.now, is_held=bool(self._held_by()), all_halted=self.inbox.is_halted
         )
         self._run = replace(self._run, operation=operation)
         return deeds
+
+    def _held_by(self) -> str:
+        """Return why an operation of a user does not begin yet; asks for a drain if nothing else holds it."""
+        if not self._is_testing and self._waits(self._run.operation):
+            self._drain(DrainRequester.DEVICEOP)
+        return held_operation(self._run)
+
+    def _drain(self, requester: DrainRequester) -> str:
+        """Wait for a drain; returns why it holds `requester`, empty: it does not."""
+        before, seen = self._run.drain, self.inbox.drain
+        hold = drain.wait(before, requester, seen, self.now, self._settings)
+        self._run = replace(self._run, drain=hold)
+        self._waits_for_drain = True
+        if hold.phase is not before.phase and (seen is not None or before.phase is not DrainPhase.NONE):
+            self._record(f"Drain{hold.phase}", hold.reason)
+        return hold.held_by
+
+    def _withdraw_drain(self) -> None:
+        """Forget the drain if nothing waits for it, and no boot follows."""
+        is_needed = self._run.operation is not None or self._run.validation.phase is Phase.INSTALLED
+        if not self._waits_for_drain and not is_needed:
+            self._run = replace(self._run, drain=DrainHold())
+        self._waits_for_drain = False
 
     def _do(self, deed: Deed) -> None:
         operation = self._run.operation
@@ -434,9 +519,17 @@ class Guardian:
             vault=self.inbox.vault,
             mark=self._mark,
             is_halted=self.inbox.is_halted,
+            drain=self.inbox.drain,
             items=dict(self._settings.items),
         )
 
     def status(self) -> NodeAgentStatus:
         """Return the published state of the node."""
-        return node_agent_status(self._run, self._memory, self._table, self._settings, self._maintenance())
+        return node_agent_status(
+            self._run,
+            self._memory,
+            self._table,
+            self._settings,
+            self._maintenance(),
+            waits_for_drain=drain.is_in_progress(self.inbox.drain),
+        )

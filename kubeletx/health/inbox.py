@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from .contact import ContactReport
+from .drain import DrainRequester, DrainState, NodeDrain
 from .maintenance import MaintenanceReason
 from .model import Begin, BootReason, Complain, Order, Reach
 from .orders import request_of
 from .topics import (
     READ,
+    BaseOsConfig,
     ConfigItemValueMap,
     DomainStatus,
     KubeletxStatus,
     LedBlinkerConfig,
+    NodeDrainStatus,
     Reader,
     TpmSanityStatus,
     Update,
@@ -35,8 +38,10 @@ _VAULTS: Final = {3: Vault.OPEN, 4: Vault.ERROR}
 class Inbox:
     """Last valid values of all topics that are read.
 
-    `reports`: words about the controller, by source. `requests`: operations that agents ask for. `domains`: agent and name of
-    the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
+    `reports`: words about the controller, by source. `commands`: operations that the controller's agent asks for;
+    `ignored`: commands that an earlier boot has carried out, so that they count only after they have changed.
+    `has_new_command`: they have changed. `images`: what the controller wants, by key; `cancelled`: what it wants no more.
+    `domains`: agent and name of the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
     `reasons`: for maintenance mode; `asks_maintenance`: the controller wants it.
     `blink_counter`: the last LED count of any agent. `agent`: what the node agent said last; None: there is none.
     """
@@ -44,7 +49,12 @@ class Inbox:
     def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
         self.reader = Reader(run, persist, READ, complain)
         self.reports: dict[str, ContactReport] = {}
-        self.requests: list[Begin] = []
+        self.commands: tuple[Begin, ...] = ()
+        self.ignored: tuple[Begin, ...] = ()
+        self.has_new_command = False
+        self.images: dict[str, BaseOsConfig] = {}
+        self.cancelled: list[BaseOsConfig] = []
+        self._requests: list[Begin] = []
         self.domains: set[tuple[str, str]] = set()
         self.items: dict[str, Any] = {}
         self.fallback_counter: int | None = None
@@ -53,6 +63,8 @@ class Inbox:
         self.agent: KubeletxStatus | None = None
         self.reasons: set[MaintenanceReason] = set()
         self._vaults: dict[str, Vault] = {}
+        self._agent_at = 0
+        self._drain: NodeDrain | None = None
 
     def read(self, now: int) -> None:
         """Take what was written since the last call."""
@@ -72,9 +84,16 @@ class Inbox:
         """True if no domain runs, and the node agent, if there is one, has ended its pods."""
         return not self.domains and (self.agent is None or self.agent.all_pods_ended)
 
+    @property
+    def drain(self) -> NodeDrain | None:
+        """Drain of the node: of an agent that has begun one, else of kubeletx, which can be asked; None: there is none."""
+        if self._drain is not None and self._drain.state > DrainState.NOTREQUESTED:
+            return self._drain
+        return _drain_of(self.agent.drain, self._agent_at) if self.agent else None
+
     def take_requests(self) -> list[Begin]:
         """Return the operations that were asked for since the last call."""
-        requests, self.requests = self.requests, []
+        requests, self._requests = self._requests, []
         return requests
 
     def hear(self, source: str, reach: Reach, now: int, *, is_old: bool = False) -> None:
@@ -96,9 +115,13 @@ class Inbox:
                 reach = Reach.SUCCESS if value.blink_counter in _CONNECTED else Reach.FAIL
                 self.hear(_source(update), reach, now, is_old=update.is_old)
             case KubeletxStatus():
-                self.agent = value
+                self.agent, self._agent_at = value, now
                 if value.contact:
                     self.hear(_source(update), _reach(value.contact), now, is_old=update.is_old)
+            case NodeDrainStatus():
+                self._drain = _drain_of(value, None)
+            case BaseOsConfig():
+                self.images[update.key] = value
             case DomainStatus():
                 change = self.domains.add if value.activated else self.domains.discard
                 change((update.agent, update.key))
@@ -117,21 +140,31 @@ class Inbox:
         self.domains.discard((update.agent, update.key))
         if update.topic.kind is KubeletxStatus:
             self.agent = None
+        if update.topic.kind is NodeDrainStatus:
+            self._drain = None
+        if update.topic.kind is BaseOsConfig and update.key in self.images:
+            self.cancelled.append(self.images.pop(update.key))
         if update.topic.kind is VaultStatus:
             self._vaults.pop(update.key, None)
 
     def _take_commands(self, status: ZedAgentStatus) -> None:
         boot_reason = status.requested_boot_reason or BootReason.REBOOT_CMD
-        for asked, verb in (
-            (status.reboot_cmd, "reboot"),
-            (status.shutdown_cmd, "shutdown"),
-            (status.poweroff_cmd, "poweroff"),
-        ):
-            if asked:
-                order = Order(
-                    id="", verb=verb, reason=status.requested_reboot_reason, boot_reason=boot_reason
-                )
-                self.requests.append(request_of(order))
+        verbs = {
+            "reboot": status.reboot_cmd,
+            "shutdown": status.shutdown_cmd,
+            "poweroff": status.poweroff_cmd,
+        }
+        reason = status.requested_reboot_reason
+        commands = tuple(
+            request_of(Order(id="", verb=verb, reason=reason, boot_reason=boot_reason))
+            for verb, is_asked in verbs.items()
+            if is_asked
+        )
+        if commands != self.ignored:
+            self.ignored = ()
+            self.has_new_command |= bool(commands) and commands != self.commands
+            self._requests.extend(commands)
+        self.commands = commands
         self.fallback_counter = status.force_fallback_counter
         self.asks_maintenance = status.maintenance_mode
         self._blame(MaintenanceReason.EDGE_NODE_CERTS_REFUSED, status.edge_node_certs_refused)
@@ -142,6 +175,12 @@ class Inbox:
 
 def _source(update: Update) -> str:
     return f"{update.agent}/{update.topic.name}/{update.key}"
+
+
+def _drain_of(status: NodeDrainStatus, at: int | None) -> NodeDrain:
+    state = DrainState(status.status) if status.status in set(DrainState) else DrainState.UNKNOWN
+    is_known = status.requested_by in set(DrainRequester)
+    return NodeDrain(state, DrainRequester(status.requested_by) if is_known else DrainRequester.NONE, at)
 
 
 def _reach(number: int) -> Reach:

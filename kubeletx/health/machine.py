@@ -43,6 +43,15 @@ class TellingMachine:
         self._tell(f"would restart {unit}; the configuration names no backend")
 
 
+class TopicMachine(TellingMachine):
+    """Leaves the reboot to the agent that reads NodeAgentStatus: DeviceReboot or DevicePoweroff with AllDomainsHalted."""
+
+    name = "topic"
+
+    def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
+        self._tell(f"the agent that reads NodeAgentStatus has to {kind} now ({boot_reason.text}): {reason}")
+
+
 class SimulatedMachine(TellingMachine):
     """MachineEffects of simulated slots: a reboot is a line in a file and the end of the process."""
 

@@ -90,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
         SimulatedMachine,
         SystemdMachine,
         TellingMachine,
+        TopicMachine,
     )
     from .slots import SlotsError, open_slots
     from .slots.file import FileSlots
@@ -109,9 +110,13 @@ def run(options: argparse.Namespace) -> int:
     backend = settings.sections.get("backend", "tell")
     if isinstance(slots, FileSlots):
         machine = SimulatedMachine(complain, slots)
-    elif backend in {"systemd", "kernel"}:
+    elif backend in ("systemd", "kernel"):
         machine = SystemdMachine() if backend == "systemd" else KernelMachine()
+    elif backend == "topic":
+        machine = TopicMachine(lambda line: tell("WaitsForAgent", line))
     else:
+        if backend != "tell":
+            complain(f"backend: {backend!r} is not tell, systemd, kernel or topic; nothing is rebooted")
         machine = TellingMachine(lambda line: tell("WouldAct", line))
     try:
         boot = str(slots.boots()) if isinstance(slots, FileSlots) else boot_id()

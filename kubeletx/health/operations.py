@@ -3,8 +3,8 @@
     WAITING ─► ANNOUNCED 30 s ─► HALTING ≤ 300 s ─► SETTLING 30 s ─► ACTING 120 s ─► LATE
                                     └─► HALTED (a shutdown ends here)
 
-A request of a user waits while an image is tested. The same request again changes nothing; a different one is refused while
-one is under way. Of two that come in one tick the stronger one wins: poweroff, shutdown, reboot.
+A request of a user waits while an image is tested and until the node is drained. The same request again changes nothing; a
+different one is refused while one is under way. Of two that wait the stronger one wins: poweroff, shutdown, reboot.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OperationStep(enum.StrEnum):
     """OperationStep of an operation, see the drawing at the top of this file."""
 
     WAITING = "Waiting"
-    """An image is tested; the operation begins after the verdict."""
+    """An image is tested, or the node is drained; the operation begins afterwards."""
     ANNOUNCED = "Announced"
     """The status says what comes; other agents finish their work."""
     HALTING = "Halting"
@@ -46,7 +46,7 @@ class OperationStep(enum.StrEnum):
 class StepCause(enum.StrEnum):
     """Reason for a step; the values are the labels of the drawing in docs/states.md."""
 
-    VERDICT = "verdict on the image"
+    VERDICT = "verdict on the image, node drained"
     ANNOUNCED = f"{ANNOUNCE_SECONDS} s"
     HALTED = f"all halted, or {HALT_SECONDS} s"
     STOPS = "the same, for a shutdown"
@@ -89,15 +89,10 @@ class Deed(enum.StrEnum):
     EXIT = "exit"
 
 
-def strongest(requests: list[Begin]) -> Begin | None:
-    """Return the request of one tick that counts; of equal ones the first."""
-    return max(requests, key=lambda request: _STRENGTH[request.kind], default=None)
-
-
 def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -> tuple[BootEnd | None, str]:
     """Begin an operation; returns it, and why the request is refused (empty: it is not).
 
-    `waits`: an image is tested, and the request comes from a user.
+    `waits`: the request comes from a user; it waits until `advance` finds that nothing holds it.
     """
     if operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}:
         if operation.kind is request.kind:
@@ -108,7 +103,7 @@ def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -
     waits_already = operation is not None and operation.step is OperationStep.WAITING and waits
     if operation is not None and waits_already and _STRENGTH[request.kind] <= _STRENGTH[operation.kind]:
         same = operation.kind is request.kind
-        return operation, "" if same else f"a {operation.kind} waits for the verdict on the image"
+        return operation, "" if same else f"a {operation.kind} waits already: {operation.reason}"
     return (
         BootEnd(
             kind=request.kind,
@@ -123,12 +118,15 @@ def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -
 
 
 def advance(
-    operation: BootEnd, now: int, *, is_testing: bool, all_halted: bool
+    operation: BootEnd, now: int, *, is_held: bool, all_halted: bool
 ) -> tuple[BootEnd, tuple[Deed, ...]]:
-    """Go one step on if it is due; returns what is to be done now. `all_halted`: no pod and no domain runs."""
+    """Go one step on if it is due; returns what is to be done now.
+
+    `is_held`: an image is tested, or a drain is waited for. `all_halted`: no pod and no domain runs.
+    """
     elapsed = now - operation.since
     match operation.step:
-        case OperationStep.WAITING if not is_testing:
+        case OperationStep.WAITING if not is_held:
             return _go(operation, StepCause.VERDICT, now), ()
         case OperationStep.ANNOUNCED if elapsed >= ANNOUNCE_SECONDS:
             writes = () if operation.kind is OperationKind.SHUTDOWN else (Deed.WRITE_REASON,)

@@ -22,6 +22,7 @@ IMAGE_VERBS: Final = ("install", "cancel", "retry", "force-fallback")
 OPERATION_VERBS: Final = tuple(OperationKind)
 MARK_VERBS: Final = ("mark-active", "mark-failed")
 VERBS: Final = (*IMAGE_VERBS, *OPERATION_VERBS, *MARK_VERBS, "maintenance", "config", "plan")
+_BOOTS: Final = "{} is booted once, then tested"
 
 
 class FailedImage(msgspec.Struct, frozen=True):
@@ -30,6 +31,24 @@ class FailedImage(msgspec.Struct, frozen=True):
     label: str
     version: str
     reason: str
+
+
+class SlotWrite(msgspec.Struct, frozen=True):
+    """A write to a slot that an order has decided, stored before it is done and repeated until the slot shows it.
+
+    `before`: state of the slot when it was decided. `boot`: identity of the boot.
+    """
+
+    label: str
+    state: SlotState
+    before: SlotState
+    boot: str
+
+    def is_due(self, table: SlotTable, boot: str) -> bool:
+        """Return False if the slot shows it, or has changed since."""
+        # After a reboot a failed image may already have been booted again; it is not booted a second time.
+        is_sure = boot == self.boot or self.before is not SlotState.INPROGRESS
+        return is_sure and table.other.label == self.label and table.other.state is self.before
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -56,22 +75,12 @@ def decide_image(
         return reply("refused", f"{label!r} is not a slot; the slots are {current.label} and {other.label}")
     if label == current.label:
         return reply("refused", f"{label} is the running image; name the other slot, {other.label}")
-    boots = f"{label} is booted once, then tested"
+    boots = _BOOTS.format(label)
     match order.verb:
         case "install":
-            version = order.version or other.version
-            if other.state is SlotState.UPDATING:
-                return reply("accepted", boots)
-            # Only a known version can be the one that failed: an image without one is always tried.
-            if other.state is SlotState.INPROGRESS and failed and version and version == failed.version:
-                return reply(
-                    "refused",
-                    f"{version} in {label} has failed: {failed.reason}; "
-                    f"kubeletx health retry {label} tries it again",
-                )
-            if current.state is not SlotState.ACTIVE or other.state is SlotState.ACTIVE:
-                return reply("deferred", f"too early: {current.label} is being tested", keeps=True)
-            return reply("accepted", boots, SetSlot(label, SlotState.UPDATING))
+            outcome, message, state = _install(order, table, failed)
+            effects = (SetSlot(label, state),) if state else ()
+            return reply(outcome, message, *effects, keeps=outcome == "deferred")
         case "cancel":
             if other.state is not SlotState.UPDATING:
                 return reply("refused", f"{label} is {other.state}, not updating")
@@ -79,7 +88,10 @@ def decide_image(
                 return reply("refused", f"{current.label} is not committed; {label} is its way back")
             return reply("accepted", f"{label} is not booted", SetSlot(label, SlotState.UNUSED))
         case "retry":
-            if current.state is not SlotState.ACTIVE or other.state is not SlotState.INPROGRESS:
+            has_failed = other.state is SlotState.INPROGRESS or (
+                other.state is SlotState.UNUSED and failed is not None and failed.version == other.version
+            )
+            if current.state is not SlotState.ACTIVE or not has_failed:
                 return reply(
                     "refused",
                     f"{label} is {other.state} and {current.label} {current.state}; "
@@ -97,6 +109,27 @@ def decide_image(
                     + "; a forced fallback needs an unused slot with an image",
                 )
             return reply("accepted", boots, SetSlot(label, SlotState.UPDATING))
+
+
+def _install(order: Order, table: SlotTable, failed: FailedImage | None) -> tuple[str, str, SlotState | None]:
+    """Return the outcome, the message, and the state that the slot gets."""
+    label, current, other = order.label, table.current, table.other
+    version = order.version or other.version
+    # A slot that does not know its version shows its label.
+    is_other_version = bool(order.version) and other.version not in {"", label, order.version}
+    if other.state is SlotState.UPDATING and not is_other_version:
+        return "accepted", _BOOTS.format(label), None
+    # Only a known version can be the one that failed: an image without one is always tried.
+    shows_failure = other.state is SlotState.INPROGRESS or version != label
+    if failed and version and version == failed.version and shows_failure:
+        why = f"{failed.reason}; kubeletx health retry {label} tries it again"
+        return "refused", f"{version} in {label} has failed: {why}", None
+    if current.state is not SlotState.ACTIVE or other.state is SlotState.ACTIVE:
+        return "deferred", f"too early: {current.label} is being tested", None
+    if is_other_version:
+        why = f"{label} has version {other.version}, not {order.version}; write the image first"
+        return "refused", why, SlotState.UNUSED
+    return "accepted", _BOOTS.format(label), SlotState.UPDATING
 
 
 def request_of(order: Order) -> Begin:

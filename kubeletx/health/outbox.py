@@ -47,6 +47,14 @@ class Orders:
             orders.append(order)
         return orders
 
+    def is_kept(self, order: Order) -> bool:
+        """Return True if the order has had its first answer and is carried out later."""
+        return order.id in self._kept
+
+    def kept(self, label: str) -> list[Order]:
+        """Return the orders about a slot that are carried out later."""
+        return [order for order in self.pending() if order.label == label and self.is_kept(order)]
+
     def answer(self, answer: OrderAnswer, *, keeps: bool) -> None:
         """OrderAnswer an order and forget it; `keeps`: it is carried out later."""
         if self._kept.get(answer.id) != answer.message:

@@ -19,8 +19,10 @@ import msgspec
 from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 
 from .contact import Contact
+from .drain import DrainHold
+from .model import Begin
 from .operations import BootEnd
-from .orders import FailedImage
+from .orders import FailedImage, SlotWrite
 from .reasons import BootRecord
 from .validation import Validation
 from .watchdog.ages import WatchedAgent
@@ -45,6 +47,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     failed: FailedImage | None = None
     tested: str = ""
     """Label of the image that was tested when the boot ended."""
+    write: SlotWrite | None = None
+    """An order about a slot that the slot does not show yet."""
+    commands: tuple[Begin, ...] = ()
+    """Operations that the controller's agent asked for last."""
     counters: dict[str, int] = {}
     items: dict[str, int | str] = {}
     asks_maintenance: bool = False
@@ -60,6 +66,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     operation: BootEnd | None = None
     contact: Contact = Contact()
     watched: dict[str, WatchedAgent] = {}
+    drain: DrainHold = DrainHold()
+    ignored: tuple[Begin, ...] = ()
+    """See `Inbox.ignored`."""
 
 
 class StateFile(Generic[_T]):

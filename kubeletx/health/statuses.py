@@ -14,7 +14,13 @@ from .validation import Phase, failed_checks, remaining_seconds
 
 
 def node_agent_status(
-    run: RunState, memory: Memory, table: SlotTable | None, settings: HealthSettings, maintenance: Maintenance
+    run: RunState,
+    memory: Memory,
+    table: SlotTable | None,
+    settings: HealthSettings,
+    maintenance: Maintenance,
+    *,
+    waits_for_drain: bool,
 ) -> NodeAgentStatus:
     """Return the state of the node; while an operation is under way, its reason stands for that of the present boot."""
     operation, boot = run.operation, memory.last_boot
@@ -35,7 +41,15 @@ def node_agent_status(
         restart_counter=memory.restart_counter,
         local_maintenance_mode=maintenance.is_on,
         local_maintenance_mode_reasons=maintenance.reasons,
+        wait_drain_in_progress=waits_for_drain,
     )
+
+
+def held_operation(run: RunState) -> str:
+    """Return why an operation does not begin yet; empty: it has begun, or there is none."""
+    if run.operation is None or run.operation.step is not OperationStep.WAITING:
+        return ""
+    return "an image is being tested" if run.validation.phase is Phase.TESTING else run.drain.held_by
 
 
 def health_status(
@@ -46,12 +60,15 @@ def health_status(
     return HealthStatus(
         phase=validation.phase,
         operation=f"{operation.kind} {operation.step}" if operation else "",
+        operation_held_by=held_operation(run),
         held_by=validation.held_by,
         remaining_test_time=remaining_seconds(validation, settings),
         contact=contact.reach,
         contact_source=contact.source,
         silent_seconds=contact.silent_seconds(now),
         is_healthy=not failed_checks(checks),
+        drain_request=run.drain.request,
+        drain=run.drain.reason,
         checks=tuple(TopicCheck(name=c.name, level=c.level, ok=c.ok, message=c.message) for c in checks),
         maintenance_mode=maintenance.is_on,
         maintenance_reasons=maintenance.reasons,

@@ -92,6 +92,17 @@ class LedBlinkerConfig(_Fields, frozen=True, kw_only=True):
     blink_counter: int = 0
 
 
+class BaseOsConfig(_Fields, frozen=True, kw_only=True):
+    """Image that the controller wants, a key for each; it is removed to cancel the update.
+
+    A change of `retry_update_counter` asks to boot the image once more after it has failed.
+    """
+
+    base_os_version: str = ""
+    activate: bool = False
+    retry_update_counter: int = 0
+
+
 class DomainStatus(_Fields, frozen=True, kw_only=True):
     """State of a domain (pod or machine) of any agent: whether it must still end before a reboot."""
 
@@ -127,7 +138,7 @@ class ConfigItemValueMap(_Fields, frozen=True, kw_only=True):
 
 
 class NodeDrainStatus(_Fields, frozen=True, kw_only=True):
-    """State of a drain of the node. `status`: 0 to 9, COMPLETE is 9; `requested_by`: 2 device operation, 3 update."""
+    """State of a drain of the node, see `drain.DrainState` and `drain.DrainRequester`."""
 
     status: int = 0
     requested_by: int = 0
@@ -160,6 +171,8 @@ class KubeletxStatus(_Fields, frozen=True, kw_only=True):
     all_pods_ended: bool = False
     checks: tuple[TopicCheck, ...] = ()
     """Results of plugins' checks (hook kubeletx_register_health_checks)."""
+    drain: NodeDrainStatus = NodeDrainStatus()
+    """Answer to HealthStatus.DrainRequest. Status NOTREQUESTED (2) says that the agent can drain the node when it is asked."""
 
 
 class HealthStatus(_Fields, frozen=True, kw_only=True):
@@ -169,6 +182,8 @@ class HealthStatus(_Fields, frozen=True, kw_only=True):
     """See `validation.Phase`."""
     operation: str = ""
     """Kind and step of an operation under way."""
+    operation_held_by: str = ""
+    """Reason for which the operation does not begin yet."""
     held_by: str = ""
     """Reason for which the test window does not count now."""
     remaining_test_time: int = 0
@@ -179,6 +194,11 @@ class HealthStatus(_Fields, frozen=True, kw_only=True):
     """Seconds since the controller was reached."""
     is_healthy: bool = True
     """No required check fails."""
+    drain_request: int = 1
+    """Request to kubeletx: drain the node for a device operation (2) or an update (3) and say COMPLETE; 1: no request,
+    uncordon what was drained for the last one."""
+    drain: str = ""
+    """What is known of that drain, one line."""
     checks: tuple[TopicCheck, ...] = ()
     maintenance_mode: bool = False
     maintenance_reasons: tuple[str, ...] = ()
@@ -206,6 +226,7 @@ PUBLISHED: Final = (NODE_AGENT_STATUS, HEALTH_STATUS, ZBOOT_CONFIG, ZBOOT_STATUS
 READ: Final = (
     HealthTopic("zedagent", ZedAgentStatus),
     HealthTopic("zedagent", ConfigItemValueMap),
+    HealthTopic("zedagent", BaseOsConfig),
     HealthTopic(ANY, LedBlinkerConfig),
     HealthTopic(ANY, DomainStatus),
     HealthTopic("vaultmgr", VaultStatus),

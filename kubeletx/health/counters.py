@@ -1,0 +1,65 @@
+"""Counters of the controller: a change asks for a retry (T12 of EVE) or for the other image (T13). Pure.
+
+The first value ever is only stored. A change is stored before it acts; one that cannot act yet is not stored, so it is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from .model import Effect, Order, SlotState, SlotTable
+from .orders import FailedImage, decide_image
+from .topics import BaseOsConfig
+
+RETRY: Final = "RetryUpdateCounter/"
+"""Prefix of a stored counter; the version of the image follows."""
+
+
+def take_counters(
+    stored: Mapping[str, int],
+    fallback: Mapping[str, int | None],
+    images: Iterable[BaseOsConfig],
+    table: SlotTable,
+    failed: FailedImage | None,
+) -> tuple[dict[str, int], tuple[Effect, ...]]:
+    """Return the counters to store, and what the first one that acts does to the slots.
+
+    `fallback`: counters of forced fallbacks by source, None if a source has none. The same number from a second source does
+    not act again.
+    """
+    images = [image for image in images if image.base_os_version]
+    versions = {slot.version for slot in table.slots} | {image.base_os_version for image in images}
+    kept = {
+        name: value
+        for name, value in stored.items()
+        if not name.startswith(RETRY) or name.removeprefix(RETRY) in versions
+    }
+    for name, value in fallback.items():
+        if value is None or kept.get(name) == value:
+            continue
+        others = {kept.get(source) for source in fallback if source != name}
+        acts = name in kept and value not in others
+        effects = _effects("force-fallback", table, failed) if acts else ()
+        if effects or not acts:
+            kept[name] = value
+        if effects:
+            return kept, effects
+    for image in images:
+        name, value = RETRY + image.base_os_version, image.retry_update_counter
+        if kept.get(name) == value:
+            continue
+        current = table.current
+        is_committed = current.version == image.base_os_version and current.state is SlotState.ACTIVE
+        acts = name in kept and not is_committed
+        is_asked = acts and image.activate and table.other.version == image.base_os_version
+        effects = _effects("retry", table, failed) if is_asked else ()
+        if effects or not acts:
+            kept[name] = value
+        if effects:
+            return kept, effects
+    return kept, ()
+
+
+def _effects(verb: str, table: SlotTable, failed: FailedImage | None) -> tuple[Effect, ...]:
+    return decide_image(Order(id="", verb=verb, label=table.other.label), table, failed).effects
