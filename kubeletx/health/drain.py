@@ -100,7 +100,7 @@ TABLE: Final[Mapping[tuple[DrainPhase, DrainCause], DrainPhase]] = {
 
 
 class DrainHold(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for a drain. `since`: second at which `phase` began; `heard`: at which the agent spoke of the drain last.
+    """A wait for a drain. `since`: second at which `phase` began; `heard`: second of the agent's last word about the drain.
 
     `reason`: one line for users, about `phase`.
     """
