@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from .model import BootReason, OperationKind
+from .slots import Slots
 from .slots.file import FileSlots
 
 
@@ -98,3 +99,22 @@ class KernelMachine(SystemdMachine):
 
         os.sync()
         call("reboot", self._COMMANDS[kind])
+
+
+def open_machine(backend: object, slots: Slots | None, tell: Callable[[str, str], object]) -> MachineEffects:
+    """Return the backend of this name; of simulated slots whatever its name, and one that only tells for a wrong name."""
+    if isinstance(slots, FileSlots):
+        return SimulatedMachine(lambda line: tell("WouldAct", line), slots)
+    match backend:
+        case SystemdMachine.name:
+            return SystemdMachine()
+        case KernelMachine.name:
+            return KernelMachine()
+        case TopicMachine.name:
+            return TopicMachine(lambda line: tell("WaitsForAgent", line))
+        case TellingMachine.name:
+            pass
+        case _:
+            names = "tell, systemd, kernel or topic"
+            tell("BadConfiguration", f"backend: {backend!r} is not {names}; nothing is rebooted")
+    return TellingMachine(lambda line: tell("WouldAct", line))

@@ -83,15 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from .devices.hardware import HardwareWatchdog
     from .guardian import OWN, Exit, Guardian
     from .loop import run_loop
-    from .machine import (
-        KernelMachine,
-        MachineEffects,
-        Rebooted,
-        SimulatedMachine,
-        SystemdMachine,
-        TellingMachine,
-        TopicMachine,
-    )
+    from .machine import Rebooted, TellingMachine, open_machine
     from .slots import SlotsError, open_slots
     from .slots.file import FileSlots
 
@@ -106,18 +98,7 @@ def run(options: argparse.Namespace) -> int:
     except SlotsError as error:
         print(f"kubeletx health: {error}", file=sys.stderr)
         return 2
-    machine: MachineEffects
-    backend = settings.sections.get("backend", "tell")
-    if isinstance(slots, FileSlots):
-        machine = SimulatedMachine(complain, slots)
-    elif backend in ("systemd", "kernel"):
-        machine = SystemdMachine() if backend == "systemd" else KernelMachine()
-    elif backend == "topic":
-        machine = TopicMachine(lambda line: tell("WaitsForAgent", line))
-    else:
-        if backend != "tell":
-            complain(f"backend: {backend!r} is not tell, systemd, kernel or topic; nothing is rebooted")
-        machine = TellingMachine(lambda line: tell("WouldAct", line))
+    machine = open_machine(settings.sections.get("backend", TellingMachine.name), slots, tell)
     try:
         boot = str(slots.boots()) if isinstance(slots, FileSlots) else boot_id()
     except (SlotsError, OSError) as error:
