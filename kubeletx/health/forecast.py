@@ -16,7 +16,7 @@ from .config import HealthSettings
 from .contact import ContactReport
 from .contact import merge as merge_contact
 from .drain import DrainRequester, NodeDrain
-from .model import TICK_SECONDS, Begin, CheckState, SetSlot, SlotState, SlotTable, Tell
+from .model import TICK_SECONDS, Begin, CheckState, SetSlot, SlotTable, Tell
 from .operations import Deed, OperationStep
 from .state import RunState
 from .validation import ControllerMark, Facts, Phase, Validation, Vault, validate
@@ -88,7 +88,7 @@ def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
                     tell(f"{reason}: {message}")
                 case SetSlot(label, state) if table is not None:
                     tell(f"slot {label} becomes {state}")
-                    table = _with(table, label, state)
+                    table = table.with_state(label, state)
                 case Begin() if run.operation is None or not is_busy:
                     operation, _ = operations.begin(run.operation, effect, now, waits=False)
                     run = replace(run, operation=operation)
@@ -119,8 +119,3 @@ def _rests(run: RunState, validation: Validation, is_reached: bool) -> bool:
     """True if the same values will never lead to anything."""
     waits = validation.checks_failed_since is not None or validation.vault_failed_since is not None
     return validation.phase is Phase.NORMAL and is_reached and not waits and run.operation is None
-
-
-def _with(table: SlotTable, label: str, state: SlotState) -> SlotTable:
-    first, second = (replace(slot, state=state) if slot.label == label else slot for slot in table.slots)
-    return SlotTable((first, second), table.current_label)

@@ -139,6 +139,7 @@ class Guardian:
         if self.inbox.items != self._controller_items:
             self._apply_settings()
         self._take_controller()
+        self._write_slot()
         self._take_orders()
         watched, hits = self._watch.tick(self._run.watched, self.now, is_busy=self._is_busy)
         self._run = replace(self._run, watched=watched)
@@ -215,7 +216,6 @@ class Guardian:
             effects = decide_image(order, table, memory.failed).effects
         self._decide_write(effects)
         self._store()
-        self._write_slot()
 
     def _take_orders(self) -> None:
         for order in self.orders.pending():
@@ -274,7 +274,10 @@ class Guardian:
                 answer = OrderAnswer(id=kept.id, outcome="refused", message=f"{kept.verb} was cancelled")
                 self.orders.answer(answer, keeps=False)
             return reply("accepted", f"{order.label} is not booted")
-        decided = decide_image(order, self._table, self._memory.failed, commit=self._memory.commit)
+        table, write = self._table, self._memory.write
+        if table and write:
+            table = table.with_state(write.label, write.state)
+        decided = decide_image(order, table, self._memory.failed, commit=self._memory.commit)
         if order.verb == "install" and decided.answer.outcome == "accepted" and decided.effects:
             if not self.orders.is_kept(order):
                 self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))

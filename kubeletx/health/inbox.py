@@ -31,6 +31,8 @@ _CONNECTED: Final = frozenset({3, 4})
 """LED counts that mean a connection with the controller."""
 _TPM_ENCRYPTION: Final = 2
 _TPM_QUOTE: Final = 3
+_VAULT: Final = "Application Data Store"
+"""Name of the vault that a node needs (EVE's DefaultVaultName); others are ignored."""
 _VAULTS: Final = {3: Vault.OPEN, 4: Vault.ERROR}
 """States of a vault by the number in its topic."""
 
@@ -125,7 +127,7 @@ class Inbox:
             case DomainStatus():
                 change = self.domains.add if value.activated else self.domains.discard
                 change((update.agent, update.key))
-            case VaultStatus():
+            case VaultStatus() if _VAULT in {update.key, value.name}:
                 self._vaults[update.key] = _VAULTS.get(value.status, Vault.NONE)
             case VolumeMgrStatus() if value.initialized or value.remaining_space:
                 self._blame(MaintenanceReason.NO_DISK_SPACE, value.remaining_space == 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 TICK_SECONDS: Final = 10
 Complain = Callable[[str], object]
@@ -55,6 +56,11 @@ class SlotTable(msgspec.Struct, frozen=True):
             if slot.label == label:
                 return slot
         raise KeyError(label)
+
+    def with_state(self, label: str, state: SlotState) -> SlotTable:
+        """Return the table after a write."""
+        first, second = (replace(slot, state=state) if slot.label == label else slot for slot in self.slots)
+        return SlotTable((first, second), self.current_label)
 
 
 class BootReason(enum.IntEnum):

@@ -29,6 +29,8 @@ def fail(line: str) -> None:
 class Trial:
     """Directories of one node, and its guardian. A tick is 10 s; nothing waits."""
 
+    slots_kind = FileSlots
+
     def __init__(self, base: Path, items: Mapping[str, object] = {}, **sections: Any) -> None:
         self.base, self.run, self.persist = base, base / "run", base / "persist"
         self.settings = merge(HealthSettings(sections=sections), items, fail)
@@ -40,7 +42,7 @@ class Trial:
 
     def start(self) -> None:
         """Start the guardian, after its process ended or was killed."""
-        self.slots = FileSlots(self.base / "slots")
+        self.slots = self.slots_kind(self.base / "slots")
         machine = SimulatedMachine(self.lines.append, self.slots)
         self.guardian = Guardian(
             self.run,
