@@ -177,17 +177,20 @@ class Guardian:
 
     def _note_failure(self, table: SlotTable) -> None:
         """Remember which image was tested, and that it has failed if the old one runs again."""
-        memory = self._memory
+        memory, other = self._memory, table.other
         if table.current.state is SlotState.INPROGRESS:
             memory = replace(memory, tested=table.current_label)
-        elif memory.tested and memory.tested != table.current_label:
-            slot = table.get(memory.tested) if memory.tested == table.other.label else None
-            if slot is not None and slot.state is SlotState.INPROGRESS:
-                failed = FailedImage(slot.label, slot.version, "it was booted and did not pass its test")
-                memory = replace(memory, failed=failed)
-            memory = replace(memory, tested="")
+        elif other.state is SlotState.INPROGRESS:
+            failed, record = memory.failed, self._reasons.after_failed_update(memory.last_boot, table)
+            if record is not memory.last_boot:
+                self._record("UpgradeFailed", f"{record.boot_reason.text}: {record.reason}")
+            # Noted once: an installer may write the next image, with another version, while the slot has this state.
+            if record is not memory.last_boot or memory.tested:
+                failed = FailedImage(other.label, other.version, "it was booted and did not pass its test")
+            memory = replace(memory, tested="", failed=failed, last_boot=record)
         elif memory.tested:
-            memory = replace(memory, tested="", failed=None)
+            is_committed = memory.tested == table.current_label
+            memory = replace(memory, tested="", failed=None if is_committed else memory.failed)
         self._memory = memory
 
     # -- orders

@@ -17,7 +17,7 @@ import msgspec
 
 from kubeletx.linux.files import read_regular, remove_file, replace_file
 
-from .model import BootReason
+from .model import BootReason, SlotState, SlotTable
 
 STACK_LIMIT: Final = 1700
 """Most characters of a stack that is kept as it is."""
@@ -121,6 +121,21 @@ class ReasonFiles:
             power_cycles=self._power_cycles("SMART_details.json"),
             power_cycles_before=self._power_cycles("SMART_details_previous.json"),
             hardware_watchdog="CARDRESET" in status.split(),
+        )
+
+    def after_failed_update(self, record: BootRecord, table: SlotTable) -> BootRecord:
+        """Return the record of this boot if a new image was booted before it and ended before its guardian ran.
+
+        The old image stored "Update", which nothing read in the new one, so it does not say how that one ended.
+        Any other record is returned as it is.
+        """
+        is_unread = record.boot_reason is BootReason.UPDATE and record.image == table.current_label
+        if not is_unread or table.other.state is not SlotState.INPROGRESS:
+            return record
+        boot_reason, reason = deduce(self.evidence(is_new=False))
+        label = table.other.label
+        return BootRecord(
+            boot_reason=boot_reason, reason=f"{label} ended before it was tested: {reason}", image=label
         )
 
     def count_boot(self) -> int:

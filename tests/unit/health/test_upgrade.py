@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.health.model import BootReason
+from kubeletx.health.reasons import BootRecord, ReasonFiles
 from tests.unit.health.trial import SHORT, Trial
 
 DONE = 70
@@ -158,3 +159,27 @@ def test_the_reset_timer_reboots_once(tmp_path: Path) -> None:
     node.is_reached = False
     node.tick(180 + 120 + DONE + 30)
     assert [line["bootReason"] for line in node.reboots] == ["Disconnect"]
+
+
+def test_an_image_that_ends_before_its_guardian_runs_has_failed_for_its_own_reason(node: Trial) -> None:
+    """The reason "Update" that the old image stored is not that of the boot after the new one."""
+    (node.base / "slots" / "IMGB.version").write_text("2")
+    for name in ("SMART_details.json", "SMART_details_previous.json"):
+        (node.persist / name).write_text('{"power_cycle_count": 5}')
+    node.tick()
+    ReasonFiles(node.persist).write(
+        BootRecord(boot_reason=BootReason.UPDATE, reason="IMGB is booted", image="IMGA")
+    )
+    node.slots.reboot("panic", BootReason.NONE)
+    node.set_slots("active", "inprogress")
+    node.start()
+    node.tick(20)
+    assert node.status.boot_reason == BootReason.KERNEL
+    assert node.status.reboot_reason.startswith("IMGB ended before it was tested: the node was reset")
+    assert sum(line.startswith("UpgradeFailed") for line in node.lines) == 1
+    assert node.order("install", "IMGB", version="2").outcome == "refused"
+    (node.base / "slots" / "IMGB.version").write_text("3")
+    node.start()
+    node.tick()
+    assert node.status.boot_reason == BootReason.KERNEL
+    assert node.order("install", "IMGB", version="3").outcome == "accepted"
