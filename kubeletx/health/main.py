@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 EXIT_REBOOTED: Final = 75
 EXIT_LATE: Final = 254
@@ -26,13 +29,23 @@ def duration(text: str) -> float:
     return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, None: 1}[match[2]]
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # The width of the terminal costs the import of shutil with all its archives.
+    return argparse.HelpFormatter(prog, width=100)
+
+
+class _QuickParser(argparse.ArgumentParser):
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(formatter_class=_formatter, **keywords)
+
+
 def _parser() -> argparse.ArgumentParser:
-    places = argparse.ArgumentParser(add_help=False)
+    places = _QuickParser(add_help=False)
     places.add_argument("--run-dir", type=Path, default=Path("/run"), metavar="DIR", help="stands for /run")
     places.add_argument(
         "--persist-dir", type=Path, default=Path("/persist"), metavar="DIR", help="stands for /persist"
     )
-    parser = argparse.ArgumentParser(
+    parser = _QuickParser(
         prog="kubeletx health",
         parents=[places],
         description="Run the guardian of this node, or ask the running one.",
@@ -67,17 +80,31 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    with _without_typing_extensions():
+        import msgspec  # noqa: F401 # see there
     options = _parser().parse_args(arguments)
     if options.verb is not None:
         return int(options.command(options))
     return run(options)
 
 
+@contextmanager
+def _without_typing_extensions() -> Iterator[None]:
+    """Let msgspec use typing, which has all that it needs: typing_extensions costs 20 ms and 3 MB of a guardian's start."""
+    name = "typing_extensions"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment] # an import raises ImportError; see sys.modules
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the guardian until SIGTERM (0), a simulated reboot (75), or an error in a flag (2)."""
     from kubeletx.linux.boot import boot_id
-    from kubeletx.linux.locks import LockHeld, take_lock
-    from kubeletx.linux.notify import notify
 
     from .config import HealthSettings, read_file
     from .devices.hardware import HardwareWatchdog
@@ -104,16 +131,9 @@ def run(options: argparse.Namespace) -> int:
     except (SlotsError, OSError) as error:
         tell("BootUnknown", f"{error}; this start counts as a boot")
         boot = str(time.time_ns())
-    own = options.run_dir / OWN
-    try:
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        take_lock(own / "lock")
-    except LockHeld as error:
-        print(f"kubeletx health: another guardian runs: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"kubeletx health: --run-dir {options.run_dir}: {error.strerror}", file=sys.stderr)
-        return 2
+    code = _lock(options.run_dir / OWN)
+    if code:
+        return code
     hardware = HardwareWatchdog(
         settings.sections.get("watchdog", {}), options.tick, lambda line: tell("BadWatchdog", line)
     )
@@ -122,7 +142,10 @@ def run(options: argparse.Namespace) -> int:
 
     def show_life() -> None:
         hardware.feed()
-        notify("READY=1\nWATCHDOG=1")
+        if "NOTIFY_SOCKET" in os.environ:
+            from kubeletx.linux.notify import notify
+
+            notify("READY=1\nWATCHDOG=1")
 
     guardian = Guardian(options.run_dir, options.persist_dir, slots, machine, settings, boot=boot, tell=tell)
     try:
@@ -136,6 +159,26 @@ def run(options: argparse.Namespace) -> int:
     if code != EXIT_LATE:  # without close, the hardware resets the machine
         hardware.close()
     return code
+
+
+def _lock(own: Path) -> int:
+    """Lock the guardian's directory until the process ends; returns an exit code, 0: it is locked.
+
+    Not by linux.locks: with its errors come all modules of the room api.
+    """
+    try:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        from kubeletx.linux.locks import LockHeld
+
+        print(f"kubeletx health: another guardian runs: {LockHeld(own / 'lock')}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"kubeletx health: --run-dir: {own}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
 
 
 class Log:

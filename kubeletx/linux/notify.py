@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 
 
 def notify(text: str, environment: Mapping[str, str] = os.environ) -> None:
@@ -15,14 +16,9 @@ def notify(text: str, environment: Mapping[str, str] = os.environ) -> None:
     if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
     flags = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-    with socket.socket(socket.AF_UNIX, flags) as sender:
-        try:
-            sender.sendto(text.encode(), address)
-        except OSError as error:
-            import structlog  # not loaded by programs that never fail here
-
-            log = structlog.get_logger(__name__)
-            log.debug("Failed to notify the service manager", err=str(error))
+    # It may be gone, or its queue full. No log: programs without structlog call this, too.
+    with socket.socket(socket.AF_UNIX, flags) as sender, suppress(OSError):
+        sender.sendto(text.encode(), address)
 
 
 def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | None:

@@ -22,6 +22,17 @@ from kubeletx.health.topics import HealthStatus
 from kubeletx_testing.waiting import block_until
 from tests.unit.health.trial import Trial
 
+HEAVY = {
+    "asyncio",
+    "grpc",
+    "kubeletx.api",
+    "lzma",
+    "sqlalchemy",
+    "ssl",
+    "structlog",
+    "inspect",
+}
+"""Modules that cost too much memory and time for a guardian at rest."""
 SET_TIMEOUT = 0xC0045706
 
 
@@ -134,16 +145,26 @@ def test_a_guardian_that_is_ended_stops_the_timer_and_one_that_is_killed_does_no
     device, config = tmp_path / "watchdog", tmp_path / "health.yaml"
     device.touch()
     config.write_text(f"watchdog: {{device: {device}}}")
-    argv = [sys.executable, "-m", "kubeletx.health", "--tick", "20ms", "--config", str(config)]
+    argv = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "kubeletx.health",
+        "--tick",
+        "20ms",
+        "--config",
+        str(config),
+    ]
     places = ["--run-dir", str(tmp_path / "run"), "--persist-dir", str(tmp_path / "persist")]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, (tmp_path / "log").open("w") as log:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
         with subprocess.Popen(
             [*argv, *places],
             env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
             stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=log,
             start_new_session=True,
         ) as guardian:
             try:
@@ -152,6 +173,9 @@ def test_a_guardian_that_is_ended_stops_the_timer_and_one_that_is_killed_does_no
                 guardian.wait(60)
             finally:
                 guardian.kill()
+    imported = set((tmp_path / "log").read_text().split())
+    assert "kubeletx.health.guardian" in imported
+    assert imported & HEAVY == set()
     fed = device.read_bytes()
     assert len(fed) >= 3
     assert (guardian.returncode, fed[-1:]) in ((0, b"V"), (-signal.SIGKILL, b"\0"))
