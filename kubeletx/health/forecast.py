@@ -90,7 +90,7 @@ def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
                     tell(f"slot {label} becomes {state}")
                     table = table.with_state(label, state)
                 case Begin() if run.operation is None or not is_busy:
-                    operation, _ = operations.begin(run.operation, effect, now, waits=False)
+                    operation, _ = operations.begin(run.operation, effect, now, must_wait=False)
                     run = replace(run, operation=operation)
                     tell(f"{effect.kind} begins ({effect.boot_reason.text}): {effect.reason}")
         if (operation := run.operation) is not None:
@@ -98,7 +98,7 @@ def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
             if seen is not None and seen.at is not None and speaks:
                 seen = replace(seen, at=now)
             is_testing = validation.phase is Phase.TESTING
-            if operation.step is OperationStep.WAITING and not is_testing:
+            if operations.waits(operation) and not is_testing:
                 run = replace(run, drain=drain.wait(run.drain, DrainRequester.DEVICEOP, seen, now, settings))
             operation, deeds = operations.advance(
                 operation,

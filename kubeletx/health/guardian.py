@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +33,6 @@ from .model import (
     CheckState,
     Effect,
     Order,
-    OrderAnswer,
     RestartUnit,
     SetSlot,
     SlotState,
@@ -49,6 +48,7 @@ from .orders import (
     Reply,
     SlotWrite,
     decide_image,
+    reply_to,
     request_of,
 )
 from .outbox import Orders
@@ -118,7 +118,6 @@ class Guardian:
         self._apply_settings()
         self._table: SlotTable | None = None
         self._slots_problem = ""
-        self._mark = ControllerMark.NONE
         self._waits_for_drain = False
         self.checks: tuple[CheckState, ...] = ()
         if self._memory.boot != boot:
@@ -199,17 +198,16 @@ class Guardian:
         """Take what the controller wants of the slots: counters (T12, T13) and images that it has cancelled (T14)."""
         self._memory = replace(self._memory, commands=self.inbox.commands)
         self._run = replace(self._run, ignored=self.inbox.ignored)
-        cancelled, self.inbox.cancelled = self.inbox.cancelled, []
         table, memory = self._table, self._memory
         if table is None or memory.commit or memory.write:
             return
+        cancelled, self.inbox.cancelled = self.inbox.cancelled, []
         name = "force.fallback.counter"
-        own = self._own_settings().items.get(name)
         theirs = merge(HealthSettings(), {name: self.inbox.items.get(name)}, lambda _: None).items.get(name)
         fallback: dict[str, Any] = {
             "ForceFallbackCounter": self.inbox.fallback_counter,
             "ConfigItemValueMap": theirs,
-            name: own,
+            name: self._own_settings.items.get(name),
         }
         images = self.inbox.images.values()
         counters, effects = take_counters(memory.counters, fallback, images, table, memory.failed)
@@ -249,8 +247,9 @@ class Guardian:
             message, outcome = self._order_operation(order)
         elif order.verb in MARK_VERBS:
             if self._is_testing:
-                self._mark = ControllerMark(order.verb.removeprefix("mark-"))
-                message = f"the running image is marked {self._mark}"
+                mark = ControllerMark(order.verb.removeprefix("mark-"))
+                self._run = replace(self._run, mark=mark)
+                message = f"the running image is marked {mark}"
             else:
                 message, outcome = "no image is being tested", "refused"
         elif order.verb == "maintenance":
@@ -263,20 +262,17 @@ class Guardian:
             message, outcome = self._set_items(order.values)
         else:
             message, outcome = f"{order.verb!r} is not an order", "refused"
-        return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message))
+        return reply_to(order, outcome, message)
 
     def _carry_out_image(self, order: Order) -> Reply:
-        def reply(outcome: str, message: str, *, keeps: bool = False) -> Reply:
-            return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message), keeps=keeps)
-
         if self._slots is None:
-            return reply("refused", "this node has one OS image; start with --slots")
-        waiting = self.orders.kept(order.label) if order.verb == "cancel" else []
-        if waiting:
+            return reply_to(order, "refused", "this node has one OS image; start with --slots")
+        if order.verb == "cancel" and (waiting := self.orders.kept(order.label)):
             for kept in waiting:
-                answer = OrderAnswer(id=kept.id, outcome="refused", message=f"{kept.verb} was cancelled")
-                self.orders.answer(answer, keeps=False)
-            return reply("accepted", f"{order.label} is not booted")
+                self.orders.answer(
+                    reply_to(kept, "refused", f"{kept.verb} was cancelled").answer, keeps=False
+                )
+            return reply_to(order, "accepted", f"{order.label} is not booted")
         table, write = self._table, self._memory.write
         if table and write:
             table = table.with_state(write.label, write.state)
@@ -285,21 +281,17 @@ class Guardian:
             if not self.orders.is_kept(order):
                 self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
             if held_by := self._drain(DrainRequester.UPDATE):
-                return reply("deferred", held_by, keeps=True)
+                return reply_to(order, "deferred", held_by, keeps=True)
         return decided
 
     def _order_operation(self, order: Order) -> tuple[str, str]:
         """Return the message and the outcome."""
-        before = self._run.operation
-        if refusal := self._begin(request_of(order), waits=True):
+        if refusal := self._begin(request_of(order), must_wait=True):
             return refusal, "refused"
         self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
-        operation = self._run.operation
-        if operation is before and not self._waits(operation):
-            return f"a {order.verb} is under way already", "accepted"
         if held_by := self._held_by():
             return f"{order.verb} waits: {held_by}", "deferred"
-        return f"{order.verb} begins", "accepted"
+        return f"{order.verb} is under way", "accepted"
 
     def _set_items(self, values: dict[str, str]) -> tuple[str, str]:
         problems: list[str] = []
@@ -314,14 +306,13 @@ class Guardian:
             f"{name}={value}" if value else f"{name} removed" for name, value in values.items()
         ), "accepted"
 
-    def _own_settings(self) -> HealthSettings:
-        return merge(self._base_settings, self._memory.items, lambda line: self._tell("BadSetting", line))
-
     def _apply_settings(self) -> None:
+        def bad(line: str) -> None:
+            self._tell("BadSetting", line)
+
+        self._own_settings = merge(self._base_settings, self._memory.items, bad)
         self._controller_items = self.inbox.items
-        self._settings = merge(
-            self._own_settings(), self._controller_items, lambda line: self._tell("BadSetting", line)
-        )
+        self._settings = merge(self._own_settings, self._controller_items, bad)
 
     # -- deciding
 
@@ -339,12 +330,12 @@ class Guardian:
             contact=contact,
             checks=self.checks,
             vault=self.inbox.vault,
-            mark=self._mark,
+            mark=self._run.mark,
             is_busy=self._is_busy,
         )
         validation, effects = validate(self._run.validation, facts, self._settings)
         if validation.phase is not Phase.TESTING:
-            self._mark = ControllerMark.NONE
+            self._run = replace(self._run, mark=ControllerMark.NONE)
         self._run = replace(self._run, validation=validation, contact=contact)
         self._memory = replace(self._memory, commit=validation.commit)
         return effects
@@ -353,10 +344,6 @@ class Guardian:
     def _is_busy(self) -> bool:
         operation = self._run.operation
         return operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}
-
-    @staticmethod
-    def _waits(operation: BootEnd | None) -> TypeGuard[BootEnd]:
-        return operation is not None and operation.step is OperationStep.WAITING
 
     def _maintenance(self) -> Maintenance:
         reasons = set(self.inbox.reasons)
@@ -381,7 +368,7 @@ class Guardian:
                 case Tell(reason, message):
                     self._record(reason, message)
                 case Begin():
-                    if refusal := self._begin(effect, waits=False):
+                    if refusal := self._begin(effect, must_wait=False):
                         self._tell("OperationRefused", f"{effect.kind}: {refusal}")
                 case RestartUnit(unit):
                     self._restart(unit)
@@ -396,13 +383,13 @@ class Guardian:
         # It runs a program.
         Thread(target=restart, name=f"restart {unit}", daemon=True).start()
 
-    def _begin(self, request: Begin, *, waits: bool) -> str:
+    def _begin(self, request: Begin, *, must_wait: bool) -> str:
         """Begin an operation; returns why it is refused, empty: it is not."""
         before = self._run.operation
-        operation, refusal = operations.begin(before, request, self.now, waits=waits)
+        operation, refusal = operations.begin(before, request, self.now, must_wait=must_wait)
         self._run = replace(self._run, operation=operation)
         if operation is not before and operation is not None:
-            replaces = f"; it replaces a {before.kind} that has not begun" if self._waits(before) else ""
+            replaces = f"; it replaces a {before.kind} that has not begun" if operations.waits(before) else ""
             self._record(
                 "OperationBegins",
                 f"{operation.kind} ({operation.boot_reason.text}): {operation.reason}{replaces}",
@@ -411,7 +398,7 @@ class Guardian:
 
     def _operate(self) -> tuple[Deed, ...]:
         for request in self.inbox.take_requests():
-            if refusal := self._begin(request, waits=True):
+            if refusal := self._begin(request, must_wait=True):
                 self._tell("OperationRefused", f"{request.kind}: {refusal}")
         if self.inbox.has_new_command:
             self.inbox.has_new_command = False
@@ -427,7 +414,7 @@ class Guardian:
 
     def _held_by(self) -> str:
         """Return why an operation of a user does not begin yet; asks for a drain if nothing else holds it."""
-        if not self._is_testing and self._waits(self._run.operation):
+        if not self._is_testing and operations.waits(self._run.operation):
             self._drain(DrainRequester.DEVICEOP)
         return held_operation(self._run)
 
@@ -523,7 +510,7 @@ class Guardian:
             reports=self.inbox.reports,
             checks=self.checks,
             vault=self.inbox.vault,
-            mark=self._mark,
+            mark=self._run.mark,
             is_halted=self.inbox.is_halted,
             drain=self.inbox.drain,
             items=dict(self._settings.items),

@@ -42,7 +42,7 @@ class Inbox:
 
     `reports`: words about the controller, by source. `commands`: operations that the controller's agent asks for;
     `ignored`: commands that an earlier boot has carried out, so that they count only after they have changed.
-    `has_new_command`: they have changed. `images`: what the controller wants, by key; `cancelled`: what it wants no more.
+    `has_new_command`: they have changed. `images`: what the controller wants, by key; `cancelled`: what it has removed.
     `domains`: agent and name of the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
     `reasons`: for maintenance mode; `asks_maintenance`: the controller wants it.
     `blink_counter`: the last LED count of any agent. `agent`: what the node agent said last; None: there is none.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -79,6 +79,11 @@ class BootEnd(msgspec.Struct, frozen=True, kw_only=True):
     stack: str = ""
 
 
+def waits(operation: BootEnd | None) -> TypeGuard[BootEnd]:
+    """Return True if there is an operation that has not begun."""
+    return operation is not None and operation.step is OperationStep.WAITING
+
+
 class Deed(enum.StrEnum):
     """Action of the guardian when an operation enters a step."""
 
@@ -89,10 +94,12 @@ class Deed(enum.StrEnum):
     EXIT = "exit"
 
 
-def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -> tuple[BootEnd | None, str]:
+def begin(
+    operation: BootEnd | None, request: Begin, now: int, *, must_wait: bool
+) -> tuple[BootEnd | None, str]:
     """Begin an operation; returns it, and why the request is refused (empty: it is not).
 
-    `waits`: the request comes from a user; it waits until `advance` finds that nothing holds it.
+    `must_wait`: the request comes from a user; it waits until `advance` finds that nothing holds it.
     """
     if operation is not None and operation.step not in {OperationStep.WAITING, OperationStep.HALTED}:
         if operation.kind is request.kind:
@@ -100,8 +107,7 @@ def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -
         return operation, f"a {operation.kind} is under way: {operation.reason}"
     if operation is not None and operation.step is OperationStep.HALTED and operation.kind is request.kind:
         return operation, ""
-    waits_already = operation is not None and operation.step is OperationStep.WAITING and waits
-    if operation is not None and waits_already and _STRENGTH[request.kind] <= _STRENGTH[operation.kind]:
+    if waits(operation) and must_wait and _STRENGTH[request.kind] <= _STRENGTH[operation.kind]:
         same = operation.kind is request.kind
         return operation, "" if same else f"a {operation.kind} waits already: {operation.reason}"
     return (
@@ -109,7 +115,7 @@ def begin(operation: BootEnd | None, request: Begin, now: int, *, waits: bool) -
             kind=request.kind,
             boot_reason=request.boot_reason,
             reason=request.reason,
-            step=OperationStep.WAITING if waits else OperationStep.ANNOUNCED,
+            step=OperationStep.WAITING if must_wait else OperationStep.ANNOUNCED,
             since=now,
             stack=request.stack,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -59,14 +60,17 @@ class Reply(msgspec.Struct, frozen=True):
     keeps: bool = False
 
 
+def reply_to(order: Order, outcome: str, message: str, *effects: Effect, keeps: bool = False) -> Reply:
+    """Return a reply."""
+    return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message), effects, keeps)
+
+
 def decide_image(
     order: Order, table: SlotTable | None, failed: FailedImage | None, *, commit: str = ""
 ) -> Reply:
     """OrderAnswer an order about an image (transitions 1 and 11 to 14 of EVE). `commit`: label of the image whose commit is under way."""
 
-    def reply(outcome: str, message: str, *effects: Effect, keeps: bool = False) -> Reply:
-        return Reply(OrderAnswer(id=order.id, outcome=outcome, message=message), effects, keeps)
-
+    reply = partial(reply_to, order)
     if table is None or commit:
         why = f"{commit} is being committed" if commit else "the slots have not answered yet"
         return reply("deferred", why, keeps=True)

@@ -52,8 +52,9 @@ class Orders:
         return order.id in self._kept
 
     def kept(self, label: str) -> list[Order]:
-        """Return the orders about a slot that are carried out later."""
-        return [order for order in self.pending() if order.label == label and self.is_kept(order)]
+        """Return the orders about a slot that are carried out later, without those that cancel."""
+        orders = [order for order in self.pending() if self.is_kept(order)]
+        return [order for order in orders if order.label == label and order.verb != "cancel"]
 
     def answer(self, answer: OrderAnswer, *, keeps: bool) -> None:
         """OrderAnswer an order and forget it; `keeps`: it is carried out later."""

@@ -24,7 +24,7 @@ from .model import Begin
 from .operations import BootEnd
 from .orders import FailedImage, SlotWrite
 from .reasons import BootRecord
-from .validation import Validation
+from .validation import ControllerMark, Validation
 from .watchdog.ages import WatchedAgent
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -67,6 +67,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     contact: Contact = Contact()
     watched: dict[str, WatchedAgent] = {}
     drain: DrainHold = DrainHold()
+    mark: ControllerMark = ControllerMark.NONE
     ignored: tuple[Begin, ...] = ()
     """See `Inbox.ignored`."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .config import HealthSettings
 from .maintenance import Maintenance
 from .model import CheckState, OperationKind, Slot, SlotTable
-from .operations import OperationStep
+from .operations import OperationStep, waits
 from .state import Memory, RunState
 from .topics import HealthStatus, NodeAgentStatus, TopicCheck, ZbootConfig, ZbootStatus
 from .validation import Phase, failed_checks, remaining_seconds
@@ -47,7 +47,7 @@ def node_agent_status(
 
 def held_operation(run: RunState) -> str:
     """Return why an operation does not begin yet; empty: it has begun, or there is none."""
-    if run.operation is None or run.operation.step is not OperationStep.WAITING:
+    if not waits(run.operation):
         return ""
     return "an image is being tested" if run.validation.phase is Phase.TESTING else run.drain.held_by
 

@@ -88,6 +88,7 @@ def failed(node: CounterTrial) -> CounterTrial:
     node.set_slots("active", "inprogress", "IMGB")
     node.tick(20)
     node.order("mark-failed")
+    node.start()  # killed after its answer
     node.until_reboot()
     node.tick(20)
     assert node.states == ("active", "inprogress", "IMGA")
