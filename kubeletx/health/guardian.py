@@ -17,6 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from . import drain, maintenance, operations
+from .checks.base import LookFacts
+from .checks.runner import CheckRunner
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
 from .counters import take_counters
@@ -94,6 +96,7 @@ class Guardian:
         self._tell = tell
         self._history = NodeHistory(persist / OWN / "history", lambda line: tell("BadState", line))
         self._slots, self._machine = slots, machine
+        self._run_dir = run
         self._base_settings = settings
         self.inbox = Inbox(run, persist, lambda line: tell("BadTopic", line))
         self._publisher = Publisher(run, persist, lambda line: tell("CannotPublish", line))
@@ -103,6 +106,7 @@ class Guardian:
             tell("BadState", line)
 
         self._watch = AgentWatch(run, persist / OWN, settings.sections.get("watchdog", {}), tell)
+        self.check_runner = CheckRunner(settings.sections.get("checks"), tell)
         self._leds = Leds(settings.sections.get("leds", {}), lambda line: tell("BadLed", line))
         self._reasons = ReasonFiles(persist)
         self._memory_file = StateFile(persist / OWN / "memory", Memory(), bad)
@@ -142,7 +146,8 @@ class Guardian:
         self._take_orders()
         watched, hits = self._watch.tick(self._run.watched, self.now, is_busy=self._is_busy)
         self._run = replace(self._run, watched=watched)
-        effects = [*self._decide(), *hits]
+        changes = self._check()
+        effects = [*self._decide(), *hits, *changes]
         self._store()
         self._act(effects)
         deeds = self._operate()
@@ -339,6 +344,13 @@ class Guardian:
         self._run = replace(self._run, validation=validation, contact=contact)
         self._memory = replace(self._memory, commit=validation.commit)
         return effects
+
+    def _check(self) -> Sequence[Effect]:
+        facts = LookFacts(run=self._run_dir, now=self.now, watched=self._run.watched, agent=self.inbox.agent)
+        records, changes = self.check_runner.tick(self._run.checks, facts)
+        self.checks = self.check_runner.states(records, facts)
+        self._run = replace(self._run, checks=records)
+        return changes
 
     @property
     def _is_busy(self) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 
+from .checks.settling import CheckRecord
 from .contact import Contact
 from .drain import DrainHold
 from .model import Begin
@@ -70,6 +71,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     mark: ControllerMark = ControllerMark.NONE
     ignored: tuple[Begin, ...] = ()
     """See `Inbox.ignored`."""
+    checks: dict[str, CheckRecord] = {}
 
 
 class StateFile(Generic[_T]):

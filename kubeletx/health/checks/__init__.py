@@ -1,0 +1,1 @@
+"""Checks of the node: kinds, their settings, and the settled result of each."""
