@@ -45,6 +45,9 @@ COMMANDS = {
     "fornaxcore": Lazy(
         "kubeletx.cli.commands.fornaxcore.status:fornaxcore", "Show the node's connections to FornaxCores."
     ),
+    "health": Lazy(
+        "kubeletx.cli.commands.health:health", "Run this node's guardian: watchdog, OS upgrades, reboots."
+    ),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
     "plugin": Lazy(
         "kubeletx.cli.commands.plugin.verbs:plugin", "Write, check, install, list and remove plugins."

@@ -78,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def verbs() -> dict[str, str]:
+    """Return the verbs, each with its line of help."""
+    (parsers,) = (a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
+    return {choice.dest: choice.help or "" for choice in parsers._choices_actions}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     with _without_typing_extensions():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from . import states
+from . import health, states
 
 _HEAD: Final = """\
 # States
@@ -73,6 +73,29 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
         "Conditions of a node with two runtimes, by `--node-readiness-policy` (`node/readiness.py`). Policy `all`\n"
         "does not require a cordoned runtime to be ready.",
         states.readiness,
+    ),
+    (
+        "Upgrade of the OS image",
+        "The table of the guardian (`health/validation.py`), with the numbers T1 to T14 of EVE. The phase follows from the slots\n"
+        "at each tick: a guardian that was killed finds it again.",
+        health.upgrade,
+    ),
+    (
+        "Reboot, shutdown and poweroff",
+        "The table of an operation of the guardian (`health/operations.py`). One that the guardian itself decides begins at\n"
+        "Announced.",
+        health.operations,
+    ),
+    (
+        "Drain before an operation or an update",
+        "The table of the guardian's wait for a drain of the node (`health/drain.py`). Drained and Skipped let the operation or\n"
+        "the update begin.",
+        health.drain,
+    ),
+    (
+        "Maintenance mode",
+        "The mode, by everything that decides about it (`decide` in `health/maintenance.py`).",
+        health.maintenance,
     ),
 )
 
