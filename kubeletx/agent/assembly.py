@@ -2,7 +2,7 @@
 
     root, event loop ─► node ─► connection to the API server ─► runtimes ─► volumes ─► images ─► plugins ─► pods
     ─► sessions ─► sources ─► views (node and pod status) ─► FornaxCores ─► tasks of plugins ─► clean-up ─► expansion of volumes ─► eviction
-    ─► cluster node ─► shutdown ─► admin socket ─► servers
+    ─► cluster node ─► shutdown ─► guardian ─► admin socket ─► servers
 
 When all are built, it opens the state database, and each component loads its state. Each component is a `Part`. To add
 one, write a factory in `parts/` and one line here.
@@ -17,6 +17,7 @@ from kubeletx.api import Clock
 from kubeletx.plugins.loading import Plugins
 
 from .config.tree import AgentConfig
+from .edge.part import make_health
 from .host.readings import HostReadings
 from .lifecycle import Assembly
 from .parts.admin import make_admin
@@ -71,7 +72,8 @@ async def assemble(
         make_expansion(ctx, node, volumes, pods)
         make_eviction(ctx, node, runtimes, images, volumes, pods, views)
         cluster = make_cluster(ctx, node, link, runtimes, pods, sources, views)
-        make_shutdown(ctx, node, volumes, pods, views, cluster)
+        shutdowns = make_shutdown(ctx, node, volumes, pods, views, cluster)
+        make_health(ctx, services, pods, views, cluster, shutdowns, fornaxcore)
         admin = make_admin(
             ctx,
             node,

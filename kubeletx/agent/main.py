@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import structlog
 
@@ -58,6 +59,8 @@ async def run_agent(
             consequence=unused.consequence,
         )
     apply_process_settings(config.process)
+    if config.edge.run_dir is not None:
+        _show_stack(config.edge.run_dir)
     async with AsyncExitStack() as stack:
         root = config.root_dir
         if not (root / ID_FILE).exists():
@@ -79,6 +82,16 @@ async def run_agent(
             raise _first(errors) from None
     log.info("Stopped")
     return 0
+
+
+def _show_stack(run_dir: Path) -> None:
+    """Let the guardian get the stacks of all threads, if the agent hangs."""
+    from kubeletx.health.client import stack_on_signal
+
+    try:
+        stack_on_signal("kubeletx", run_dir)
+    except OSError as error:
+        log.warning("The guardian gets no stack of the agent", err=str(error))
 
 
 async def _built(stack: AsyncExitStack, config: AgentConfig, plugins: Plugins) -> Assembly:

@@ -4,6 +4,7 @@
     RuntimesReady                                True only when every runtime is ready
     kubeletx.io/RuntimeReady-<name>              one for each runtime, in their order
     kubeletx.io/Healthy-<name>                   one for each health check of a plugin
+    kubeletx.io/EdgeHealthy and others           the guardian's, on an edge node
     Ready                                        by policy; always the last in the list, as in the kubelet
 
 Policies for Ready (DECISIONS 6). `partial`: at least one runtime must be ready. `all`: every uncordoned runtime must
@@ -84,7 +85,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of `node_conditions`. `runtimes`: in configured order; the first is the primary one.
 
     `missing_resources`: see `capacity.missing_resources`. `problems`: texts of further reasons why Ready is False.
-    `checks`: results of the plugins' health checks.
+    `checks`: results of the plugins' health checks. `others`: further conditions, without their times.
     """
 
     runtimes: tuple[RuntimeFacts, ...] = ()
@@ -93,6 +94,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     missing_resources: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     checks: tuple[CheckFacts, ...] = ()
+    others: tuple[NodeCondition, ...] = ()
 
 
 def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
@@ -126,6 +128,7 @@ def node_conditions(
         _runtimes_ready(facts.runtimes),
         *(_runtime_ready(runtime) for runtime in facts.runtimes),
         *(_healthy(check) for check in facts.checks),
+        *facts.others,
         _ready(facts),
     )
     before = {condition.type: condition for condition in previous}

@@ -139,11 +139,12 @@ class NodeReporter:
         pressure: Pressure = NO_PRESSURE,
         problems: Sequence[str] = (),
         checks: Sequence[CheckFacts] = (),
+        others: Sequence[NodeCondition] = (),
     ) -> bool:
         """Compute the node's conditions and keep them for `build`. Returns True if the status of any has changed.
 
         `pressure`: resources under pressure. `problems`: texts of further reasons why Ready is False. `checks`:
-        results of the plugins' health checks.
+        results of the plugins' health checks. `others`: further conditions, without their times.
         """
         before = {condition.type: condition.status for condition in self._conditions}
         facts = NodeFacts(
@@ -153,6 +154,7 @@ class NodeReporter:
             missing_resources=missing_resources(self.capacity),
             problems=tuple(problems),
             checks=tuple(self._with_status(check) for check in checks),
+            others=tuple(others),
         )
         conditions = node_conditions(facts, previous=self._conditions, now=self._clock.now())
         if self._before and self._clock.monotonic() >= self._settled_at:

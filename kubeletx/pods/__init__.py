@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .eviction.evictor import EvictionPolicy as EvictionPolicy
     from .eviction.evictor import Evictor as Evictor
     from .eviction.host_shutdown import HostShutdown as HostShutdown
+    from .eviction.host_shutdown import ShutdownLock as ShutdownLock
     from .eviction.volume_use import VolumeBoard as VolumeBoard
     from .executor import PodExecutor as PodExecutor
     from .logs.directories import PodDirectories as PodDirectories
@@ -72,7 +73,7 @@ _NAMES = {
     "dependencies": "Evacuation PodDependencies Review",
     "eviction.disks": "DiskBoard",
     "eviction.evictor": "EvictedNode EvictionPolicy Evictor",
-    "eviction.host_shutdown": "HostShutdown",
+    "eviction.host_shutdown": "HostShutdown ShutdownLock",
     "eviction.volume_use": "VolumeBoard",
     "executor": "PodExecutor",
     "logs.directories": "PodDirectories",

@@ -12,7 +12,7 @@ import structlog
 from kubeletx.api import Clock, EventSink, ObjectRef
 from kubeletx.api.names import Event as Reason
 from kubeletx.kube.types.event import Event
-from kubeletx.kube.types.node import AttachedVolume, Node
+from kubeletx.kube.types.node import AttachedVolume, Node, NodeCondition
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.host_usage import HostUsage
 from kubeletx.node.readiness import CheckFacts, Pressure, RuntimeFacts
@@ -75,6 +75,7 @@ class NodeBackend:
         self._pressure = Pressure()
         self._problems: tuple[str, ...] = ()
         self._checks = checks
+        self._others: tuple[NodeCondition, ...] = ()
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
         self._is_cordoned = False
@@ -103,6 +104,11 @@ class NodeBackend:
     def checks_changed(self, checks: tuple[CheckFacts, ...]) -> None:
         """Set the last results of the plugins' health checks, and recompute the conditions."""
         self._checks = checks
+        self.runtime_changed("")
+
+    def others_changed(self, conditions: tuple[NodeCondition, ...]) -> None:
+        """Set further conditions of the node, without their times, and recompute all."""
+        self._others = conditions
         self.runtime_changed("")
 
     # --- the runtimes' listener ---
@@ -135,7 +141,11 @@ class NodeBackend:
 
     def _update(self, reports: Sequence[RuntimeFacts]) -> bool:
         return self._reporter.update(
-            reports, pressure=self._pressure, problems=self._problems, checks=self._checks
+            reports,
+            pressure=self._pressure,
+            problems=self._problems,
+            checks=self._checks,
+            others=self._others,
         )
 
     def _record(self, reason: str) -> None:

@@ -538,6 +538,15 @@ class FornaxSettings(Section, frozen=True, kw_only=True):
     liveness_seconds: Annotated[float, Setting("kubeletx.fornaxPodLivenessTimeout", "",
         "How long the containers of a new pod of a FornaxCore may take to be ready once they run.",
         Duration(low=1.0, zero_is_unset=True))] = 60.0
+
+class EdgeSettings(Section, frozen=True, kw_only=True):
+    """Settings of the connection to the guardian of an edge node (``kubeletx health``)."""
+
+    run_dir: Annotated[Path | None, Setting("kubeletx.healthRunDirectory", "health-run-dir",
+        "Directory in which the guardian of this node (kubeletx health) and its agents publish topics, as its "
+        "--run-dir. Default: the agent has no guardian.")] = None
+
+
 class ProcessSettings(Section, frozen=True, kw_only=True):
     """Settings of the agent's own process."""
 
@@ -593,6 +602,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthSettings = AuthSettings()
     sessions: SessionSettings = SessionSettings()
     fornax: FornaxSettings = FornaxSettings()
+    edge: EdgeSettings = EdgeSettings()
     process: ProcessSettings = ProcessSettings()
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) → origin of its value; absent: default."""

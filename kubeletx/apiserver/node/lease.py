@@ -97,6 +97,11 @@ class NodeLease:
         if identity is None:
             self.reporting.allow()
 
+    @property
+    def problem(self) -> str:
+        """Error of the last renewal; empty if it succeeded."""
+        return self._problem
+
     def owned_by(self, node_uid: str) -> None:
         """Set the UID of the Node that owns the Lease; empty if there is no Node."""
         if node_uid and self._node_uid != node_uid and self._lease is not None:

@@ -39,6 +39,11 @@ class Reachability:
         self._answered = float("-inf")
         """Send time of the latest answered request."""
 
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since the latest answered request was sent; infinite before the first answer."""
+        return time.perf_counter() - self._answered
+
     def note_answer(
         self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False
     ) -> None:

@@ -11,6 +11,7 @@ import pytest
 CLUSTER = r"kubeletx\.(apiserver\.(?!objects($|\.runtime_classes$))|kube\.client|agent\.cluster)"
 KUBELET_API = r"kubeletx\.(server\.(kubelet|access)|agent\.parts\.kubelet_api)"
 CORES = r"kubeletx\.fornax($|\.)"
+EDGE = r"kubeletx\.(health($|\.)|agent\.edge\.(?!part$))"
 STREAMS = r"kubeletx\.(streaming|server\.admin\.streams)"
 LIBRARIES = r"(difflib|cryptography|grpc|google\.protobuf)($|\.)"
 
@@ -23,7 +24,7 @@ def loaded() -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("unused", [CLUSTER, KUBELET_API, CORES, STREAMS, LIBRARIES])
+@pytest.mark.parametrize("unused", [CLUSTER, KUBELET_API, CORES, EDGE, STREAMS, LIBRARIES])
 def test_an_agent_loads_a_room_only_when_it_uses_it(loaded: list[str], unused: str) -> None:
     assert "kubeletx.agent.assembly" in loaded
     assert [name for name in loaded if re.match(unused, name)] == []

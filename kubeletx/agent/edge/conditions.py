@@ -1,0 +1,65 @@
+"""Node conditions about the guardian's verdict. Pure.
+
+kubeletx.io/EdgeHealthy        no required check of the guardian fails
+kubeletx.io/UpgradeTesting     an OS image is being tested; the message has the rest of its test window
+kubeletx.io/MaintenanceMode    the node is in maintenance mode; the message has the reasons
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubeletx.health.topics import HealthStatus
+from kubeletx.kube.types.node import NodeCondition
+
+EDGE_HEALTHY: Final = "kubeletx.io/EdgeHealthy"
+UPGRADE_TESTING: Final = "kubeletx.io/UpgradeTesting"
+MAINTENANCE_MODE: Final = "kubeletx.io/MaintenanceMode"
+TYPES: Final = (EDGE_HEALTHY, UPGRADE_TESTING, MAINTENANCE_MODE)
+_TESTED: Final = frozenset({"Testing", "Committing", "FallingBack"})
+"""Phases of the guardian in which the verdict on an image is open or being carried out."""
+_MAX_MESSAGE: Final = 1000
+
+
+def edge_conditions(status: HealthStatus | None, silence: str = "") -> tuple[NodeCondition, ...]:
+    """Return the conditions without their times. `silence`: why the guardian's status does not count; empty: it does."""
+    if status is None or silence:
+        message = silence or "the guardian has not published its status"
+        return tuple(
+            NodeCondition(type=type_, status="Unknown", reason="GuardianSilent", message=message)
+            for type_ in TYPES
+        )
+    return (
+        _healthy(status),
+        _condition(UPGRADE_TESTING, status.phase in _TESTED, status.phase, _test_message(status)),
+        _condition(
+            MAINTENANCE_MODE,
+            status.maintenance_mode,
+            "Maintenance" if status.maintenance_mode else "NoMaintenance",
+            ", ".join(status.maintenance_reasons),
+        ),
+    )
+
+
+def _healthy(status: HealthStatus) -> NodeCondition:
+    failed = [check for check in status.checks if check.ok is False]
+    # Required checks come first, since the message may be cut.
+    failed.sort(key=lambda check: check.level != "required")
+    messages = [f"{check.name} ({check.level}): {check.message or 'failed'}" for check in failed]
+    if status.operation:
+        messages.insert(0, status.operation)
+    reason = "ChecksPass" if status.is_healthy else "ChecksFail"
+    return _condition(EDGE_HEALTHY, status.is_healthy, reason, "; ".join(messages))
+
+
+def _test_message(status: HealthStatus) -> str:
+    if status.phase not in _TESTED:
+        return ""
+    rest = f"{status.remaining_test_time} s of the test window remain"
+    return f"{rest}; it does not count now: {status.held_by}" if status.held_by else rest
+
+
+def _condition(type_: str, holds: bool, reason: str, message: str) -> NodeCondition:
+    return NodeCondition(
+        type=type_, status="True" if holds else "False", reason=reason, message=message[:_MAX_MESSAGE]
+    )

@@ -1,0 +1,143 @@
+"""The agent beside the guardian of an edge node (``kubeletx health``): topics in both directions, signs of life.
+
+    KubeletxStatus    published every 10 s, and at once when it changes; then RUN/kubeletx.touch too
+    NodeAgentStatus   DeviceReboot, DeviceShutdown or DevicePoweroff: all pods end (`GuardianLock`)
+    HealthStatus      becomes node conditions
+
+Topics are files in memory (RUN is a tmpfs), so the event loop reads and writes them itself: if it hangs, the signs of life
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock
+from kubeletx.health.client import release, touch
+from kubeletx.health.topics import (
+    HEALTH_STATUS,
+    KUBELETX_STATUS,
+    NODE_AGENT_STATUS,
+    HealthStatus,
+    KubeletxStatus,
+    NodeAgentStatus,
+    Reader,
+    path_of,
+)
+from kubeletx.linux.files import replace_unflushed
+
+log = structlog.get_logger(__name__)
+
+NAME: Final = "kubeletx"
+LOOK_SECONDS: Final = 1.0
+PUBLISH_SECONDS: Final = 10.0
+
+
+class GuardianLock:
+    """Announcements of the guardian that the node goes down, as `HostShutdown` waits for them (`ShutdownLock`).
+
+    The guardian waits for `is_released`, at most 300 s.
+    """
+
+    def __init__(self) -> None:
+        self.is_ending = False
+        self.is_released = False
+        self._news = asyncio.Event()
+
+    def announce(self, is_ending: bool) -> None:
+        if is_ending != self.is_ending:
+            self.is_ending = is_ending
+            self._news.set()
+
+    async def open(self, delay_seconds: int) -> bool:
+        self._news.clear()
+        return self.is_ending
+
+    async def hold(self) -> None:
+        self.is_released = False
+
+    def release(self) -> None:
+        self.is_released = True
+
+    async def next(self) -> bool:
+        await self._news.wait()
+        self._news.clear()
+        return self.is_ending
+
+    def close(self) -> None:
+        self._news.clear()
+
+
+class EdgeAgent:
+    """Publishes the agent's status, and reads the guardian's. `look` is one round, `run` repeats it."""
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        clock: Clock,
+        lock: GuardianLock,
+        status: Callable[[], KubeletxStatus],
+        on_health: Callable[[HealthStatus | None], object],
+    ) -> None:
+        """`run`: the guardian's ``--run-dir``. `on_health`: called with each new HealthStatus; None: it is gone."""
+        self._run = run
+        self._clock = clock
+        self._lock = lock
+        self._status = status
+        self._on_health = on_health
+        self._reader = Reader(run, run, (NODE_AGENT_STATUS, HEALTH_STATUS), self._complain)
+        self._path = path_of(run, KUBELETX_STATUS, NAME)
+        self._published: tuple[float, KubeletxStatus] | None = None
+        self._problem = ""
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        self._reader.is_changed = True
+        for update in self._reader.changes():
+            if update.topic is HEALTH_STATUS:
+                self._on_health(update.value)
+            else:
+                self._follow(update.value)
+        self._publish()
+
+    def close(self) -> None:
+        """End the watch of this agent: its end is planned."""
+        try:
+            release(NAME, self._run)
+        except OSError as error:
+            self._complain(f"{self._run}: {error.strerror}")
+
+    def _follow(self, status: NodeAgentStatus | None) -> None:
+        flags = (status.device_reboot, status.device_shutdown, status.device_poweroff) if status else ()
+        self._lock.announce(any(flags))
+
+    def _publish(self) -> None:
+        now, status = self._clock.monotonic(), self._status()
+        if self._published is not None:
+            at, before = self._published
+            if status == before and now - at < PUBLISH_SECONDS:
+                return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_unflushed(self._path, msgspec.json.encode(status), 0o644)
+            touch(NAME, self._run)
+        except OSError as error:
+            self._complain(f"{self._path}: cannot be published: {error.strerror}")
+            return
+        self._published, self._problem = (now, status), ""
+
+    def _complain(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("Cannot use the topics of the guardian", err=problem)

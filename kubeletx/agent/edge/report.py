@@ -1,0 +1,71 @@
+"""Report of the agent to the guardian: its contact with a controller, and what is not ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from kubeletx.api.names import POD_READY, STANDBY_CONDITION
+from kubeletx.health.model import CheckLevel, Reach
+from kubeletx.health.topics import TopicCheck
+from kubeletx.kube.types.core import PodStatus
+from kubeletx.node.readiness import CheckFacts
+from kubeletx.pods import FINAL
+
+MAX_PODS: Final = 200
+_BEST_FIRST: Final = (Reach.SUCCESS, Reach.TEMPORARY_FAIL, Reach.FAIL, Reach.UNKNOWN)
+
+
+class ControllerContact(msgspec.Struct, frozen=True):
+    """Contact with one controller. `source`: its kind and address."""
+
+    reach: Reach
+    source: str
+
+
+def best(contacts: Iterable[ControllerContact]) -> ControllerContact:
+    """Return the best contact; UNKNOWN without any: the agent has no controller."""
+    unknown = ControllerContact(Reach.UNKNOWN, "")
+    return min(contacts, key=lambda contact: _BEST_FIRST.index(contact.reach), default=unknown)
+
+
+def api_contact(
+    server: str, *, silent_seconds: float, problem: str, refusal: str, fresh: float
+) -> ControllerContact:
+    """Return the contact with an API server.
+
+    `silent_seconds`: since the last answered request. `problem`: why it does not answer. `refusal`: error of the last
+    heartbeat, empty if it succeeded. `fresh`: seconds for which an answer proves contact.
+    """
+    if problem or silent_seconds > fresh:
+        is_new = not problem and silent_seconds == float("inf")
+        return ControllerContact(Reach.UNKNOWN if is_new else Reach.FAIL, f"apiserver {server}")
+    return ControllerContact(Reach.TEMPORARY_FAIL if refusal else Reach.SUCCESS, f"apiserver {server}")
+
+
+def core_contact(address: str, *, is_connected: bool) -> ControllerContact:
+    """Return the contact with a FornaxCore."""
+    return ControllerContact(Reach.SUCCESS if is_connected else Reach.FAIL, f"fornaxcore {address}")
+
+
+def pods_not_ready(pods: Iterable[tuple[str, PodStatus | None]]) -> Iterator[str]:
+    """Yield the names of the pods that have not ended and are not Ready. Pods in standby count as ready.
+
+    `pods`: name and status; status None: not known yet.
+    """
+    for name, status in pods:
+        phase = status.phase if status is not None else None
+        held = {c.type for c in status.conditions if c.status == "True"} if status is not None else set()
+        if phase not in FINAL and not held & {POD_READY, STANDBY_CONDITION}:
+            yield name
+
+
+def topic_check(check: CheckFacts) -> TopicCheck:
+    """Return the result of a plugin's check. One that only warns is not required."""
+    ok = {"True": True, "False": False}.get(check.status)
+    level = CheckLevel.REQUIRED
+    if check.reason == "CheckWarning":
+        ok, level = False, CheckLevel.WANTED
+    return TopicCheck(name=check.name, level=level, ok=ok, message=check.message)
