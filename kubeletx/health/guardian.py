@@ -7,7 +7,6 @@ What is decided is stored before it is done, and done again until it shows: a gu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
@@ -16,21 +15,19 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from . import drain, maintenance, operations
+from . import drain, maintenance
 from .checks.base import LookFacts
 from .checks.runner import CheckRunner
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
-from .counters import take_counters
 from .devices.leds import Leds
-from .drain import DrainHold, DrainPhase, DrainRequester
+from .drain import DrainRequester
 from .forecast import Situation
 from .history import NodeHistory
 from .inbox import Inbox
 from .machine import MachineEffects
 from .maintenance import Maintenance, MaintenanceReason
 from .model import (
-    TICK_SECONDS,
     Begin,
     CheckState,
     Effect,
@@ -41,7 +38,7 @@ from .model import (
     SlotTable,
     Tell,
 )
-from .operations import BootEnd, Deed, OperationStep
+from .operations import OperationStep
 from .orders import (
     IMAGE_VERBS,
     MARK_VERBS,
@@ -55,9 +52,11 @@ from .orders import (
 )
 from .outbox import Orders
 from .reasons import BootRecord, ReasonFiles, deduce
+from .requests.counters import fallback_counters, take_cancelled, take_counters
+from .requests.ending import BootEnding
 from .slots import Slots, SlotsError
 from .state import Memory, RunState, StateFile
-from .statuses import health_status, held_operation, node_agent_status, zboot_config, zboot_status
+from .statuses import health_status, node_agent_status, zboot_config, zboot_status
 from .topics import (
     HEALTH_STATUS,
     NODE_AGENT,
@@ -72,10 +71,6 @@ from .watchdog.agents import AgentWatch
 
 OWN: Final = "kubeletx-health"
 """Name of the guardian's own directory below RUN and PERSIST."""
-
-
-class Exit(Exception):
-    """The guardian ends without a word to the watchdog, so that the hardware resets the machine."""
 
 
 class Guardian:
@@ -122,7 +117,7 @@ class Guardian:
         self._apply_settings()
         self._table: SlotTable | None = None
         self._slots_problem = ""
-        self._waits_for_drain = False
+        self._ending = BootEnding(persist, self.inbox, machine, tell, self._record)
         self.checks: tuple[CheckState, ...] = ()
         if self._memory.boot != boot:
             self._note_boot(boot)
@@ -132,7 +127,7 @@ class Guardian:
     @property
     def now(self) -> int:
         """Second of the current tick."""
-        return self._run.ticks * TICK_SECONDS
+        return self._run.now
 
     def tick(self) -> None:
         """Read, decide, store and act once. Raises what `MachineEffects.act` raises, and Exit."""
@@ -141,7 +136,10 @@ class Guardian:
         self.inbox.read(self.now)
         if self.inbox.items != self._controller_items:
             self._apply_settings()
-        self._take_controller()
+        self._run = replace(self._run, ignored=self.inbox.ignored)
+        self._memory = replace(self._memory, commands=self.inbox.commands)
+        self._decide_write(self._take_counters())
+        self._store()
         self._write_slot()
         self._take_orders()
         watched, hits = self._watch.tick(self._run.watched, self.now, is_busy=self._is_busy)
@@ -150,12 +148,11 @@ class Guardian:
         effects = [*self._decide(), *hits, *changes]
         self._store()
         self._act(effects)
-        deeds = self._operate()
-        self._withdraw_drain()
+        self._run, deeds = self._ending.advance(self._run, self._settings)
         self._publish()
         self._store()
         for deed in deeds:
-            self._do(deed)
+            self._ending.do(self._run, deed, self._table.current_label if self._table else "")
 
     def hurry(self) -> None:
         """Take orders between two ticks."""
@@ -199,29 +196,18 @@ class Guardian:
 
     # -- orders
 
-    def _take_controller(self) -> None:
-        """Take what the controller wants of the slots: counters (T12, T13) and images that it has cancelled (T14)."""
-        self._memory = replace(self._memory, commands=self.inbox.commands)
-        self._run = replace(self._run, ignored=self.inbox.ignored)
-        table, memory = self._table, self._memory
-        if table is None or memory.commit or memory.write:
-            return
-        cancelled, self.inbox.cancelled = self.inbox.cancelled, []
-        name = "force.fallback.counter"
-        theirs = merge(HealthSettings(), {name: self.inbox.items.get(name)}, lambda _: None).items.get(name)
-        fallback: dict[str, Any] = {
-            "ForceFallbackCounter": self.inbox.fallback_counter,
-            "ConfigItemValueMap": theirs,
-            name: self._own_settings.items.get(name),
-        }
-        images = self.inbox.images.values()
-        counters, effects = take_counters(memory.counters, fallback, images, table, memory.failed)
-        self._memory = replace(memory, counters=counters)
-        if any(image.base_os_version == table.other.version for image in cancelled):
-            order = Order(id="", verb="cancel", label=table.other.label)
-            effects = decide_image(order, table, memory.failed).effects
-        self._decide_write(effects)
-        self._store()
+    def _take_counters(self) -> Sequence[Effect]:
+        if self._table is None or self._memory.commit or self._memory.write:
+            return ()
+        counters, effects = take_counters(
+            self._memory.counters,
+            fallback_counters(self.inbox, self._own_settings),
+            self.inbox.images.values(),
+            self._table,
+            self._memory.failed,
+        )
+        self._memory = replace(self._memory, counters=counters)
+        return take_cancelled(self.inbox, self._table) or effects
 
     def _take_orders(self) -> None:
         for order in self.orders.pending():
@@ -283,18 +269,21 @@ class Guardian:
             table = table.with_state(write.label, write.state)
         decided = decide_image(order, table, self._memory.failed, commit=self._memory.commit)
         if order.verb == "install" and decided.answer.outcome == "accepted" and decided.effects:
-            if not self.orders.is_kept(order):
-                self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
-            if held_by := self._drain(DrainRequester.UPDATE):
+            is_new = not self.orders.is_kept(order)
+            self._run, held_by = self._ending.drain(
+                self._run, DrainRequester.UPDATE, self._settings, is_new_order=is_new
+            )
+            if held_by:
                 return reply_to(order, "deferred", held_by, keeps=True)
         return decided
 
     def _order_operation(self, order: Order) -> tuple[str, str]:
         """Return the message and the outcome."""
-        if refusal := self._begin(request_of(order), must_wait=True):
+        self._run, refusal = self._ending.begin(self._run, request_of(order), must_wait=True)
+        if refusal:
             return refusal, "refused"
-        self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
-        if held_by := self._held_by():
+        self._run, held_by = self._ending.hold(self._run, self._settings, is_new_order=True)
+        if held_by:
             return f"{order.verb} waits: {held_by}", "deferred"
         return f"{order.verb} is under way", "accepted"
 
@@ -380,8 +369,7 @@ class Guardian:
                 case Tell(reason, message):
                     self._record(reason, message)
                 case Begin():
-                    if refusal := self._begin(effect, must_wait=False):
-                        self._tell("OperationRefused", f"{effect.kind}: {refusal}")
+                    self._run, _ = self._ending.begin(self._run, effect, must_wait=False)
                 case RestartUnit(unit):
                     self._restart(unit)
 
@@ -395,91 +383,9 @@ class Guardian:
         # It runs a program.
         Thread(target=restart, name=f"restart {unit}", daemon=True).start()
 
-    def _begin(self, request: Begin, *, must_wait: bool) -> str:
-        """Begin an operation; returns why it is refused, empty: it is not."""
-        before = self._run.operation
-        operation, refusal = operations.begin(before, request, self.now, must_wait=must_wait)
-        self._run = replace(self._run, operation=operation)
-        if operation is not before and operation is not None:
-            replaces = f"; it replaces a {before.kind} that has not begun" if operations.waits(before) else ""
-            self._record(
-                "OperationBegins",
-                f"{operation.kind} ({operation.boot_reason.text}): {operation.reason}{replaces}",
-            )
-        return refusal
-
-    def _operate(self) -> tuple[Deed, ...]:
-        for request in self.inbox.take_requests():
-            if refusal := self._begin(request, must_wait=True):
-                self._tell("OperationRefused", f"{request.kind}: {refusal}")
-        if self.inbox.has_new_command:
-            self.inbox.has_new_command = False
-            self._run = replace(self._run, drain=drain.ask_again(self._run.drain, self.now))
-        operation = self._run.operation
-        if operation is None:
-            return ()
-        operation, deeds = operations.advance(
-            operation, self.now, is_held=bool(self._held_by()), all_halted=self.inbox.is_halted
-        )
-        self._run = replace(self._run, operation=operation)
-        return deeds
-
-    def _held_by(self) -> str:
-        """Return why an operation of a user does not begin yet; asks for a drain if nothing else holds it."""
-        if not self._is_testing and operations.waits(self._run.operation):
-            self._drain(DrainRequester.DEVICEOP)
-        return held_operation(self._run)
-
-    def _drain(self, requester: DrainRequester) -> str:
-        """Wait for a drain; returns why it holds `requester`, empty: it does not."""
-        before, seen = self._run.drain, self.inbox.drain
-        hold = drain.wait(before, requester, seen, self.now, self._settings)
-        self._run = replace(self._run, drain=hold)
-        self._waits_for_drain = True
-        if hold.phase is not before.phase and (seen is not None or before.phase is not DrainPhase.NONE):
-            self._record(f"Drain{hold.phase}", hold.reason)
-        return hold.held_by
-
-    def _withdraw_drain(self) -> None:
-        """Forget the drain if nothing waits for it, and no boot follows."""
-        is_needed = self._run.operation is not None or self._run.validation.phase is Phase.INSTALLED
-        if not self._waits_for_drain and not is_needed:
-            self._run = replace(self._run, drain=DrainHold())
-        self._waits_for_drain = False
-
-    def _do(self, deed: Deed) -> None:
-        operation = self._run.operation
-        assert operation is not None
-        match deed:
-            case Deed.WRITE_REASON:
-                self._write_reason(operation)
-            case Deed.SYNC:
-                os.sync()
-            case Deed.ACT:
-                try:
-                    self._machine.act(operation.kind, operation.boot_reason, operation.reason)
-                except OSError as error:
-                    self._tell("CannotAct", f"{operation.kind}: {error}")
-            case Deed.EXIT:
-                raise Exit(
-                    f"the machine is still there {operations.BACKSTOP_SECONDS} s after {operation.kind}"
-                )
-
     def _record(self, reason: str, message: str) -> None:
         self._tell(reason, message)
         self._history.add(self._memory.restart_counter, self.now, reason, message)
-
-    def _write_reason(self, operation: BootEnd) -> None:
-        record = BootRecord(
-            boot_reason=operation.boot_reason,
-            reason=operation.reason,
-            image=self._table.current_label if self._table else "",
-            stack=operation.stack,
-        )
-        try:
-            self._reasons.write(record)
-        except OSError as error:
-            self._tell("BadState", f"the reason of the reboot cannot be written: {error.strerror}")
 
     # -- storing and telling
 

@@ -114,9 +114,10 @@ def run(options: argparse.Namespace) -> int:
 
     from .config import HealthSettings, read_file
     from .devices.hardware import HardwareWatchdog
-    from .guardian import OWN, Exit, Guardian
+    from .guardian import OWN, Guardian
     from .loop import run_loop
     from .machine import Rebooted, TellingMachine, open_machine
+    from .requests.ending import Exit
     from .slots import SlotsError, open_slots
     from .slots.file import FileSlots
 

@@ -21,7 +21,7 @@ from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 from .checks.settling import CheckRecord
 from .contact import Contact
 from .drain import DrainHold
-from .model import Begin
+from .model import TICK_SECONDS, Begin
 from .operations import BootEnd
 from .orders import FailedImage, SlotWrite
 from .reasons import BootRecord
@@ -71,6 +71,12 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     mark: ControllerMark = ControllerMark.NONE
     ignored: tuple[Begin, ...] = ()
     """See `Inbox.ignored`."""
+
+    @property
+    def now(self) -> int:
+        """Second of the current tick."""
+        return self.ticks * TICK_SECONDS
+
     checks: dict[str, CheckRecord] = {}
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.health.guardian import Exit, Guardian
+from kubeletx.health.guardian import Guardian
 from kubeletx.health.machine import TopicMachine
 from kubeletx.health.model import Begin, BootReason, OperationKind
 from kubeletx.health.operations import ANNOUNCE_SECONDS, HALT_SECONDS, SETTLE_SECONDS, advance, begin
+from kubeletx.health.requests.ending import Exit
 from tests.unit.health.trial import SHORT, Trial
 
 REASONS = {"reboot": "RebootCmd", "poweroff": "PoweroffCmd"}

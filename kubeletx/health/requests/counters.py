@@ -1,4 +1,4 @@
-"""Counters of the controller: a change asks for a retry (T12 of EVE) or for the other image (T13). Pure.
+"""Counters of the controller: a change asks for a retry (T12 of EVE) or for the other image (T13).
 
 The first value ever is only stored. A change is stored before it acts; one that cannot act yet is not stored, so it is pending.
 """
@@ -8,24 +8,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from .model import Effect, Order, SlotState, SlotTable
-from .orders import FailedImage, decide_image
-from .topics import BaseOsConfig
+from ..config import HealthSettings, merge
+from ..inbox import Inbox
+from ..model import Effect, Order, SlotState, SlotTable
+from ..orders import FailedImage, decide_image
+from ..topics import BaseOsConfig
 
 RETRY: Final = "RetryUpdateCounter/"
 """Prefix of a stored counter; the version of the image follows."""
 
 
+_ITEM: Final = "force.fallback.counter"
+
+
+def fallback_counters(inbox: Inbox, own: HealthSettings) -> dict[str, int | str | None]:
+    """Return the counters of forced fallbacks by source. `own`: settings without the controller's."""
+    theirs = merge(HealthSettings(), {_ITEM: inbox.items.get(_ITEM)}, lambda _: None)
+    return {
+        "ForceFallbackCounter": inbox.fallback_counter,
+        "ConfigItemValueMap": theirs.items.get(_ITEM),
+        _ITEM: own.items.get(_ITEM),
+    }
+
+
+def take_cancelled(inbox: Inbox, table: SlotTable) -> tuple[Effect, ...]:
+    """Return what is done because the controller has removed an image (T14)."""
+    images, inbox.cancelled = inbox.cancelled, []
+    is_cancelled = any(image.base_os_version == table.other.version for image in images)
+    return _effects("cancel", table, None) if is_cancelled else ()
+
+
 def take_counters(
     stored: Mapping[str, int],
-    fallback: Mapping[str, int | None],
+    fallback: Mapping[str, int | str | None],
     images: Iterable[BaseOsConfig],
     table: SlotTable,
     failed: FailedImage | None,
 ) -> tuple[dict[str, int], tuple[Effect, ...]]:
     """Return the counters to store, and what the first one that acts does to the slots.
 
-    `fallback`: counters of forced fallbacks by source, None if a source has none. The same number from a second source does
+    `fallback`: see `fallback_counters`; None if a source has none. The same number from a second source does
     not act again.
     """
     images = [image for image in images if image.base_os_version]
@@ -36,7 +58,7 @@ def take_counters(
         if not name.startswith(RETRY) or name.removeprefix(RETRY) in versions
     }
     for name, value in fallback.items():
-        if value is None or kept.get(name) == value:
+        if not isinstance(value, int) or kept.get(name) == value:
             continue
         others = {kept.get(source) for source in fallback if source != name}
         acts = name in kept and value not in others
