@@ -20,6 +20,7 @@ from . import (
     cluster,
     fornax_link,
     guarded,
+    health,
     idle,
     isolated,
     machines,
@@ -98,6 +99,7 @@ STORAGE: dict[str, Callable[[Sizes], Result]] = {
 }
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
     "scale": scale.scale,
+    "health": health.health,
     "isolated-call": isolated.isolated_call,
     "link-changes": fornax_link.link_changes,
     "fornax-fleet": fornax_link.fornax_fleet,
