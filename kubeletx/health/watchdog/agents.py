@@ -58,11 +58,11 @@ class AgentWatch:
     def tick(
         self, before: Mapping[str, WatchedAgent], now: int, *, is_busy: bool
     ) -> tuple[dict[str, WatchedAgent], list[Effect]]:
-        """Return the agents and the consequences. `is_busy`: the boot ends already, so no reboot is asked for."""
+        """Return the agents and the consequences. `is_busy`: the boot ends, and agents with it; nothing is restarted."""
         after, events = watch(before, self._signs(), self._limits, now)
         effects: list[Effect] = []
         for event in events:
-            if event.step is not WatchStep.REBOOT or not is_busy:
+            if not is_busy or event.step in {WatchStep.CHANGED, WatchStep.COLLECT}:
                 effects += self._follow(event)
         return after, effects
 

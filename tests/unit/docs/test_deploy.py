@@ -14,12 +14,15 @@ import yaml
 
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import BY_FLAG, AgentConfig
+from kubeletx.health.main import main as health
+from kubeletx.health.model import TICK_SECONDS
 from kubeletx.kube.client import load_kubeconfig
 from tests.unit.docs.pages import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
 TRIAL = DEPLOY / "trial" / "kubeletx-trial.yaml"
 STORAGE = DEPLOY / "storage"
+GUARDIAN = "kubeletx-health.service"
 """Files for another program: plugins/flexvolume/tests/attachments/test_deploy.py."""
 GLOBAL_FLAGS = {"help", "root-dir", "config", "config-dir"}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
@@ -53,10 +56,10 @@ def container() -> dict[str, Any]:
     return dict(one)
 
 
-def unit() -> configparser.ConfigParser:
+def unit(name: str = "kubeletx.service") -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=True, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read_string((DEPLOY / "systemd" / "kubeletx.service").read_text())
+    parser.read_string((DEPLOY / "systemd" / name).read_text())
     return parser
 
 
@@ -71,7 +74,12 @@ def test_every_object_is_whole_and_named_once(path: Path) -> None:
     "path",
     [
         *sorted(
-            p for p in DEPLOY.rglob("*") if p.is_file() and p.suffix != ".json" and STORAGE not in p.parents
+            p
+            for p in DEPLOY.rglob("*")
+            if p.is_file()
+            and p.suffix not in {".json", ".cfg"}
+            and STORAGE not in p.parents
+            and p.name != GUARDIAN
         ),
         DOCS / "install.md",
     ],
@@ -97,6 +105,23 @@ def test_the_service_is_notified_and_leaves_pods_alone() -> None:
         "2",
     )
     assert service["ExecStart"].split()[1:] == ["--config", "/etc/kubeletx/config.yaml"]
+
+
+def test_the_guardian_starts_before_all_that_may_fail() -> None:
+    parts = unit(GUARDIAN)
+    assert (parts["Unit"]["DefaultDependencies"], "Requires" in parts["Unit"]) == ("no", False)
+    assert "network-pre.target" in parts["Unit"]["Before"]
+    assert (parts["Service"]["Type"], int(parts["Service"]["WatchdogSec"]) > 2 * TICK_SECONDS) == (
+        "notify",
+        True,
+    )
+
+
+def test_the_flags_of_the_guardian_s_unit_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = set(re.findall(r"--[a-z-]+", (DEPLOY / "systemd" / GUARDIAN).read_text()))
+    with pytest.raises(SystemExit):
+        health(["--help"])
+    assert flags - set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) == set()
 
 
 def test_the_trials_configuration_is_taken_whole(tmp_path: Path) -> None:

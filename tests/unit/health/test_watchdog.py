@@ -111,6 +111,15 @@ def test_a_unit_is_restarted_before_the_node(node: Trial) -> None:
     assert node.reboots[0]["reason"].endswith("its unit was restarted 2 times")
 
 
+def test_no_unit_is_restarted_while_the_boot_ends(node: Trial) -> None:
+    node = watched(node, unit="cam.service", hit=180)
+    node.publish("domainmgr", "DomainStatus", "app", Activated=True)
+    node.order("poweroff")
+    node.tick(300)
+    assert said(node, "WatchdogHit")
+    assert said(node, "WatchdogRestart") == []
+
+
 def test_restarts_are_forgotten_after_an_hour(node: Trial) -> None:
     node = watched(node, unit="cam.service", restarts=1)
     for _ in range(3):
