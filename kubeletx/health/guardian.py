@@ -187,7 +187,7 @@ class Guardian:
                 self._record("UpgradeFailed", f"{record.boot_reason.text}: {record.reason}")
             # Noted once: an installer may write the next image, with another version, while the slot has this state.
             if record is not memory.last_boot or memory.tested:
-                failed = FailedImage(other.label, other.version, "it was booted and did not pass its test")
+                failed = FailedImage(other.label, other.version, record.reason)
             memory = replace(memory, tested="", failed=failed, last_boot=record)
         elif memory.tested:
             is_committed = memory.tested == table.current_label
