@@ -31,7 +31,18 @@ def _grub(argument: str) -> Slots:
     return GrubSlots(Path(argument) if argument else DEFAULT_BLOCK)
 
 
-BACKENDS: Final[dict[str, Opener]] = {"file": _file, "systemd-boot": _systemd_boot, "grub": _grub}
+def _gpt(argument: str) -> Slots:
+    from .gpt import GptSlots
+
+    return GptSlots(argument)
+
+
+BACKENDS: Final[dict[str, Opener]] = {
+    "file": _file,
+    "systemd-boot": _systemd_boot,
+    "grub": _grub,
+    "gpt": _gpt,
+}
 """Backends by name; each function gets what follows the colon, and imports its module when it is chosen."""
 
 
