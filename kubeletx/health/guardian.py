@@ -54,7 +54,7 @@ from .outbox import Orders
 from .reasons import BootRecord, ReasonFiles, deduce
 from .requests.counters import fallback_counters, take_cancelled, take_counters
 from .requests.ending import BootEnding
-from .slots import Slots, SlotsError
+from .slots import Slots, SlotsError, SlotsPending
 from .state import Memory, RunState, StateFile
 from .statuses import health_status, node_agent_status, zboot_config, zboot_status
 from .topics import (
@@ -166,6 +166,8 @@ class Guardian:
             return
         try:
             self._table = self._slots.read()
+        except SlotsPending:
+            return
         except SlotsError as error:
             if str(error) != self._slots_problem:
                 self._slots_problem = str(error)

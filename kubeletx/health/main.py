@@ -8,10 +8,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .slots import Slots
 
 EXIT_REBOOTED: Final = 75
 EXIT_LATE: Final = 254
@@ -118,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     from .loop import run_loop
     from .machine import Rebooted, TellingMachine, open_machine
     from .requests.ending import Exit
-    from .slots import SlotsError, open_slots
+    from .slots import SlotsError
     from .slots.file import FileSlots
 
     tell = Log()
@@ -128,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings = read_file(options.config, complain) if options.config else HealthSettings()
     try:
-        slots = open_slots(options.slots) if options.slots else None
+        slots = _open_slots(options.slots, tell) if options.slots else None
     except SlotsError as error:
         print(f"kubeletx health: {error}", file=sys.stderr)
         return 2
@@ -186,6 +189,18 @@ def _lock(own: Path) -> int:
         print(f"kubeletx health: --run-dir: {own}: {error.strerror}", file=sys.stderr)
         return 2
     return 0
+
+
+def _open_slots(text: str, tell: Callable[[str, str], object]) -> Slots:
+    """Open the slots; all but simulated ones may block, and get a thread of their own."""
+    from .slots import open_slots
+
+    slots = open_slots(text)
+    if slots.abilities.is_simulated:
+        return slots
+    from .slots.polled import PolledSlots
+
+    return PolledSlots(slots, lambda line: tell("SlotsUnwritable", line))
 
 
 class Log:

@@ -9,6 +9,7 @@ from typing import Final
 from .slots import Abilities as Abilities
 from .slots import Slots as Slots
 from .slots import SlotsError as SlotsError
+from .slots import SlotsPending as SlotsPending
 
 Opener = Callable[[str], Slots]
 

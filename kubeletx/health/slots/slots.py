@@ -16,15 +16,21 @@ class SlotsError(Exception):
     """The slots cannot be read or written now. The message is one line for users and says what to do."""
 
 
+class SlotsPending(SlotsError):
+    """The slots have not answered yet since the start; it is no fault."""
+
+
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """Abilities of a backend. `counts_tries`: the loader itself uses up the try, so a hang before user space falls back.
 
-    `is_simulated`: a reboot is only written down. `limits`: what it cannot do, a line each.
+    `is_simulated`: a reboot is only written down. `limits`: what it cannot do, a line each. `read_every`: ticks from one
+    read to the next; above 1 if it runs a program. After a change the slots are always read.
     """
 
     counts_tries: bool
     is_simulated: bool = False
     limits: tuple[str, ...] = ()
+    read_every: int = 1
 
 
 class Slots(Protocol):
