@@ -124,9 +124,20 @@ class DrainHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wait(
-    hold: DrainHold, requester: DrainRequester, seen: NodeDrain | None, now: int, settings: HealthSettings
+    hold: DrainHold,
+    requester: DrainRequester,
+    seen: NodeDrain | None,
+    now: int,
+    settings: HealthSettings,
+    *,
+    is_new_order: bool = False,
 ) -> DrainHold:
-    """Return the hold at this tick, because `requester` waits for a drain. A second requester joins the first one's drain."""
+    """Return the hold at this tick, because `requester` waits for a drain. A second requester joins the first one's drain.
+
+    `is_new_order`: of a user or the controller; it asks again after a failure.
+    """
+    if hold.phase is DrainPhase.FAILED and is_new_order:
+        hold = _go(hold, DrainCause.ORDERED, now, "the agent is asked to drain the node again")
     if hold.phase is DrainPhase.NONE:
         hold = _go(hold, DrainCause.WAITED_FOR, now, "the agent is asked to drain the node")
         hold = replace(hold, requester=requester)
@@ -147,13 +158,6 @@ def wait(
     if over := _over(hold, state, now, settings):
         return _go(hold, DrainCause.SKIPPED, now, over)
     return hold
-
-
-def ask_again(hold: DrainHold, now: int) -> DrainHold:
-    """Return the hold after an order of a user or the controller: it asks again after a failure."""
-    if hold.phase is not DrainPhase.FAILED:
-        return hold
-    return _go(hold, DrainCause.ORDERED, now, "the agent is asked to drain the node again")
 
 
 def is_in_progress(seen: NodeDrain | None) -> bool:

@@ -70,11 +70,10 @@ class BootEnding:
     ) -> tuple[RunState, str]:
         """Wait for a drain; returns why it holds `requester`, too: empty if it does not. A new order asks again."""
         before, seen = run.drain, self._inbox.drain
-        hold = drain.ask_again(before, run.now) if is_new_order else before
-        hold = drain.wait(hold, requester, seen, run.now, settings)
+        hold = drain.wait(before, requester, seen, run.now, settings, is_new_order=is_new_order)
         self._is_drain_needed = True
         if hold.phase is not before.phase and (seen is not None or before.phase is not DrainPhase.NONE):
-            self._record(f"Drain{hold.phase}", hold.reason)
+            self._record("NodeDrain", hold.reason)
         return replace(run, drain=hold), hold.held_by
 
     def advance(self, run: RunState, settings: HealthSettings) -> tuple[RunState, tuple[Deed, ...]]:

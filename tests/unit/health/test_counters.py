@@ -43,22 +43,11 @@ class CounterTrial(Trial):
         for _ in range(seconds // 10):
             self.is_reached = self.fallback is None
             if self.fallback is not None:
-                self.publish(
-                    "zedagent",
-                    "ZedAgentStatus",
-                    "zedagent",
-                    ConfigGetStatus=1,
-                    ForceFallbackCounter=self.fallback,
-                )
+                fields = {"ConfigGetStatus": 1, "ForceFallbackCounter": self.fallback}
+                self.publish("zedagent", "ZedAgentStatus", "zedagent", **fields)
             if self.retry is not None:
-                self.publish(
-                    "zedagent",
-                    "BaseOsConfig",
-                    IMAGE,
-                    BaseOsVersion="2.0",
-                    Activate=True,
-                    RetryUpdateCounter=self.retry,
-                )
+                image = {"BaseOsVersion": "2.0", "Activate": True, "RetryUpdateCounter": self.retry}
+                self.publish("zedagent", "BaseOsConfig", IMAGE, **image)
             super().tick()
 
     def item(self, value: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from kubeletx.health.drain import DrainRequester, DrainState
+from kubeletx.health.drain import UNDER_WAY, DrainRequester, DrainState
+from kubeletx.health.forecast import Situation, forecast
 from kubeletx.health.topics import HEALTH_STATUS, NODE_AGENT, HealthStatus, find, path_of
 from tests.unit.health.trial import Trial
 
@@ -57,12 +59,7 @@ def test_a_reboot_waits_until_the_node_is_drained(node: DrainTrial) -> None:
     assert (answer.outcome, "asked to drain" in answer.message) == ("deferred", True)
     node.tick()
     assert (node.health.drain_request, node.begins) == (DEVICEOP, False)
-    for state in (
-        DrainState.REQUESTED,
-        DrainState.STARTING,
-        DrainState.CORDONED,
-        DrainState.DRAINRETRYING,
-    ):
+    for state in sorted(UNDER_WAY):
         node.says(state)
         assert node.health.operation_held_by == f"the node is being drained: {state.name}"
         assert (node.status.wait_drain_in_progress, node.begins) == (True, False)
@@ -161,3 +158,13 @@ def test_a_fallback_waits_for_no_drain(tmp_path: Path) -> None:
     node.order("mark-failed")
     node.until_reboot()
     assert [line["bootReason"] for line in node.reboots] == ["Fallback"]
+
+
+def test_the_plan_knows_the_limits_of_a_drain(node: DrainTrial) -> None:
+    node.order("reboot")
+    node.tick()
+    end = forecast(msgspec.json.decode(node.order("plan").message, type=Situation), speaks=True)[-1]
+    node.tick(end.in_seconds - 10)
+    assert node.reboots == []
+    node.tick()
+    assert len(node.reboots) == 1
