@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeletx.api.names import Event
+from kubeletx.kube.types.node import NodeCondition
 from kubeletx.node.shutdown import groups_of
+from kubeletx.pods.model.sources import API
 
+from ..parts.node import NodeAssembly
 from ..parts.part import Part, PartContext, Task
 from ..parts.plugin_services import PluginsAssembly
 from ..parts.pods import PodsAssembly
@@ -18,8 +22,10 @@ from ..parts.views import ViewsAssembly
 
 if TYPE_CHECKING:
     from kubeletx.health.topics import HealthStatus, KubeletxStatus
+    from kubeletx.kube.types.core import Pod
 
     from ..cluster.member import Cluster
+    from .drain import NodeDrainer
     from .report import ControllerContact
 
 GRACE_SECONDS = 300.0
@@ -29,6 +35,7 @@ CRITICAL_GRACE_SECONDS = 30.0
 
 def make_health(
     ctx: PartContext,
+    node: NodeAssembly,
     plugins: PluginsAssembly,
     pods: PodsAssembly,
     views: ViewsAssembly,
@@ -43,13 +50,15 @@ def make_health(
     run = ctx.config.edge.run_dir
     if run is None:
         return
-    from kubeletx.health.topics import KubeletxStatus
+    from kubeletx.health.topics import KubeletxStatus, NodeDrainStatus
 
     from .conditions import edge_conditions
     from .guardian import EdgeAgent, GuardianLock
     from .report import MAX_PODS, best, pods_not_ready, topic_check
 
     lock, active = GuardianLock(), pods.services.active
+    drainer = _drainer(ctx, node, cluster, pods)
+    shown = edge_conditions(None)
 
     def status() -> KubeletxStatus:
         contact = best(_contacts(ctx, cluster, fornaxcore))
@@ -63,21 +72,62 @@ def make_health(
             is_ending=lock.is_ending,
             all_pods_ended=lock.is_ending and has_ended,
             checks=tuple(map(topic_check, plugins.checks)),
+            drain=drainer.status if drainer is not None else NodeDrainStatus(),
         )
 
     def on_health(health: HealthStatus | None) -> None:
-        views.node.others_changed(edge_conditions(health))
+        nonlocal shown
+        before, shown = shown, edge_conditions(health)
+        for old, new in zip(before, shown, strict=True):
+            if old.status not in (new.status, "Unknown"):
+                _record(node, new)
+        views.node.others_changed(shown)
+        if drainer is not None and health is not None:
+            drainer.request(health.drain_request)
 
     agent = EdgeAgent(run, clock=ctx.clock, lock=lock, status=status, on_health=on_health)
-    views.node.others_changed(edge_conditions(None))
+    views.node.others_changed(shown)
     shutdowns.watch("guardian", lock, shutdowns.groups or groups_of(GRACE_SECONDS, CRITICAL_GRACE_SECONDS))
     ctx.made.add(
         Part(
             name="edge",
             recovered=agent.look,
             tasks=(Task(name="edge", run=agent.run),),
+            feeds=(Task(name="node-drain", run=drainer.run),) if drainer is not None else (),
             close=(agent.close,),
         )
+    )
+
+
+def _record(node: NodeAssembly, condition: NodeCondition) -> None:
+    is_bad = (condition.type.endswith("Healthy")) == (condition.status == "False")
+    words = (condition.type, "is now", condition.status, f"({condition.reason})", condition.message or "")
+    node.events.record(
+        node.ref,
+        type="Warning" if is_bad else "Normal",
+        reason=Event.EDGE_HEALTH_CHANGED,
+        message=" ".join(filter(None, words)),
+    )
+
+
+def _drainer(
+    ctx: PartContext, node: NodeAssembly, cluster: Cluster | None, pods: PodsAssembly
+) -> NodeDrainer | None:
+    """Return the object that drains the Node; None without a cluster."""
+    if cluster is None:
+        return None
+    from .drain import NodeDrainer
+
+    active, link = pods.services.active, cluster.link
+
+    def api_pods() -> list[Pod]:
+        workers = active.workers.items()
+        return [
+            w.desired.pod for uid, w in workers if w.desired.source == API and not active.has_stopped(uid)
+        ]
+
+    return NodeDrainer(
+        link.client, node.reporter.name, clock=ctx.clock, pods=api_pods, lister=link.taint_client
     )
 
 

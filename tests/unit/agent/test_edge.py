@@ -134,6 +134,12 @@ async def test_the_verdict_of_the_guardian_becomes_conditions_of_the_node(
             "UpgradeTesting": ("False", "Normal", ""),
             "MaintenanceMode": ("False", "NoMaintenance", ""),
         }
+        events = [e for e in await backend.node.list_events() if e.reason == "EdgeHealthChanged"]
+        assert {(e.type, e.message) for e in events} == {
+            ("Normal", "kubeletx.io/EdgeHealthy is now True (ChecksPass)"),
+            ("Normal", "kubeletx.io/UpgradeTesting is now False (Normal)"),
+            ("Normal", "kubeletx.io/MaintenanceMode is now False (NoMaintenance)"),
+        }
 
 
 async def test_rubbish_in_a_topic_changes_nothing(agent: AgentModel, edge: EdgeRun) -> None:

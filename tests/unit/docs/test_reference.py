@@ -39,6 +39,7 @@ def test_every_pod_condition_is_there() -> None:
 def test_every_node_condition_is_there() -> None:
     from datetime import UTC, datetime
 
+    from kubeletx.agent.edge.conditions import edge_conditions
     from kubeletx.node.readiness import CheckFacts, NodeFacts, RuntimeFacts, node_conditions
     from kubeletx.runtimes.handles.health import RuntimeState
 
@@ -47,6 +48,7 @@ def test_every_node_condition_is_there() -> None:
     facts = NodeFacts(
         runtimes=(RuntimeFacts(name="NAME", workload_type="container", state=state),),
         checks=(CheckFacts(name="NAME", status="True", reason="CheckPassed"),),
+        others=edge_conditions(None),
     )
     types = [condition.type for condition in node_conditions(facts, now=now)]
     assert first_words(section(PAGE, "Node conditions")) == types
@@ -180,7 +182,7 @@ def test_the_error_table_is_the_code_s() -> None:
 
 def test_exit_codes_are_as_said(capsys: pytest.CaptureFixture[str]) -> None:
     for cls in TABLE:
-        error = cls(field="f", problem="p") if issubclass(cls, FieldError) else cls("text")  # type: ignore[call-arg]
+        error = cls(field="f", problem="p") if issubclass(cls, FieldError) else cls("text")
         assert show(error) == (2 if issubclass(cls, FieldError) else 1)
 
 
