@@ -62,7 +62,7 @@ class HealthSettings(msgspec.Struct, frozen=True):
         return str(self.items.get(name, ITEMS[name].default))
 
 
-SECTIONS: Final = ("backend", "agent", "contact", "checks", "watchdog", "leds", "history")
+SECTIONS: Final = ("backend", "agent", "contact", "checks", "watchdog", "leds", "units", "history")
 """Names of the mappings and lists of the configuration file beside the items."""
 
 

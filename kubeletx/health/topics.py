@@ -132,7 +132,7 @@ class TpmSanityStatus(_Fields, frozen=True, kw_only=True):
 
 
 class ConfigItemValueMap(_Fields, frozen=True, kw_only=True):
-    """HealthSettings of the controller, key ``global``: items by name, each a number or a word."""
+    """Settings of the controller, key ``global``: items by name, each a number or a word."""
 
     global_settings: dict[str, Any] = {}
 

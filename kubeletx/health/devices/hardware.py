@@ -35,7 +35,7 @@ class HardwareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str = ""
     timeout: int = 60
     agents: Any = None
-    """The other part, see `watchdog.ages.read_limits`."""
+    """A mapping by names of agents: section ``watchdog.agents.NAME``."""
 
 
 class HardwareWatchdog:

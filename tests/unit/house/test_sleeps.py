@@ -29,6 +29,7 @@ ALLOWED = {
         3,
         "the watchdog's thread measures how long the loop really stands",
     ),
+    "tests/unit/docs/test_edge.py": (1, "the commands of a page run as real processes"),
     "tests/unit/plugins/test_health.py": (1, "a check that really holds the event loop"),
     "tests/unit/runtimes/isolation/isolated_fake.py": (2, "calls that hang until their process is killed"),
     "tests/unit/server/api_client.py": (1, "buffers of the kernel fill while nothing is read"),

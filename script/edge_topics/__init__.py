@@ -1,0 +1,1 @@
+"""The generated page of the guardian's topics and settings, docs/edge-topics.md."""
