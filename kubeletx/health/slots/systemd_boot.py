@@ -9,12 +9,17 @@ ESP/loader/entries/kubeletx-GENERATION-LABEL[+LEFT[-DONE]].conf
 
 The loader takes the highest generation of the entries that have no counter or a try left. Therefore an image that is to
 be tried gets the next generation, and a commit takes the counter away, as ``systemd-bless-boot good`` does. Two active
-images, after a commit that was cut in half, are no tie: the newer one boots. Each change is one rename. The line
-``version`` of an entry is the version of its image.
+images, after a commit that was cut in half, are no tie: the newer one boots. The line ``version`` of an entry is the
+version of its image.
+
+A change writes a whole entry with the new name, and then removes the old one. A rename would not do: on FAT, Linux writes
+the new name first and the place and size of its content later, so a power cut leaves an empty file. The loader and
+`read` ignore an entry that does not name a kernel.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -89,7 +94,7 @@ class SystemdBootSlots:
         entry, highest = own[0], max(other.generation for other in entries)
         generation = entry.generation
         if state is SlotState.UPDATING:
-            self._check_order(entries)
+            self._check_order()
             is_first = all(e.label == label or e.generation < generation for e in entries)
             if entry.state is not state or not is_first:
                 generation = highest + 1
@@ -98,9 +103,8 @@ class SystemdBootSlots:
             name = entry.name  # another program may write the counter differently
         try:
             if name != entry.name:
-                (self._directory / entry.name).rename(self._directory / name)
-                sync_directory(self._directory)
-            for other in own[1:]:
+                _copy(self._directory / entry.name, self._directory / name)
+            for other in own:
                 if other.name != name:
                     remove_file(self._directory / other.name)
         except OSError as error:
@@ -109,12 +113,12 @@ class SystemdBootSlots:
     def _entries(self) -> list[_Entry]:
         """Return the entries of both slots, the one that counts first.
 
-        A cut rename may leave a second one of a slot. The later one counts; of one generation, the one with fewer rights.
+        A power cut may leave a second one of a slot. The later one counts; of one generation, the one with fewer rights.
         """
         found = []
         for name in self._names(self._directory):
             match = _NAME.fullmatch(name.lower())
-            if match is None:
+            if match is None or not {"linux", "efi", "uki"} & self._lines(self._directory / name).keys():
                 continue
             left, done = match["left"], int(match["done"] or 0)
             if left is None:
@@ -155,7 +159,7 @@ class SystemdBootSlots:
         pairs = (line.split(None, 1) for line in text.split("\n") if not line.lstrip().startswith("#"))
         return {pair[0]: pair[-1].strip() for pair in pairs if pair}
 
-    def _check_order(self, entries: list[_Entry]) -> None:
+    def _check_order(self) -> None:
         """Raise SlotsError if something else decides what systemd-boot takes."""
         conf = self._esp / "loader" / "loader.conf"
         if "default" in self._lines(conf):
@@ -167,13 +171,12 @@ class SystemdBootSlots:
                 "EFI variable LoaderEntryDefault is set, and its entry is booted even if it fails; "
                 "remove it with: bootctl set-default ''"
             )
-        own = {entry.name for entry in entries}
         for name in self._names(self._directory):
-            path = self._directory / name
+            path, is_own = self._directory / name, _NAME.fullmatch(name.lower()) is not None
             if not name.lower().endswith(".conf"):
                 continue
-            if "sort-key" in self._lines(path) or (name not in own and name.lower() > "kubeletx-"):
-                fix = "remove its line sort-key" if name in own else "move it away"
+            if "sort-key" in self._lines(path) or (not is_own and name.lower() > "kubeletx-"):
+                fix = "remove its line sort-key" if is_own else "move it away"
                 raise SlotsError(f"{path}: systemd-boot may prefer it to a new image; {fix}")
 
     def _current_label(self) -> str:
@@ -194,3 +197,15 @@ class SystemdBootSlots:
         except OSError:
             return ""
         return data[4:].decode("utf-16-le", errors="replace").rstrip("\0")  # 4 bytes of attributes come first
+
+
+def _copy(source: Path, target: Path) -> None:
+    data = read_regular(source, _ENTRY_BYTES)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(target, flags, 0o644)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(target.parent)

@@ -37,11 +37,11 @@ class SystemdBootNode:
         self.entries = self.esp / "loader" / "entries"
         self.entries.mkdir(parents=True)
         self.variables.mkdir()
-        self.write("kubeletx-1-imga.conf", "title A\nversion 1.0\n")
-        self.write("kubeletx-1-imgb+0.conf", "# new\nversion\t2.0\n")
+        self.write("kubeletx-1-imga.conf", "title A\nversion 1.0\nlinux /a\n")
+        self.write("kubeletx-1-imgb+0.conf", "# new\nversion\t2.0\nlinux /b\n")
         self.boot()
 
-    def write(self, name: str, text: str = "version 2.0\n") -> None:
+    def write(self, name: str, text: str = "version 2.0\nlinux /b\n") -> None:
         (self.entries / name).write_text(text)
 
     def set_variable(self, name: str, text: str) -> None:
@@ -49,7 +49,7 @@ class SystemdBootNode:
 
     def boot(self) -> str:
         """Take an entry as systemd-boot does, and return its slot."""
-        names = [path.name for path in self.entries.glob("*.conf")]
+        names = [path.name for path in self.entries.glob("*.conf") if path.stat().st_size]
 
         def order(name: str) -> tuple[bool, int, str]:
             generation = re.search(r"-(\d+)-", name)
@@ -189,10 +189,18 @@ def test_an_image_that_another_program_blesses_is_active(esp: SystemdBootNode) -
     assert esp.names == ["kubeletx-1-imga.conf", "kubeletx-2-imgb+3.conf"]
 
 
+def test_an_entry_whose_content_a_power_cut_lost_does_not_count(esp: SystemdBootNode) -> None:
+    esp.write("kubeletx-2-imgb+1.conf", "")
+    assert states(esp) == (ACTIVE, UNUSED)
+    esp.slots.set_state(B, UPDATING)
+    assert "linux /b" in (esp.entries / "kubeletx-2-imgb+1.conf").read_text()
+    assert esp.boot() == B
+
+
 @pytest.mark.parametrize(
     "left", ["kubeletx-1-imgb.conf", "kubeletx-1-imgb+1.conf", "kubeletx-1-imgb+0-1.conf"]
 )
-def test_a_rename_that_a_power_cut_doubled_is_mended(esp: SystemdBootNode, left: str) -> None:
+def test_a_change_that_a_power_cut_doubled_is_mended(esp: SystemdBootNode, left: str) -> None:
     esp.write(left)
     assert states(esp) == (ACTIVE, UNUSED)
     esp.slots.set_state(B, UNUSED)
@@ -237,7 +245,7 @@ def test_what_would_override_the_boot_counter_is_refused(esp: SystemdBootNode) -
     esp.write("a-rescue.conf", "sort-key a\n")
     assert "a-rescue.conf" in refusal()
     (esp.entries / "a-rescue.conf").unlink()
-    esp.write("kubeletx-1-imga.conf", "sort-key a\n")
+    esp.write("kubeletx-1-imga.conf", "linux /a\nsort-key a\n")
     assert "remove its line sort-key" in refusal()
     assert states(esp) == (ACTIVE, UNUSED)
 
