@@ -38,7 +38,7 @@ from .model import (
     SlotTable,
     Tell,
 )
-from .operations import OperationStep
+from .operations import OperationStep, resume
 from .orders import (
     IMAGE_VERBS,
     MARK_VERBS,
@@ -117,6 +117,8 @@ class Guardian:
         self._apply_settings()
         self._table: SlotTable | None = None
         self._slots_problem = ""
+        operation, self._owed = resume(self._run.operation, self._run.now)
+        self._run = replace(self._run, operation=operation)
         self._ending = BootEnding(persist, self.inbox, machine, tell, self._record)
         self.checks: tuple[CheckState, ...] = ()
         if self._memory.boot != boot:
@@ -146,12 +148,15 @@ class Guardian:
         self._run = replace(self._run, watched=watched)
         changes = self._check()
         effects = [*self._decide(), *hits, *changes]
+        # A verdict and the operation that follows from it are stored in one write: neither is found without the other.
+        self._act([effect for effect in effects if isinstance(effect, Begin)])
         self._store()
-        self._act(effects)
+        self._act([effect for effect in effects if not isinstance(effect, Begin)])
         self._run, deeds = self._ending.advance(self._run, self._settings)
         self._publish()
         self._store()
-        for deed in deeds:
+        owed, self._owed = self._owed, ()
+        for deed in (*owed, *deeds):
             self._ending.do(self._run, deed, self._table.current_label if self._table else "")
 
     def hurry(self) -> None:

@@ -148,5 +148,23 @@ def advance(
     return operation, ()
 
 
+def resume(operation: BootEnd | None, now: int) -> tuple[BootEnd | None, tuple[Deed, ...]]:
+    """Go on after the guardian was killed; returns the deeds that are stored and may not have been done.
+
+    All of them may be done twice.
+    """
+    if operation is None:
+        return None, ()
+    reason = () if operation.kind is OperationKind.SHUTDOWN else (Deed.WRITE_REASON,)
+    match operation.step:
+        case OperationStep.HALTING | OperationStep.SETTLING:
+            return operation, (*reason, Deed.HALT)
+        case OperationStep.ACTING | OperationStep.LATE:
+            # The backstop counts from the new attempt.
+            again = replace(operation, step=OperationStep.ACTING, since=now)
+            return again, (*reason, Deed.SYNC, Deed.ACT)
+    return operation, ()
+
+
 def _go(operation: BootEnd, cause: StepCause, now: int) -> BootEnd:
     return replace(operation, step=TABLE[operation.step, cause], since=now)
