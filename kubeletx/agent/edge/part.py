@@ -53,12 +53,14 @@ def make_health(
     from kubeletx.health.topics import KubeletxStatus, NodeDrainStatus
 
     from .conditions import edge_conditions
+    from .figures import metrics
     from .guardian import EdgeAgent, GuardianLock
     from .report import MAX_PODS, best, pods_not_ready, topic_check
 
     lock, active = GuardianLock(), pods.services.active
     drainer = _drainer(ctx, node, cluster, pods)
     shown = edge_conditions(None)
+    last: HealthStatus | None = None
 
     def status() -> KubeletxStatus:
         contact = best(_contacts(ctx, cluster, fornaxcore))
@@ -76,8 +78,8 @@ def make_health(
         )
 
     def on_health(health: HealthStatus | None) -> None:
-        nonlocal shown
-        before, shown = shown, edge_conditions(health)
+        nonlocal shown, last
+        before, shown, last = shown, edge_conditions(health), health
         for old, new in zip(before, shown, strict=True):
             if old.status not in (new.status, "Unknown"):
                 _record(node, new)
@@ -95,6 +97,7 @@ def make_health(
             tasks=(Task(name="edge", run=agent.run),),
             feeds=(Task(name="node-drain", run=drainer.run),) if drainer is not None else (),
             close=(agent.close,),
+            metrics=metrics(lambda: last),
         )
     )
 

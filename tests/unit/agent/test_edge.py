@@ -127,6 +127,8 @@ async def test_the_verdict_of_the_guardian_becomes_conditions_of_the_node(
             ),
             "MaintenanceMode": ("True", "Maintenance", "NoDiskSpace, UserRequested"),
         }
+        assert await agent.metric("kubeletx_edge_check") == {"led,wanted": 0, "disk,required": 0}
+        assert await agent.metric("kubeletx_edge_test_seconds") == {"": 590}
         edge.publish("HealthStatus")
         await agent.clock.run_for(2)
         assert await conditions(backend) == {

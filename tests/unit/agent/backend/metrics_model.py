@@ -7,13 +7,14 @@ from types import SimpleNamespace
 from typing import cast
 
 from kubeletx.agent.cluster.access import CLIENT_PURPOSE, SERVER_PURPOSE
+from kubeletx.agent.edge.figures import metrics as edge_metrics
 from kubeletx.api.counting import Metric
 from kubeletx.apiserver.certificates.files import CertificateFiles
 from kubeletx.apiserver.certificates.key_pairs import Subject
 from kubeletx.apiserver.certificates.rotation import CertificateRotation, Purpose
-from kubeletx.fornax.link import LinkCounts
 from kubeletx.fornax.node_actor import NodeActor
 from kubeletx.fornax.status import metrics as link_metrics
+from kubeletx.health.topics import HealthStatus
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.plugins.callbacks import CallbackCounts
@@ -42,5 +43,6 @@ def more_metrics() -> Iterator[Metric]:
         yield from rotation(purpose).metrics()
     yield from CallbackCounts().metrics()
     yield from CredentialProviders(ProviderPlan(digest="sha256:1"), cluster={}, clock=FakeClock()).metrics()
-    actor = SimpleNamespace(counts=LinkCounts(), links={}, revisions=SimpleNamespace(current=0))
+    actor = SimpleNamespace(links={}, revisions=SimpleNamespace(current=0))
     yield from link_metrics(cast(NodeActor, actor), {}, {})
+    yield from edge_metrics(HealthStatus)
