@@ -24,7 +24,7 @@ _MAX_MESSAGE: Final = 1000
 def edge_conditions(status: HealthStatus | None, silence: str = "") -> tuple[NodeCondition, ...]:
     """Return the conditions without their times. `silence`: why the guardian's status does not count; empty: it does."""
     if status is None or silence:
-        message = silence or "the guardian has not published its status"
+        message = "the guardian has not published its status" if status is None else silence
         return tuple(
             NodeCondition(type=type_, status="Unknown", reason="GuardianSilent", message=message)
             for type_ in TYPES

@@ -37,6 +37,10 @@ log = structlog.get_logger(__name__)
 NAME: Final = "kubeletx"
 LOOK_SECONDS: Final = 1.0
 PUBLISH_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 60.0
+"""Six ticks of the guardian."""
+TICKED: Final = Path("kubeletx-health", "state")
+"""File below RUN that the guardian writes at each tick. Its topics it writes only when they change."""
 
 
 class GuardianLock:
@@ -84,9 +88,11 @@ class EdgeAgent:
         clock: Clock,
         lock: GuardianLock,
         status: Callable[[], KubeletxStatus],
-        on_health: Callable[[HealthStatus | None], object],
+        on_health: Callable[[HealthStatus | None, str], object],
     ) -> None:
-        """`run`: the guardian's ``--run-dir``. `on_health`: called with each new HealthStatus; None: it is gone."""
+        """`run`: the guardian's ``--run-dir``. `on_health`: called with each new HealthStatus, None if it is gone, and with
+        the reason for which it does not count, empty if it does.
+        """
         self._run = run
         self._clock = clock
         self._lock = lock
@@ -94,6 +100,10 @@ class EdgeAgent:
         self._on_health = on_health
         self._reader = Reader(run, run, (NODE_AGENT_STATUS, HEALTH_STATUS), self._complain)
         self._path = path_of(run, KUBELETX_STATUS, NAME)
+        self._health: HealthStatus | None = None
+        self._silence = ""
+        self._ticked: tuple[int | None, float] = (None, clock.monotonic())
+        """Last change of `TICKED`, and when it was first seen."""
         self._published: tuple[float, KubeletxStatus] | None = None
         self._problem = ""
 
@@ -104,11 +114,15 @@ class EdgeAgent:
 
     def look(self) -> None:
         self._reader.is_changed = True
+        before = (self._health, self._silence)
         for update in self._reader.changes():
             if update.topic is HEALTH_STATUS:
-                self._on_health(update.value)
+                self._health = update.value
             else:
                 self._follow(update.value)
+        self._silence = self._find_silence()
+        if (self._health, self._silence) != before:
+            self._on_health(self._health, self._silence)
         self._publish()
 
     def close(self) -> None:
@@ -117,6 +131,17 @@ class EdgeAgent:
             release(NAME, self._run)
         except OSError as error:
             self._complain(f"{self._run}: {error.strerror}")
+
+    def _find_silence(self) -> str:
+        try:
+            stamp = (self._run / TICKED).stat().st_mtime_ns
+        except OSError:
+            stamp = None
+        now = self._clock.monotonic()
+        if stamp != self._ticked[0]:
+            self._ticked = (stamp, now)
+        is_silent = now - self._ticked[1] >= SILENT_SECONDS
+        return f"the guardian has not ticked for {SILENT_SECONDS:g} s" if is_silent else ""
 
     def _follow(self, status: NodeAgentStatus | None) -> None:
         flags = (status.device_reboot, status.device_shutdown, status.device_poweroff) if status else ()

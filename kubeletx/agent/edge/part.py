@@ -77,9 +77,9 @@ def make_health(
             drain=drainer.status if drainer is not None else NodeDrainStatus(),
         )
 
-    def on_health(health: HealthStatus | None) -> None:
+    def on_health(health: HealthStatus | None, silence: str) -> None:
         nonlocal shown, last
-        before, shown, last = shown, edge_conditions(health), health
+        before, shown, last = shown, edge_conditions(health, silence), health
         for old, new in zip(before, shown, strict=True):
             if old.status not in (new.status, "Unknown"):
                 _record(node, new)

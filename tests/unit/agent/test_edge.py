@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ class EdgeRun:
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields))
         new.replace(path)
+
+    def tick(self, number: int) -> None:
+        """Write the file that the guardian writes at each tick."""
+        path = self.path / "kubeletx-health" / "state"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, ns=(number, number))
 
     @property
     def status(self) -> KubeletxStatus:
@@ -142,6 +150,24 @@ async def test_the_verdict_of_the_guardian_becomes_conditions_of_the_node(
             ("Normal", "kubeletx.io/UpgradeTesting is now False (Normal)"),
             ("Normal", "kubeletx.io/MaintenanceMode is now False (NoMaintenance)"),
         }
+
+
+async def test_the_verdict_of_a_guardian_that_does_not_tick_is_unknown(
+    agent: AgentModel, edge: EdgeRun
+) -> None:
+    async with agent.running() as backend:
+        edge.publish("HealthStatus")
+        edge.tick(1)
+        await agent.clock.run_for(55)
+        edge.tick(2)
+        await agent.clock.run_for(55)
+        assert (await conditions(backend))["EdgeHealthy"][0] == "True"
+        await agent.clock.run_for(10)
+        silent = ("Unknown", "GuardianSilent", "the guardian has not ticked for 60 s")
+        assert set((await conditions(backend)).values()) == {silent}
+        edge.tick(3)
+        await agent.clock.run_for(2)
+        assert (await conditions(backend))["EdgeHealthy"][0] == "True"
 
 
 async def test_rubbish_in_a_topic_changes_nothing(agent: AgentModel, edge: EdgeRun) -> None:
