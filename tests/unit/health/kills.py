@@ -9,6 +9,11 @@ import os
 import sys
 from typing import Any, Final
 
+import msgspec
+
+from kubeletx.health.model import Order
+from kubeletx.health.outbox import new_id
+
 from .trial import Trial
 
 _CHANGES: Final = frozenset({"open", "os.link", "os.rename", "os.remove", "os.mkdir"})
@@ -68,3 +73,16 @@ class KillTrial(Trial):
                 self.start()
             finally:
                 KILLER.directory = ""
+
+    def send(self, verb: str, label: str) -> None:
+        """Send an order to a guardian that may be killed while it carries it out."""
+        order = Order(id=new_id(), verb=verb, label=label)
+        path = self.run / "kubeletx-health" / "orders" / f"{order.id}.json"
+        path.write_bytes(msgspec.json.encode(order))
+        KILLER.directory = str(self.base)
+        try:
+            self.guardian.hurry()
+        except Killed:
+            self.start()
+        finally:
+            KILLER.directory = ""
