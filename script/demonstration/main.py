@@ -4,7 +4,7 @@ Steps: start registry, network and two containerds, and make the guest's disk be
 in it, and the storage agent; wait until every pod is Running and ready on the runtime that it asked for; look at both containerds and for
 the emulator whether the pods really are there; let containers and machine reach each other; hibernate one pod and
 wake it with a request; let a simulated FornaxCore create a pod and open a session, which wakes it; move a volume
-from a pod to another one; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine, the
+from a pod to another one; let an OS image fall back and another one commit; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine, the
 core's pod and the pod with the volume; stop everything and check that nothing is left.
 """
 
@@ -44,7 +44,7 @@ from kubeletx_testing.lab import (
 from kubeletx_testing.lab.fornaxcore import PrivateCores
 from kubeletx_testing.lab.machines import PASSWORD
 
-from . import machine, sessions, standby, storage
+from . import edge, machine, sessions, standby, storage
 from .progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,6 +160,7 @@ def run(programs: Programs, *, stay: bool) -> None:
     url = show_standby(agent, programs.forward)
     show_sessions(agent, cores)
     show_storage(agent)
+    show_upgrades()
     show_node(agent)
     if not stay:
         verify_volume_deletion(agent, programs.volumes)
@@ -447,6 +448,13 @@ def show_storage(agent: PrivateAgent) -> None:
     )  # fmt: skip
     if second.text != f"written by {first.pod}" or second.runtime == first.runtime:
         raise DemoFailed(f"{second.pod} on {second.runtime} reads {second.text!r}")
+
+
+def show_upgrades() -> None:
+    """Show an OS upgrade that falls back, and one that commits, on simulated slots."""
+    progress.step("a guardian (kubeletx health) tests an OS image on simulated slots, in fast motion")
+    with progress.hidden():
+        edge.show_upgrades(console)
 
 
 def verify_volume_deletion(agent: PrivateAgent, volumes: PrivateStorageAgent) -> None:
