@@ -1,4 +1,4 @@
-"""HealthSettings of the guardian: items of the reference by their names, and what the configuration file adds.
+"""Settings of the guardian: items of the reference by their names, and what the configuration file adds.
 
 Every source of settings may be missing or wrong: a bad item is named in one line and keeps its last good value. Items
 come from the file, then from ``kubeletx health config``, then from the topic ConfigItemValueMap; later ones win.

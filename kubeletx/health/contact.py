@@ -22,7 +22,7 @@ class ContactReport(msgspec.Struct, frozen=True):
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """OrderAnswer of all sources. `last`: second of the last tick at which the controller was reached; None: not yet.
+    """Answer of all sources. `last`: second of the last tick at which the controller was reached; None: not yet.
 
     `successes`: contacts since the boot. `source`: name of the source that decided.
     `heard`: second at which a source said "success" last.

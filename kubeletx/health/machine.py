@@ -54,7 +54,7 @@ class TopicMachine(TellingMachine):
 
 
 class SimulatedMachine(TellingMachine):
-    """MachineEffects of simulated slots: a reboot is a line in a file and the end of the process."""
+    """Effects of simulated slots: a reboot is a line in a file and the end of the process."""
 
     name = "simulated"
 

@@ -25,7 +25,7 @@ BACKSTOP_SECONDS: Final = 120
 
 
 class OperationStep(enum.StrEnum):
-    """OperationStep of an operation, see the drawing at the top of this file."""
+    """Step of an operation, see the drawing at the top of this file."""
 
     WAITING = "Waiting"
     """An image is tested, or the node is drained; the operation begins afterwards."""

@@ -53,7 +53,7 @@ class SlotWrite(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """OrderAnswer to an order, and what is done. `keeps`: the order stays and is tried again after the commit."""
+    """Answer to an order, and what is done. `keeps`: the order stays and is tried again after the commit."""
 
     answer: OrderAnswer
     effects: tuple[Effect, ...] = ()
@@ -68,7 +68,7 @@ def reply_to(order: Order, outcome: str, message: str, *effects: Effect, keeps: 
 def decide_image(
     order: Order, table: SlotTable | None, failed: FailedImage | None, *, commit: str = ""
 ) -> Reply:
-    """OrderAnswer an order about an image (transitions 1 and 11 to 14 of EVE). `commit`: label of the image whose commit is under way."""
+    """Answer an order about an image (transitions 1 and 11 to 14 of EVE). `commit`: label of the image whose commit is under way."""
 
     reply = partial(reply_to, order)
     if table is None or commit:
