@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .model import BootReason, Order, OrderAnswer, Reach
+from .model import BootReason, CheckLevel, Order, OrderAnswer, Reach
 
 if TYPE_CHECKING:
     from .topics import HealthStatus, NodeAgentStatus
@@ -97,6 +97,7 @@ def status_lines(status: NodeAgentStatus, health: HealthStatus) -> Iterator[str]
     rows = {
         "Image": f"{status.cur_part or 'the only one'}, {health.phase}",
         "Test window": f"{health.remaining_test_time} s left" if health.remaining_test_time else "",
+        "Health": _verdict(health),
         "Held by": health.held_by,
         "Operation": f"{health.operation}: {status.reboot_reason}" if health.operation else "",
         "Waits for": health.operation_held_by,
@@ -116,6 +117,18 @@ def status_lines(status: NodeAgentStatus, health: HealthStatus) -> Iterator[str]
     for check in health.checks:
         result = {None: "unknown", True: "ok", False: "failed"}[check.ok]
         yield f"{check.name:<24}{check.level:<13}{result:<9}{check.message}"
+
+
+def _verdict(health: HealthStatus) -> str:
+    """Return the verdict with the reason of each failed check, the most important first."""
+    failed = [check for check in health.checks if check.ok is False]
+    required = [f"{check.name}: {check.message}" for check in failed if check.level == CheckLevel.REQUIRED]
+    wanted = [f"{check.name}: {check.message}" for check in failed if check.level == CheckLevel.WANTED]
+    word = "ok" if health.is_healthy else "required checks fail"
+    if health.is_healthy and wanted:
+        word = "ok, but wanted checks fail"
+    reasons = "; ".join(required or wanted)
+    return f"{word}: {reasons}" if reasons else word
 
 
 def _plan(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from . import drain, maintenance
 from .checks.base import LookFacts
 from .checks.runner import CheckRunner
+from .checks.sources import ContactSources
 from .config import HealthSettings, merge
 from .contact import merge as merge_contact
 from .devices.leds import Leds
@@ -102,6 +103,7 @@ class Guardian:
 
         self._watch = AgentWatch(run, persist / OWN, settings.sections.get("watchdog", {}), tell)
         self.check_runner = CheckRunner(settings.sections.get("checks"), tell)
+        self.contact_sources = ContactSources(run, settings.sections.get("contact"), tell)
         self._leds = Leds(settings.sections.get("leds", {}), lambda line: tell("BadLed", line))
         self._reasons = ReasonFiles(persist)
         self._memory_file = StateFile(persist / OWN / "memory", Memory(), bad)
@@ -136,6 +138,7 @@ class Guardian:
         self._run = replace(self._run, ticks=self._run.ticks + 1)
         self._read_slots()
         self.inbox.read(self.now)
+        self.contact_sources.tick(self.now, self.inbox.hear)
         if self.inbox.items != self._controller_items:
             self._apply_settings()
         self._run = replace(self._run, ignored=self.inbox.ignored)
@@ -342,7 +345,13 @@ class Guardian:
         return effects
 
     def _check(self) -> Sequence[Effect]:
-        facts = LookFacts(run=self._run_dir, now=self.now, watched=self._run.watched, agent=self.inbox.agent)
+        facts = LookFacts(
+            run=self._run_dir,
+            now=self.now,
+            watched=self._run.watched,
+            agent=self.inbox.agent,
+            agent_silent=self.now - self.inbox.agent_at,
+        )
         records, changes = self.check_runner.tick(self._run.checks, facts)
         self.checks = self.check_runner.states(records, facts)
         self._run = replace(self._run, checks=records)

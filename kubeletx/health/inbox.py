@@ -65,7 +65,7 @@ class Inbox:
         self.agent: KubeletxStatus | None = None
         self.reasons: set[MaintenanceReason] = set()
         self._vaults: dict[str, Vault] = {}
-        self._agent_at = 0
+        self.agent_at = 0
         self._drain: NodeDrain | None = None
 
     def read(self, now: int) -> None:
@@ -91,7 +91,7 @@ class Inbox:
         """Drain of the node: of an agent that has begun one, else of kubeletx, which can be asked; None: there is none."""
         if self._drain is not None and self._drain.state > DrainState.NOTREQUESTED:
             return self._drain
-        return _drain_of(self.agent.drain, self._agent_at) if self.agent else None
+        return _drain_of(self.agent.drain, self.agent_at) if self.agent else None
 
     def take_requests(self) -> list[Begin]:
         """Return the operations that were asked for since the last call."""
@@ -117,7 +117,7 @@ class Inbox:
                 reach = Reach.SUCCESS if value.blink_counter in _CONNECTED else Reach.FAIL
                 self.hear(_source(update), reach, now, is_old=update.is_old)
             case KubeletxStatus():
-                self.agent, self._agent_at = value, now
+                self.agent, self.agent_at = value, now
                 if value.contact:
                     self.hear(_source(update), _reach(value.contact), now, is_old=update.is_old)
             case NodeDrainStatus():

@@ -166,6 +166,7 @@ class KubeletxStatus(_Fields, frozen=True, kw_only=True):
     runtimes_not_ready: tuple[str, ...] = ()
     pods_not_ready: tuple[str, ...] = ()
     """Pods that have not ended and are not Ready, as ``NAMESPACE/NAME``; without those in standby."""
+    pods_ready: tuple[str, ...] = ()
     is_ending: bool = False
     """The agent ends its pods because the guardian, or the host, goes down."""
     all_pods_ended: bool = False

@@ -36,15 +36,8 @@ class DiskSpaceCheck(NodeCheck, frozen=True, kw_only=True, tag="disk-space"):
         )
 
 
-class InodesCheck(NodeCheck, frozen=True, kw_only=True, tag="inodes"):
+class InodesCheck(DiskSpaceCheck, frozen=True, kw_only=True, tag="inodes"):
     """The file system of `path` has inodes. One without a fixed number of them passes."""
-
-    path: str = "/persist"
-    free: str = "5%"
-    blocks: ClassVar[bool] = True
-
-    def validate(self) -> None:
-        amount(self.free, 0)
 
     def look(self, facts: LookFacts) -> CheckOutcome:
         status = os.statvfs(self.path)
@@ -142,7 +135,7 @@ class CommandCheck(NodeCheck, frozen=True, kw_only=True, tag="command"):
 
         try:
             result = run_blocking(self.command, seconds=self.deadline, environment=tool_environment())
-        except TimedOut as error:
+        except (TimedOut, OSError) as error:
             return CheckOutcome(None, str(error))
         ok = {0: True, 1: False}.get(result.exit_code)
         message = result.out.strip() or result.text

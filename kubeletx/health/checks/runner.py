@@ -10,9 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..model import CheckLevel, CheckState, Effect, Tell
+from .agents import PluginCheck
 from .background import Background
 from .base import LookFacts, NodeCheck
-from .section import read_checks
+from .section import MAX_CHECKS, read_checks
 from .settling import CheckOutcome, CheckRecord, settle
 
 CheckRecords = dict[str, CheckRecord]
@@ -68,6 +69,11 @@ class CheckRunner:
             CheckState(name=name, level=check.level, ok=records[name].ok, message=records[name].message)
             for name, check in self.checks.items()
         ]
+        named = {check.check for check in self.checks.values() if isinstance(check, PluginCheck)}
+        for result in facts.agent.checks[:MAX_CHECKS] if facts.agent else ():
+            if result.name not in named | records.keys():
+                level = CheckLevel.INFORMATION
+                states.append(CheckState(name=result.name, level=level, ok=result.ok, message=result.message))
         return tuple(states)
 
     def _change(self, check: NodeCheck, name: str, record: CheckRecord) -> list[Effect]:
@@ -82,7 +88,9 @@ class CheckRunner:
 def _look(check: NodeCheck, facts: LookFacts) -> CheckOutcome:
     try:
         return check.look(facts)
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError) as error:
         return CheckOutcome(None, str(error))
+    except OSError as error:  # such as a broken disk
+        return CheckOutcome(False, str(error))
     except Exception as error:  # noqa: BLE001 - the root of its thread; a check must not end a tick
         return CheckOutcome(None, f"{type(error).__name__}: {error}")

@@ -7,30 +7,16 @@ from typing import Any, Final
 import msgspec
 
 from ..model import CheckLevel, Complain
+from . import agents, network, node
 from .base import LookFacts, NodeCheck
-from .node import (
-    AvailableMemoryCheck,
-    ClockCheck,
-    CommandCheck,
-    CpuUseCheck,
-    DiskSpaceCheck,
-    InodesCheck,
-    PressureCheck,
-)
 from .settling import CheckOutcome
 
 MAX_CHECKS: Final = 100
 KINDS: Final[dict[str, type[NodeCheck]]] = {
     str(kind.__struct_config__.tag): kind
-    for kind in (
-        AvailableMemoryCheck,
-        ClockCheck,
-        CommandCheck,
-        CpuUseCheck,
-        DiskSpaceCheck,
-        InodesCheck,
-        PressureCheck,
-    )
+    for module in (agents, network, node)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, NodeCheck) and kind is not NodeCheck
 }
 """Kinds of checks by their names in the configuration."""
 

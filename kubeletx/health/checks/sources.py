@@ -1,0 +1,127 @@
+"""Section ``contact``: sources of contact with the controller beside the topics that are always read.
+
+`urls` are asked by the guardian, `topics` are status topics of other agents. Each source says how the controller was reached;
+its freshness is the matter of `contact.merge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from ..model import Complain, Reach
+from .background import Background
+from .http_get import get, validate_url
+from .topic_field import TopicWords, is_among, read_field, topic_file, topic_stamp, validate_topic
+
+MAX_SOURCES: Final = 20
+_T = TypeVar("_T")
+
+
+class ContactUrl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server that is asked. `period`: seconds of ticks; `deadline`: real seconds; `ca`: see `validate_url`."""
+
+    url: str
+    ca: str = ""
+    period: int = 60
+    deadline: float = 10.0
+
+    def __post_init__(self) -> None:
+        validate_url(self.url, self.ca)
+        if not 10 <= self.period <= 120 or not 0.1 <= self.deadline <= 60:
+            raise ValueError(
+                f"period {self.period} is not between 10 and 120, or deadline {self.deadline:g} between 0.1 and 60"
+            )
+
+
+class ContactTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field of a topic AGENT/TOPIC/KEY. `good`: values that mean success; `temporary`: trouble of the controller itself."""
+
+    topic: str
+    field: str
+    good: TopicWords
+    temporary: TopicWords = ()
+
+    def __post_init__(self) -> None:
+        validate_topic(self.topic)
+
+
+class ContactSources:
+    """All sources of section ``contact``."""
+
+    def __init__(self, run: Path, section: Any, tell: Callable[[str, str], object]) -> None:
+        def complain(line: str) -> None:
+            tell("BadContact", line)
+
+        if section is not None and not isinstance(section, dict):
+            complain(
+                f"contact: urls and topics are expected, found {str(section)[:40]!r}; no source is added"
+            )
+            section = None
+        section = section or {}
+        for name in section.keys() - {"urls", "topics"}:
+            complain(f"contact.{name}: unknown; urls and topics can be set")
+        self._urls = _read_sources(section, "urls", ContactUrl, complain)
+        self._topics = _read_sources(section, "topics", ContactTopic, complain)
+        self._run, self._tell = run, tell
+        self.background: Background[tuple[Reach, str]] = Background()
+        self._asked: dict[str, int] = {}
+        self._stamps: dict[str, tuple[int, int] | None] | None = None
+        self._lines: dict[str, str] = {}
+
+    def tick(self, now: int, hear: Callable[..., None]) -> None:
+        """Call `hear`, which is `Inbox.hear`, with what the sources say, and ask those that are due."""
+        for name, answer in self.background.results().items():
+            reach, line = answer or (Reach.FAIL, f"{name}: no answer within its deadline")
+            self._say(name, "" if reach is Reach.SUCCESS else line)
+            hear(name, reach, now)
+        for url in self._urls:
+            if now >= self._asked.get(url.url, now):
+                self._asked[url.url] = now + url.period
+                self.background.start(url.url, partial(get, url.url, url.deadline, url.ca), url.deadline)
+        before = self._stamps
+        self._stamps = {
+            source.topic: topic_stamp(topic_file(self._run, source.topic)) for source in self._topics
+        }
+        for source in self._topics:
+            stamp = self._stamps[source.topic]
+            if stamp is not None and (before is None or before[source.topic] != stamp):
+                self._read_topic(source, now, hear, is_old=before is None)
+
+    def _read_topic(self, source: ContactTopic, now: int, hear: Callable[..., None], *, is_old: bool) -> None:
+        try:
+            value = read_field(topic_file(self._run, source.topic), source.field)
+        except (OSError, ValueError) as error:
+            self._say(source.topic, f"{error}; its last word counts")
+            return
+        self._say(source.topic, "")
+        reach = Reach.SUCCESS if is_among(value, source.good) else Reach.FAIL
+        if is_among(value, source.temporary):
+            reach = Reach.TEMPORARY_FAIL
+        hear(source.topic, reach, now, is_old=is_old)
+
+    def _say(self, name: str, line: str) -> None:
+        if line and self._lines.get(name) != line:
+            self._tell("ContactSource", line)
+        self._lines[name] = line
+
+
+def _read_sources(section: dict[str, Any], name: str, kind: type[_T], complain: Complain) -> list[_T]:
+    entries = section.get(name, [])
+    if not isinstance(entries, list):
+        complain(f"contact.{name}: a list is expected, found {str(entries)[:40]!r}; it is left out")
+        return []
+    sources: list[_T] = []
+    for index, entry in enumerate(entries):
+        try:
+            if index >= MAX_SOURCES:
+                raise ValueError(f"only {MAX_SOURCES} entries are used")
+            sources.append(msgspec.convert(entry, kind))
+        except ValueError as error:
+            line = str(error).replace(" - at `$.", " - at `")
+            complain(f"contact.{name}[{index}]: {line}; this source is left out")
+    return sources
