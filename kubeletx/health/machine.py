@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from .model import BootReason, OperationKind
 from .slots import Slots
 from .slots.file import FileSlots
+
+
+SYNC_SECONDS: Final = 20.0
+"""Time that file systems get to write their buffers before the kernel is asked to reboot."""
+
+
+def sync_within(seconds: float) -> bool:
+    """Write the buffers of all file systems, in a thread: a disk that hangs does not hold up the reboot.
+
+    Returns False if it is not done in time; it goes on then.
+    """
+    thread = threading.Thread(target=os.sync, name="sync", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 class Rebooted(Exception):
@@ -97,7 +113,7 @@ class KernelMachine(SystemdMachine):
     def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
         from kubeletx.linux.libc import call
 
-        os.sync()
+        sync_within(SYNC_SECONDS)
         call("reboot", self._COMMANDS[kind])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from .. import drain, operations
 from ..config import HealthSettings
 from ..drain import DrainHold, DrainPhase, DrainRequester
 from ..inbox import Inbox
-from ..machine import MachineEffects
+from ..machine import MachineEffects, sync_within
 from ..model import Begin
 from ..operations import Deed
 from ..reasons import BootRecord, ReasonFiles
@@ -110,7 +109,8 @@ class BootEnding:
                 except OSError as error:
                     self._tell("BadState", f"the reason of the reboot cannot be written: {error.strerror}")
             case Deed.SYNC:
-                os.sync()
+                if not sync_within(1.0):
+                    self._tell("SlowSync", "the file systems have not written their buffers; it goes on")
             case Deed.ACT:
                 try:
                     self._machine.act(operation.kind, operation.boot_reason, operation.reason)
