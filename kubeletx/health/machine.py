@@ -11,7 +11,6 @@ from .model import BootReason, OperationKind
 from .slots import Slots
 from .slots.file import FileSlots
 
-
 SYNC_SECONDS: Final = 20.0
 """Time that file systems get to write their buffers before the kernel is asked to reboot."""
 
