@@ -1,4 +1,4 @@
-"""Counters of the controller: a change asks for a retry (T12 of EVE) or for the other image (T13).
+"""Counters of the controller: a change asks for a retry or for the other image (transitions 12 and 13 of EVE).
 
 The first value ever is only stored. A change is stored before it acts; one that cannot act yet is not stored, so it is pending.
 """
@@ -32,7 +32,7 @@ def fallback_counters(inbox: Inbox, own: HealthSettings) -> dict[str, int | str 
 
 
 def take_cancelled(inbox: Inbox, table: SlotTable) -> tuple[Effect, ...]:
-    """Return what is done because the controller has removed an image (T14)."""
+    """Return what is done because the controller has removed an image."""
     images, inbox.cancelled = inbox.cancelled, []
     is_cancelled = any(image.base_os_version == table.other.version for image in images)
     return _effects("cancel", table, None) if is_cancelled else ()

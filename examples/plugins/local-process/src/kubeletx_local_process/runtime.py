@@ -155,9 +155,7 @@ def status_of(unit: api.UnitRecord) -> api.UnitStatus:
 
 def environment_of(spec: api.UnitSpec) -> dict[str, str]:
     """Return the variables of the unit; none of the agent's own."""
-    return {"PATH": os.defpath, "HOME": "/"} | {
-        variable.name: variable.value for variable in spec.environment
-    }
+    return {"PATH": os.defpath, "HOME": "/"} | {env.name: env.value for env in spec.environment}
 
 
 def stats_of(unit: api.UnitRecord) -> api.UnitStats | None:
