@@ -67,12 +67,12 @@ class UsageContract(ContractBase):
 
         async def look() -> UnitStats | None:
             entries = [s for s in await stats.list_unit_stats(unit_spec.labels) if s.id == unit_id]
-            return entries[0] if entries and entries[0].memory_working_set_bytes is not None else None
+            # A process that has just begun its program has no memory yet.
+            return entries[0] if entries and entries[0].memory_working_set_bytes else None
 
         entry = await eventually(look, "figures of the unit")
         assert (entry.uid, entry.name) == (pod.spec.uid, unit_spec.name)
         assert entry.at_ns > 0
-        assert (entry.memory_working_set_bytes or 0) > 0
 
     async def test_figures_are_filtered_by_labels(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
