@@ -54,7 +54,11 @@ class EdgeNode:
         if code == EXIT_REBOOTED:
             flags = ["--slots", f"file:{self.slots}", "--tick", self._tick]
             self._guardian = subprocess.Popen(
-                self._argv(*flags), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                self._argv(*flags),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
         elif code is not None:
             raise LabError(f"the guardian ended with exit code {code}")
@@ -69,7 +73,14 @@ class EdgeNode:
 
     def order(self, *words: str) -> None:
         """Give an order by command. Raises LabError if it is refused."""
-        done = subprocess.run(self._argv(*words), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            self._argv(*words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
         if done.returncode != 0:
             raise LabError(f"kubeletx health {words[0]}: {(done.stdout + done.stderr).strip()}")
         self.story.append(f"kubeletx health {' '.join(words)}: {done.stdout.strip()}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,7 +54,7 @@ def make_health(
     from .conditions import edge_conditions
     from .figures import metrics
     from .guardian import EdgeAgent, GuardianLock
-    from .report import MAX_PODS, best, pods_not_ready, topic_check
+    from .report import MAX_PODS, best, pods_by_readiness, topic_check
 
     lock, active = GuardianLock(), pods.services.active
     drainer = _drainer(ctx, node, cluster, pods)
@@ -65,12 +64,14 @@ def make_health(
     def status() -> KubeletxStatus:
         contact = best(_contacts(ctx, cluster, fornaxcore))
         known = ((str(w.desired.ref), w.facts.previous_status) for w in active.workers.values())
+        ready, not_ready = pods_by_readiness(known, MAX_PODS)
         has_ended = lock.is_released and all(map(active.has_stopped, active.workers))
         return KubeletxStatus(
             contact=contact.reach,
             contact_source=contact.source,
             runtimes_not_ready=tuple(facts.name for facts in views.node.reports() if not facts.is_ready),
-            pods_not_ready=tuple(islice(pods_not_ready(known), MAX_PODS)),
+            pods_not_ready=not_ready,
+            pods_ready=ready,
             is_ending=lock.is_ending,
             all_pods_ended=lock.is_ending and has_ended,
             checks=tuple(map(topic_check, plugins.checks)),

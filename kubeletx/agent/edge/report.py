@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -50,16 +50,21 @@ def core_contact(address: str, *, is_connected: bool) -> ControllerContact:
     return ControllerContact(Reach.SUCCESS if is_connected else Reach.FAIL, f"fornaxcore {address}")
 
 
-def pods_not_ready(pods: Iterable[tuple[str, PodStatus | None]]) -> Iterator[str]:
-    """Yield the names of the pods that have not ended and are not Ready. Pods in standby count as ready.
+def pods_by_readiness(
+    pods: Iterable[tuple[str, PodStatus | None]], most: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the pods that are Ready, and of those that have not ended and are not; at most `most` of each.
 
-    `pods`: name and status; status None: not known yet.
+    `pods`: name and status; status None: not known yet. Pods in standby count as ready.
     """
+    ready: list[str] = []
+    not_ready: list[str] = []
     for name, status in pods:
-        phase = status.phase if status is not None else None
-        held = {c.type for c in status.conditions if c.status == "True"} if status is not None else set()
-        if phase not in FINAL and not held & {POD_READY, STANDBY_CONDITION}:
-            yield name
+        if status is not None and status.phase in FINAL:
+            continue
+        true = {c.type for c in status.conditions if c.status == "True"} if status is not None else set()
+        (ready if true & {POD_READY, STANDBY_CONDITION} else not_ready).append(name)
+    return tuple(ready[:most]), tuple(not_ready[:most])
 
 
 def topic_check(check: CheckFacts) -> TopicCheck:
