@@ -38,11 +38,18 @@ def _gpt(argument: str) -> Slots:
     return GptSlots(argument)
 
 
+def _rauc(argument: str) -> Slots:
+    from .rauc import DEFAULT_RECORD, RaucSlots
+
+    return RaucSlots(Path(argument) if argument else DEFAULT_RECORD)
+
+
 BACKENDS: Final[dict[str, Opener]] = {
     "file": _file,
     "systemd-boot": _systemd_boot,
     "grub": _grub,
     "gpt": _gpt,
+    "rauc": _rauc,
 }
 """Backends by name; each function gets what follows the colon, and imports its module when it is chosen."""
 

@@ -317,5 +317,5 @@ def test_grub_editenv_reads_the_block(grub: GrubNode) -> None:
 def test_backends_are_chosen_by_name(esp: SystemdBootNode, grub: GrubNode) -> None:
     assert isinstance(open_slots(f"systemd-boot:{esp.esp}"), SystemdBootSlots)
     assert isinstance(open_slots(f"grub:{grub.block}"), GrubSlots)
-    with pytest.raises(SlotsError, match="'lilo' is not a backend; use file, gpt, "):
+    with pytest.raises(SlotsError, match="'lilo' is not a backend; use file, gpt, grub, rauc, "):
         open_slots("lilo")
