@@ -93,9 +93,15 @@ class RaucNode:
         self.bus = subprocess.Popen(
             ["dbus-daemon", f"--config-file={base}/bus.conf", "--nofork"], stderr=subprocess.DEVNULL
         )
-        block_until((base / "bus").exists)
         self.service: subprocess.Popen[bytes] | None = None
-        self.boot()
+        try:
+            block_until((base / "bus").exists)
+            self.boot()
+        except BaseException:
+            self.stop_service()
+            self.bus.kill()
+            self.bus.wait()
+            raise
 
     def stop_service(self) -> None:
         if self.service is not None:
