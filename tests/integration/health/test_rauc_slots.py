@@ -211,7 +211,7 @@ def test_an_image_that_hangs_before_user_space_uses_up_its_tries(node: RaucNode)
     assert node.states == (ACTIVE, INPROGRESS)
 
 
-def test_an_image_that_the_loader_does_not_take_is_no_reason_for_more_reboots(node: RaucNode) -> None:
+def test_an_image_that_the_loader_does_not_take_is_tried_once(node: RaucNode) -> None:
     node.slots.read()
     node.slots.set_state(B, UPDATING)
     assert node.states == (ACTIVE, UPDATING)

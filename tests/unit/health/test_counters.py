@@ -1,4 +1,4 @@
-"""Counters and images of the controller: retry (T12), forced fallback (T13), cancel (T14)."""
+"""Counters and images of the controller: retry, forced fallback, cancel (transitions 12 to 14 of EVE)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects of the first implementation (reference, section 9) and bad input: none costs a boot or hides the last good value."""
+"""Defects of the first implementation and bad input: none costs a boot or hides the last good value."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_rubbish_in_a_topic_is_one_line_and_no_reboot(node: KillTrial, kind: str
     assert node.states == ("unused", "active", "IMGB")
 
 
-def test_a_number_of_the_future_is_no_contact(node: KillTrial) -> None:
+def test_an_unknown_number_does_not_count_as_contact(node: KillTrial) -> None:
     node.is_reached = False
     node.tick(10)
     node.publish("zedagent", "ZedAgentStatus", "zedagent", ConfigGetStatus=99, NewField={"a": 1})
