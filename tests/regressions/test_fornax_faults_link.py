@@ -58,6 +58,7 @@ async def test_b1_cores_that_stay_keep_their_connection_when_owners_change(tmp_p
         made.content.set_pod("p", RUNNING)
         await made.until_equal(primary, standby)
         assert (standby.streams, primary.streams) == (1, 1)
+        await until(lambda: "NODE_REGISTER" in primary.kinds())
         # A second state comes first if the owners are stored while the first one is under way.
         assert set(primary.kinds()[: primary.kinds().index("NODE_REGISTER")]) == {"NODE_STATE"}
         roles = {core.address: core.role for core in node_status(made.actor).cores}
