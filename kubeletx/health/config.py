@@ -44,7 +44,8 @@ ITEMS: Final[Mapping[str, SettingItem]] = {
     "contact.successes": SettingItem(1, 0, 1000, about="contacts after boot that a commit needs"),
     "contact.lost.in.window": SettingItem("pause", words=("pause", "restart"), about="the test window"),
 }
-"""Names, defaults and limits of EVE (pkg/pillar/types/global.go), and those of the guardian itself."""
+"""Items by name. Names with their defaults and limits are from EVE (pkg/pillar/types/global.go); `contact.*` and
+``timer.update.fallback.failed.checks`` are the guardian's own."""
 
 
 class HealthSettings(msgspec.Struct, frozen=True):
@@ -62,8 +63,8 @@ class HealthSettings(msgspec.Struct, frozen=True):
         return str(self.items.get(name, ITEMS[name].default))
 
 
-SECTIONS: Final = ("backend", "agent", "contact", "checks", "watchdog", "leds", "units", "history")
-"""Names of the mappings and lists of the configuration file beside the items."""
+SECTIONS: Final = ("backend", "contact", "checks", "watchdog", "leds")
+"""Keys of the configuration file that are not items: their values are mappings, lists or the name of a backend."""
 
 
 def check_item(name: str, value: object) -> int | str:

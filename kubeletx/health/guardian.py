@@ -87,9 +87,14 @@ class Guardian:
         *,
         boot: str,
         tell: Callable[[str, str], object],
+        tell_event: Callable[[str, str], object],
     ) -> None:
-        """`slots` None: the node has one OS image. `boot`: identity of this boot. `tell`: logs a line; its first argument is a CamelCase reason."""
-        self._tell = tell
+        """`slots` None: the node has one OS image. `boot`: identity of this boot.
+
+        `tell`: logs what is wrong, which may come again at each tick. `tell_event`: logs what has happened. Both get a
+        CamelCase reason and a message.
+        """
+        self._tell, self._tell_event = tell, tell_event
         self._history = NodeHistory(persist / OWN / "history", lambda line: tell("BadState", line))
         self._slots, self._machine = slots, machine
         self._run_dir = run
@@ -400,7 +405,7 @@ class Guardian:
         Thread(target=restart, name=f"restart {unit}", daemon=True).start()
 
     def _record(self, reason: str, message: str) -> None:
-        self._tell(reason, message)
+        self._tell_event(reason, message)
         self._history.add(self._memory.restart_counter, self.now, reason, message)
 
     # -- storing and telling

@@ -117,7 +117,7 @@ class KernelMachine(SystemdMachine):
 
 
 def open_machine(backend: object, slots: Slots | None, tell: Callable[[str, str], object]) -> MachineEffects:
-    """Return the backend of this name; of simulated slots whatever its name, and one that only tells for a wrong name."""
+    """Return the backend of this name. Simulated slots have a backend of their own; a wrong name gives one that only logs."""
     if isinstance(slots, FileSlots):
         return SimulatedMachine(lambda line: tell("WouldAct", line), slots)
     match backend:

@@ -157,7 +157,16 @@ def run(options: argparse.Namespace) -> int:
 
             notify("READY=1\nWATCHDOG=1")
 
-    guardian = Guardian(options.run_dir, options.persist_dir, slots, machine, settings, boot=boot, tell=tell)
+    guardian = Guardian(
+        options.run_dir,
+        options.persist_dir,
+        slots,
+        machine,
+        settings,
+        boot=boot,
+        tell=tell,
+        tell_event=tell.event,
+    )
     try:
         run_loop(guardian, options.tick, show_life)
         code = 0
@@ -204,7 +213,7 @@ def _open_slots(text: str, tell: Callable[[str, str], object]) -> Slots:
 
 
 class Log:
-    """Log on standard error. The same line is printed at most once an hour: what is wrong is found at each tick."""
+    """Log on standard error. What is wrong is found again at each tick, so its line is printed once an hour."""
 
     def __init__(self) -> None:
         self._printed: dict[str, float] = {}
@@ -216,4 +225,8 @@ class Log:
         if len(self._printed) >= MOST_LINES:
             self._printed.clear()
         self._printed[line] = now
-        print(line, file=sys.stderr, flush=True)
+        self.event(reason, message)
+
+    def event(self, reason: str, message: str) -> None:
+        """Log something that has happened, however often it happens."""
+        print(f"{reason}: {message}", file=sys.stderr, flush=True)

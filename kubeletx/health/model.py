@@ -105,7 +105,7 @@ class Reach(enum.IntEnum):
 
 
 class OperationKind(enum.StrEnum):
-    """Ways to end this boot. A stronger one wins over a weaker one that is asked in the same tick."""
+    """Ways to end this boot. If two are asked for in one tick, poweroff wins over shutdown, and shutdown over reboot."""
 
     REBOOT = "reboot"
     SHUTDOWN = "shutdown"

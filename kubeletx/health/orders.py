@@ -123,7 +123,7 @@ def _install(order: Order, table: SlotTable, failed: FailedImage | None) -> tupl
     is_other_version = bool(order.version) and other.version not in {"", label, order.version}
     if other.state is SlotState.UPDATING and not is_other_version:
         return "accepted", _BOOTS.format(label), None
-    # Only a known version can be the one that failed: an image without one is always tried.
+    # An image without a version cannot be compared with the failed one, so it is tried.
     shows_failure = other.state is SlotState.INPROGRESS or version != label
     if failed and version and version == failed.version and shows_failure:
         why = f"{failed.reason}; kubeletx health retry {label} tries it again"

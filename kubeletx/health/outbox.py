@@ -52,7 +52,7 @@ class Orders:
         return order.id in self._kept
 
     def kept(self, label: str) -> list[Order]:
-        """Return the orders about a slot that are carried out later, without those that cancel."""
+        """Return the orders about a slot that wait. Orders to cancel are left out."""
         orders = [order for order in self.pending() if self.is_kept(order)]
         return [order for order in orders if order.label == label and order.verb != "cancel"]
 

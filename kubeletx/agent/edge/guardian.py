@@ -1,4 +1,4 @@
-"""The agent beside the guardian of an edge node (``kubeletx health``): topics in both directions, signs of life.
+"""The agent's side of the guardian (``kubeletx health``): it publishes and reads topics, and touches its watchdog file.
 
     KubeletxStatus    published every 10 s, and at once when it changes; then RUN/kubeletx.touch too
     NodeAgentStatus   DeviceReboot, DeviceShutdown or DevicePoweroff: all pods end (`GuardianLock`)

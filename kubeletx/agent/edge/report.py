@@ -53,7 +53,7 @@ def core_contact(address: str, *, is_connected: bool) -> ControllerContact:
 def pods_by_readiness(
     pods: Iterable[tuple[str, PodStatus | None]], most: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the pods that are Ready, and of those that have not ended and are not; at most `most` of each.
+    """Return two lists of pod names, at most `most` of each: Ready pods, and pods that have not ended and are not Ready.
 
     `pods`: name and status; status None: not known yet. Pods in standby count as ready.
     """
@@ -68,7 +68,7 @@ def pods_by_readiness(
 
 
 def topic_check(check: CheckFacts) -> TopicCheck:
-    """Return the result of a plugin's check. One that only warns is not required."""
+    """Return the result of a plugin's check. A check that only warns is not required."""
     ok = {"True": True, "False": False}.get(check.status)
     level = CheckLevel.REQUIRED
     if check.reason == "CheckWarning":

@@ -72,7 +72,7 @@ class NodeCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def look(self, facts: LookFacts) -> CheckOutcome:
         """Look once. Raises OSError and ValueError if there is nothing to look at."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own; a Struct cannot be an abstract base class
 
 
 def amount(text: str, total: int) -> int:

@@ -69,6 +69,6 @@ def _read(entry: Any) -> tuple[str, NodeCheck]:
 
 
 def _level(entry: Any) -> CheckLevel:
-    """Return the level of a broken entry; one that says none holds nothing."""
+    """Return the level of a broken entry; without a valid one it is wanted, as in an entry without a level."""
     word = entry.get("level") if isinstance(entry, dict) else None
     return CheckLevel(word) if isinstance(word, str) and word in set(CheckLevel) else CheckLevel.WANTED

@@ -1,4 +1,4 @@
-"""Section ``contact``: sources of contact with the controller beside the topics that are always read.
+"""Section ``contact``: sources of contact with the controller. Some topics are read without it, see `inbox`.
 
 `urls` are asked by the guardian, `topics` are status topics of other agents. Each source says how the controller was reached;
 its freshness is the matter of `contact.merge`.
@@ -74,7 +74,7 @@ class ContactSources:
         self._lines: dict[str, str] = {}
 
     def tick(self, now: int, hear: Callable[..., None]) -> None:
-        """Call `hear`, which is `Inbox.hear`, with what the sources say, and ask those that are due."""
+        """Pass the answers of the sources to `hear` (`Inbox.hear`), and ask each source that is due."""
         for name, answer in self.background.results().items():
             reach, line = answer or (Reach.FAIL, f"{name}: no answer within its deadline")
             self._say(name, "" if reach is Reach.SUCCESS else line)

@@ -45,7 +45,7 @@ def take_counters(
     table: SlotTable,
     failed: FailedImage | None,
 ) -> tuple[dict[str, int], tuple[Effect, ...]]:
-    """Return the counters to store, and what the first one that acts does to the slots.
+    """Return the counters to store, and the effects on the slots of the first changed counter that may act.
 
     `fallback`: see `fallback_counters`; None if a source has none. The same number from a second source does
     not act again.

@@ -111,7 +111,7 @@ class SystemdBootSlots:
             raise SlotsError(f"{self._directory / name}: cannot be written: {error.strerror}") from error
 
     def _entries(self) -> list[_Entry]:
-        """Return the entries of both slots, the one that counts first.
+        """Return the entries of both slots; the first one of a slot counts.
 
         A power cut may leave a second one of a slot. The later one counts; of one generation, the one with fewer rights.
         """

@@ -150,7 +150,9 @@ def test_another_agent_carries_the_reboot_out(tmp_path: Path) -> None:
     """With section backend: topic, NodeAgentStatus asks for it; the watchdog resets a machine that stays."""
     node, lines = Trial(tmp_path), list[str]()
     machine, tell = TopicMachine(lines.append), lambda *_: None
-    node.guardian = Guardian(node.run, node.persist, None, machine, node.settings, boot="1", tell=tell)
+    node.guardian = Guardian(
+        node.run, node.persist, None, machine, node.settings, boot="1", tell=tell, tell_event=tell
+    )
     node.order("reboot")
     node.tick(ANNOUNCE_SECONDS + SETTLE_SECONDS + 20)
     assert (node.status.device_reboot, node.status.all_domains_halted) == (True, True)

@@ -44,6 +44,10 @@ class Trial:
         """Start the guardian, after its process ended or was killed."""
         self.slots = self.slots_kind(self.base / "slots")
         machine = SimulatedMachine(self.lines.append, self.slots)
+
+        def tell(reason: str, message: str) -> None:
+            self.lines.append(f"{reason}: {message}")
+
         self.guardian = Guardian(
             self.run,
             self.persist,
@@ -51,7 +55,8 @@ class Trial:
             machine,
             self.settings,
             boot=str(self.slots.boots()),
-            tell=lambda reason, message: self.lines.append(f"{reason}: {message}"),
+            tell=tell,
+            tell_event=tell,
         )
 
     def tick(self, seconds: int = 10) -> None:
