@@ -1,0 +1,289 @@
+"""Values of node remedy: nodes as the controller sees them, courses of remedies, and NodeFence objects."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.kube.client.resources import Resource
+from kubeletx.kube.types.meta import ApiStruct, ListMeta, ObjectMeta, constant
+from kubeletx.kube.types.node import NodeCondition, Taint
+
+NODE_FENCES: Final = Resource("ha.k8s.io", "v1", "nodefences", namespaced=False)
+MOST_HISTORY: Final = 20
+
+
+class Step(enum.Enum):
+    """Step of a flow."""
+
+    ISOLATION = "Isolation"
+    POWER = "Power-Management"
+    RECOVERY = "Recovery"
+
+
+class Status(enum.Enum):
+    """Status of the present step; FINAL: the flow has ended and the node is back."""
+
+    NEW = "New"
+    RUNNING = "Running"
+    DONE = "Done"
+    ERROR = "Error"
+    FINAL = "Final"
+
+
+class Result(enum.Enum):
+    """Result of a method. UNKNOWN: it may have acted or not; it never counts as a fence."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Proof(enum.Enum):
+    """What a method has proven about the node. STORAGE: it no longer writes to the method's storage; POWER: it was off."""
+
+    NONE = ""
+    STORAGE = "storage"
+    POWER = "power"
+
+
+# --- what the cluster shows ---
+
+
+class _SystemInfo(ApiStruct, frozen=True, kw_only=True):
+    boot_id: str = ""
+
+
+class _NodeSpec(ApiStruct, frozen=True, kw_only=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = ""
+
+
+class _NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: tuple[NodeCondition, ...] = ()
+    node_info: _SystemInfo = _SystemInfo()
+    volumes_in_use: tuple[str, ...] = ()
+
+
+class NodeView(ApiStruct, frozen=True, kw_only=True):
+    """The parts of a Node that decisions use."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def is_ready(self) -> bool:
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
+    def is_control_plane(self) -> bool:
+        labels = self.metadata.labels
+        return "node-role.kubernetes.io/control-plane" in labels or "node-role.kubernetes.io/master" in labels
+
+    def condition(self, type_: str) -> NodeCondition | None:
+        """Return the condition of this type; None if the node has none."""
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
+
+
+# --- what the administrator wants ---
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """One action of a step, in order. `kind`: key of `actions.ACTIONS`: agent, job, builtin, external or plugin.
+
+    `parameters`: for a fence agent, what it gets on standard input. `seconds`: deadline. `proof`: what its success proves.
+    `definition`: the pod template of a job or the template reference of an external remedy, as written.
+    """
+
+    name: str
+    kind: str
+    agent: str = ""
+    parameters: Mapping[str, str] = {}
+    secrets: tuple[str, ...] = ()
+    seconds: float = 180.0
+    proof: Proof = Proof.NONE
+    definition: Mapping[str, Any] = {}
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """One remedy of a threshold, for one node: the methods of each step. `problem`: why it cannot run; empty: it can.
+
+    `period`: seconds after its end until the next remedy begins if the node is still sick. `cleans`: the node's pods are
+    released once a proof is there; for a remedy other than ``fence``, its success is the proof, by the administrator's word.
+    """
+
+    name: str
+    period: float = 0.0
+    cleans: bool = False
+    isolation: tuple[Method, ...] = ()
+    power: tuple[Method, ...] = ()
+    recovery: tuple[Method, ...] = ()
+    problem: str = ""
+
+    def methods(self, step: Step) -> tuple[Method, ...]:
+        return {Step.ISOLATION: self.isolation, Step.POWER: self.power, Step.RECOVERY: self.recovery}[step]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of ConfigMap ``remedy-settings``. Times in seconds.
+
+    `power_wait`: after isolation, time for which a node stays not Ready before power management. `settle_time`: time
+    for which a node may be not Ready after power management. `quiet_time`: time for which a node stays well before recovery.
+    `retries`: repeats of a failed step, `retry_wait` apart. `restarts`: repeats of the whole flow.
+    `max_unhealthy`: most sick nodes of a cluster (or of a failure domain), a number or a percentage, rounded down but at
+    least one if `at_least_one`; with more, no flow starts or goes on to power management. `cooldown`: time that a storm must be
+    over. `domain_label`: label that names a node's failure domain; empty: none. `one_at_a_time`: at most one flow runs.
+    `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted, not deleted, unless a power fence
+    is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
+    raise an alarm.
+    """
+
+    power_wait: float = 300.0
+    settle_time: float = 300.0
+    quiet_time: float = 30.0
+    retries: int = 2
+    retry_wait: float = 30.0
+    restarts: int = 1
+    max_unhealthy: str = "40%"
+    at_least_one: bool = True
+    domain_label: str = ""
+    cooldown: float = 60.0
+    one_at_a_time: bool = False
+    pods_per_minute: int = 0
+    respect_budgets: bool = False
+    manual_confirmation: bool = False
+    keeps_daemon_sets: bool = True
+    alarm_count: int = 3
+    alarm_period: float = 86400.0
+    kdump_limit: float = 600.0
+
+
+# --- what is recorded ---
+
+
+class Operation(ApiStruct, frozen=True, kw_only=True):
+    """Intent of one method, recorded before it acts. `id`: unique; `method`: its place in the step.
+
+    `rest`: seconds for which the method may still act, although its controller is gone.
+    """
+
+    id: str
+    method: int = 0
+    name: str = ""
+    rest: float = 0.0
+
+
+class HistoryEntry(ApiStruct, frozen=True, kw_only=True):
+    """One change of a flow, for people."""
+
+    time: datetime
+    step: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class Flow(ApiStruct, frozen=True, kw_only=True):
+    """State of a flow, in field ``flow`` of its NodeFence. Written with ``step`` in one request.
+
+    `status`: the truth of the NodeFence's ``status``, which is a copy. `reasons`: thresholds that matched. `remedy`: index of
+    the present remedy. `waited`: seconds in this step and status, as measured by running controllers; `since`: its
+    start by the wall clock, for people. `quiet`: the same for the time for which the node has been well. `method`: index of the
+    next method of the step. `operation`: intent of a method that may be acting. `proofs`: proofs so far. `boot_id`: of the
+    node when the flow began. `was_unschedulable`: the node was cordoned before the flow. `cordoned`, `taints`: what this flow set.
+    `released`: pods were released. `restarts`: of the flow. `message`: the last result. `acts`: a method has acted, so the
+    recovery step has something to undo.
+    """
+
+    node_uid: str = ""
+    configuration: str = ""
+    threshold: int = 0
+    status: str = Status.NEW.value
+    reasons: tuple[str, ...] = ()
+    remedy: int = 0
+    remedy_name: str = ""
+    since: datetime | None = None
+    waited: float = 0.0
+    quiet: float = 0.0
+    method: int = 0
+    operation: Operation | None = None
+    proofs: tuple[str, ...] = ()
+    boot_id: str = ""
+    was_unschedulable: bool = False
+    cordoned: bool = False
+    taints: tuple[str, ...] = ()
+    released: bool = False
+    acts: bool = False
+    restarts: int = 0
+    message: str = ""
+
+
+class NodeFence(ApiStruct, frozen=True, kw_only=True):
+    """Record of a node's flow (ha.k8s.io/v1). `problems`: number of flows by reason, over all time; `alarmed`: last alarm."""
+
+    api_version: str = constant("ha.k8s.io/v1")
+    kind: str = constant("NodeFence")
+    metadata: ObjectMeta = ObjectMeta()
+    node: str = ""
+    step: str = Step.ISOLATION.value
+    status: str = ""
+    retries: int = 0
+    jobs: tuple[str, ...] = ()
+    flow: Flow = Flow()
+    problems: dict[str, int] = {}
+    starts: tuple[datetime, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def present_step(self) -> Step:
+        return Step(self.step)
+
+    @property
+    def present_status(self) -> Status:
+        return Status(self.flow.status)
+
+    @property
+    def is_over(self) -> bool:
+        return self.present_status is Status.FINAL
+
+
+class NodeFenceList(ApiStruct, frozen=True, kw_only=True):
+    """One page of NodeFences."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[NodeFence, ...] = ()
+
+
+# --- what a method gives back ---
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a method. `proofs`: what it proved. `message`: one line for people, without secrets."""
+
+    result: Result
+    proofs: tuple[Proof, ...] = ()
+    message: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One method to carry out for one node. `operation`: its recorded intent.
+
+    `is_repeat`: a controller that is gone may have begun it: the device or the API server is asked before anything is done again.
+    """
+
+    node: NodeView
+    fence: NodeFence
+    step: Step
+    method: Method
+    operation: Operation
+    is_repeat: bool = False
