@@ -140,7 +140,7 @@ def _plan(options: argparse.Namespace) -> int:
     if answer is None:
         return 1
     start = msgspec.json.decode(answer.message, type=Situation)
-    plans = {name: forecast(start, speaks=speaks) for name, speaks in (("same", True), ("silent", False))}
+    plans = {name: forecast(start, repeats=repeats) for name, repeats in (("same", True), ("silent", False))}
     if options.output == "json":
         print(json.dumps({name: [e._asdict() for e in plan] for name, plan in plans.items()}, indent=2))
         return 0

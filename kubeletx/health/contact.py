@@ -1,6 +1,6 @@
 """Reach of the controller: one answer from several sources, each with a freshness stamp. Pure.
 
-A source that said "success" and is silent for longer than ``contact.fresh.limit`` counts as unreachable. Trouble of the
+A source that is silent for longer than ``contact.fresh.limit`` after a success counts as unreachable. Trouble of the
 controller itself (TEMPORARY_FAIL) counts as reached.
 """
 
@@ -14,7 +14,7 @@ from .model import Reach
 
 
 class ContactReport(msgspec.Struct, frozen=True):
-    """Last word of a source. `at`: when it was said again, in seconds of ticks. `count`: how often it said success."""
+    """Last report of a source. `at`: when it came, in seconds of ticks. `count`: number of its successes."""
 
     reach: Reach
     at: int
@@ -25,14 +25,14 @@ class Contact(msgspec.Struct, frozen=True):
     """Answer of all sources. `last`: second of the last tick at which the controller was reached; None: not yet.
 
     `successes`: contacts since the boot. `source`: name of the source that decided.
-    `heard`: second at which a source said "success" last.
+    `last_success`: second of the last success of any source.
     """
 
     reach: Reach = Reach.UNKNOWN
     last: int | None = None
     successes: int = 0
     source: str = ""
-    heard: int | None = None
+    last_success: int | None = None
 
     @property
     def is_reached(self) -> bool:
@@ -55,6 +55,8 @@ def merge(before: Contact, reports: Mapping[str, ContactReport], now: int, fresh
         words.setdefault(reach, name)
     reach = next((word for word in _ORDER if word in words), Reach.UNKNOWN)
     successes = sum(report.count for report in reports.values())
-    heard = max((report.at for report in reports.values() if report.reach is Reach.SUCCESS), default=None)
+    last_success = max(
+        (report.at for report in reports.values() if report.reach is Reach.SUCCESS), default=None
+    )
     last = now if reach in {Reach.SUCCESS, Reach.TEMPORARY_FAIL} else before.last
-    return Contact(reach, last, max(successes, before.successes), words.get(reach, ""), heard)
+    return Contact(reach, last, max(successes, before.successes), words.get(reach, ""), last_success)

@@ -22,7 +22,7 @@ from .config import HealthSettings
 
 
 class DrainState(enum.IntEnum):
-    """Word of an agent about a drain."""
+    """State that an agent reports of a drain."""
 
     UNKNOWN = 0
     NOTSUPPORTED = 1
@@ -51,7 +51,7 @@ UNDER_WAY: Final = frozenset(
 
 
 class NodeDrain(msgspec.Struct, frozen=True):
-    """Last word of an agent. `at`: second at which it was said again; None: of an agent that the guardian does not ask."""
+    """Last report of an agent. `at`: its second; None: of an agent that the guardian does not ask."""
 
     state: DrainState
     requester: DrainRequester = DrainRequester.NONE
@@ -75,8 +75,8 @@ class DrainCause(enum.StrEnum):
 
     WAITED_FOR = "an operation or an install needs a drain"
     BEGUN = "the agent drains"
-    COMPLETE = "the agent says COMPLETE"
-    FAILURE = "the agent says FAILEDCORDON or FAILEDDRAIN"
+    COMPLETE = "the agent reports COMPLETE"
+    FAILURE = "the agent reports FAILEDCORDON or FAILEDDRAIN"
     SKIPPED = "no agent drains, or a limit is over"
     ORDERED = "the next order"
     WITHDRAWN = "nothing waits any more"
@@ -100,7 +100,7 @@ TABLE: Final[Mapping[tuple[DrainPhase, DrainCause], DrainPhase]] = {
 
 
 class DrainHold(msgspec.Struct, frozen=True, kw_only=True):
-    """A wait for a drain. `since`: second at which `phase` began; `heard`: second of the agent's last word about the drain.
+    """A wait for a drain. `since`: second at which `phase` began; `answered`: second of the agent's last status of the drain.
 
     `reason`: one line for users, about `phase`.
     """
@@ -108,7 +108,7 @@ class DrainHold(msgspec.Struct, frozen=True, kw_only=True):
     phase: DrainPhase = DrainPhase.NONE
     requester: DrainRequester = DrainRequester.NONE
     since: int = 0
-    heard: int = 0
+    answered: int = 0
     reason: str = ""
 
     @property
@@ -150,7 +150,7 @@ def wait(
         text = f"the node is being drained: {state.name}"
         if hold.phase is not DrainPhase.DRAINING:
             hold = _go(hold, DrainCause.BEGUN, now, text)
-        hold = replace(hold, reason=text, heard=now if seen is None or seen.at is None else seen.at)
+        hold = replace(hold, reason=text, answered=now if seen is None or seen.at is None else seen.at)
     if hold.phase is DrainPhase.FAILED:
         return hold
     if state in FAILURES:
@@ -168,7 +168,7 @@ def is_in_progress(seen: NodeDrain | None) -> bool:
 
 
 def _state(requester: DrainRequester, seen: NodeDrain | None) -> DrainState:
-    """Return the agent's word as far as it is about this request."""
+    """Return the agent's report as far as it is about this request."""
     if seen is None or seen.state is DrainState.NOTSUPPORTED:
         return DrainState.UNKNOWN
     if seen.requester is requester:
@@ -186,7 +186,7 @@ def _over(hold: DrainHold, state: DrainState, now: int, settings: HealthSettings
     hours = settings.number("kubernetes.drain.timeout")
     if now - hold.since > hours * 3600:
         return f"the drain was not complete within {hours} h"
-    return f"the agent that drains the node was silent for {limit} s" if now - hold.heard > limit else ""
+    return f"the agent that drains the node was silent for {limit} s" if now - hold.answered > limit else ""
 
 
 def _go(hold: DrainHold, cause: DrainCause, now: int, reason: str) -> DrainHold:

@@ -16,7 +16,7 @@ from .config import HealthSettings
 from .contact import ContactReport
 from .contact import merge as merge_contact
 from .drain import DrainRequester, NodeDrain
-from .model import TICK_SECONDS, Begin, CheckState, SetSlot, SlotTable, Tell
+from .model import TICK_SECONDS, Begin, CheckState, RecordEvent, SetSlot, SlotTable
 from .operations import Deed, OperationStep
 from .state import RunState
 from .validation import ControllerMark, Facts, Phase, Validation, Vault, validate
@@ -47,23 +47,23 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     items: dict[str, int | str] = {}
 
 
-def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
+def forecast(start: Situation, *, repeats: bool) -> list[Expected]:
     """Return what would happen, up to the first reboot.
 
-    `speaks` True: every source repeats its last word at each tick; False: all sources are silent from now on.
+    `repeats` True: every source repeats its last report at each tick; False: all sources are silent from now on.
     """
     run, table, settings = start.run, start.table, HealthSettings(start.items)
     begin = now = run.ticks * TICK_SECONDS
     expected: list[Expected] = []
 
-    def tell(what: str) -> None:
+    def expect(what: str) -> None:
         if not expected or expected[-1].what != what:
             expected.append(Expected(now - begin, what))
 
     for _ in range(MOST_TICKS):
         now += TICK_SECONDS
         reports = {
-            name: ContactReport(report.reach, now if speaks else report.at, report.count + speaks)
+            name: ContactReport(report.reach, now if repeats else report.at, report.count + repeats)
             for name, report in start.reports.items()
         }
         contact = merge_contact(run.contact, reports, now, settings.number("contact.fresh.limit"))
@@ -84,18 +84,18 @@ def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
         run = replace(run, ticks=run.ticks + 1, validation=validation, contact=contact)
         for effect in effects:
             match effect:
-                case Tell(reason, message):
-                    tell(f"{reason}: {message}")
+                case RecordEvent(reason, message):
+                    expect(f"{reason}: {message}")
                 case SetSlot(label, state) if table is not None:
-                    tell(f"slot {label} becomes {state}")
+                    expect(f"slot {label} becomes {state}")
                     table = table.with_state(label, state)
                 case Begin() if run.operation is None or not is_busy:
                     operation, _ = operations.begin(run.operation, effect, now, must_wait=False)
                     run = replace(run, operation=operation)
-                    tell(f"{effect.kind} begins ({effect.boot_reason.text}): {effect.reason}")
+                    expect(f"{effect.kind} begins ({effect.boot_reason.text}): {effect.reason}")
         if (operation := run.operation) is not None:
             seen = start.drain
-            if seen is not None and seen.at is not None and speaks:
+            if seen is not None and seen.at is not None and repeats:
                 seen = replace(seen, at=now)
             is_testing = validation.phase is Phase.TESTING
             if operations.waits(operation) and not is_testing:
@@ -108,7 +108,7 @@ def forecast(start: Situation, *, speaks: bool) -> list[Expected]:
             )
             run = replace(run, operation=operation)
             if Deed.ACT in deeds:
-                tell(f"{operation.kind}: {operation.reason}")
+                expect(f"{operation.kind}: {operation.reason}")
                 break
         if len(expected) >= MOST_EVENTS or (not effects and _rests(run, validation, contact.is_reached)):
             break

@@ -33,11 +33,11 @@ from .model import (
     CheckState,
     Effect,
     Order,
+    RecordEvent,
     RestartUnit,
     SetSlot,
     SlotState,
     SlotTable,
-    Tell,
 )
 from .operations import OperationStep, resume
 from .orders import (
@@ -86,30 +86,30 @@ class Guardian:
         settings: HealthSettings,
         *,
         boot: str,
-        tell: Callable[[str, str], object],
-        tell_event: Callable[[str, str], object],
+        report: Callable[[str, str], object],
+        report_event: Callable[[str, str], object],
     ) -> None:
         """`slots` None: the node has one OS image. `boot`: identity of this boot.
 
-        `tell`: logs what is wrong, which may come again at each tick. `tell_event`: logs what has happened. Both get a
+        `report`: logs what is wrong, which may come again at each tick. `report_event`: logs what has happened. Both get a
         CamelCase reason and a message.
         """
-        self._tell, self._tell_event = tell, tell_event
-        self._history = NodeHistory(persist / OWN / "history", lambda line: tell("BadState", line))
+        self._report, self._report_event = report, report_event
+        self._history = NodeHistory(persist / OWN / "history", lambda line: report("BadState", line))
         self._slots, self._machine = slots, machine
         self._run_dir = run
         self._base_settings = settings
-        self.inbox = Inbox(run, persist, lambda line: tell("BadTopic", line))
-        self._publisher = Publisher(run, persist, lambda line: tell("CannotPublish", line))
-        self.orders = Orders(run / OWN, lambda line: tell("BadOrder", line))
+        self.inbox = Inbox(run, persist, lambda line: report("BadTopic", line))
+        self._publisher = Publisher(run, persist, lambda line: report("CannotPublish", line))
+        self.orders = Orders(run / OWN, lambda line: report("BadOrder", line))
 
         def bad(line: str) -> None:
-            tell("BadState", line)
+            report("BadState", line)
 
-        self._watch = AgentWatch(run, persist / OWN, settings.sections.get("watchdog", {}), tell)
-        self.check_runner = CheckRunner(settings.sections.get("checks"), tell)
-        self.contact_sources = ContactSources(run, settings.sections.get("contact"), tell)
-        self._leds = Leds(settings.sections.get("leds", {}), lambda line: tell("BadLed", line))
+        self._watch = AgentWatch(run, persist / OWN, settings.sections.get("watchdog", {}), report)
+        self.check_runner = CheckRunner(settings.sections.get("checks"), report)
+        self.contact_sources = ContactSources(run, settings.sections.get("contact"), report)
+        self._leds = Leds(settings.sections.get("leds", {}), lambda line: report("BadLed", line))
         self._reasons = ReasonFiles(persist)
         self._memory_file = StateFile(persist / OWN / "memory", Memory(), bad)
         self._run_file = StateFile(run / OWN / "state", RunState(), bad, survives_power_loss=False)
@@ -126,7 +126,7 @@ class Guardian:
         self._slots_problem = ""
         operation, self._owed = resume(self._run.operation, self._run.now)
         self._run = replace(self._run, operation=operation)
-        self._ending = BootEnding(persist, self.inbox, machine, tell, self._record)
+        self._ending = BootEnding(persist, self.inbox, machine, report, self._record)
         self.checks: tuple[CheckState, ...] = ()
         if self._memory.boot != boot:
             self._note_boot(boot)
@@ -143,7 +143,7 @@ class Guardian:
         self._run = replace(self._run, ticks=self._run.ticks + 1)
         self._read_slots()
         self.inbox.read(self.now)
-        self.contact_sources.tick(self.now, self.inbox.hear)
+        self.contact_sources.tick(self.now, self.inbox.receive)
         if self.inbox.items != self._controller_items:
             self._apply_settings()
         self._run = replace(self._run, ignored=self.inbox.ignored)
@@ -184,7 +184,7 @@ class Guardian:
         except SlotsError as error:
             if str(error) != self._slots_problem:
                 self._slots_problem = str(error)
-                self._tell("SlotsUnreadable", f"{error}; the last known state counts")
+                self._report("SlotsUnreadable", f"{error}; the last known state counts")
             return
         self._slots_problem = ""
         self._note_failure(self._table)
@@ -317,7 +317,7 @@ class Guardian:
 
     def _apply_settings(self) -> None:
         def bad(line: str) -> None:
-            self._tell("BadSetting", line)
+            self._report("BadSetting", line)
 
         self._own_settings = merge(self._base_settings, self._memory.items, bad)
         self._controller_items = self.inbox.items
@@ -386,8 +386,8 @@ class Guardian:
                     try:
                         self._slots.set_state(label, state)
                     except SlotsError as error:
-                        self._tell("SlotsUnwritable", str(error))
-                case Tell(reason, message):
+                        self._report("SlotsUnwritable", str(error))
+                case RecordEvent(reason, message):
                     self._record(reason, message)
                 case Begin():
                     self._run, _ = self._ending.begin(self._run, effect, must_wait=False)
@@ -399,16 +399,16 @@ class Guardian:
             try:
                 self._machine.restart_unit(unit)
             except OSError as error:
-                self._tell("CannotRestart", f"{unit}: {error}")
+                self._report("CannotRestart", f"{unit}: {error}")
 
         # It runs a program.
         Thread(target=restart, name=f"restart {unit}", daemon=True).start()
 
     def _record(self, reason: str, message: str) -> None:
-        self._tell_event(reason, message)
+        self._report_event(reason, message)
         self._history.add(self._memory.restart_counter, self.now, reason, message)
 
-    # -- storing and telling
+    # -- storing and publishing
 
     def _store(self) -> None:
         self._memory_file.write(self._memory)
@@ -424,7 +424,7 @@ class Guardian:
         try:
             counter = self._reasons.count_boot()
         except OSError as error:
-            self._tell("BadState", f"status/restartcounter cannot be written: {error.strerror}")
+            self._report("BadState", f"status/restartcounter cannot be written: {error.strerror}")
             counter = self._memory.restart_counter + 1
         self._memory = replace(self._memory, boot=boot, restart_counter=counter, last_boot=record)
         self._memory_file.write(self._memory)

@@ -40,12 +40,12 @@ _VAULTS: Final = {3: Vault.OPEN, 4: Vault.ERROR}
 class Inbox:
     """Last valid values of all topics that are read.
 
-    `reports`: words about the controller, by source. `commands`: operations that the controller's agent asks for;
+    `reports`: last report about the controller, by source. `commands`: operations that the controller's agent asks for;
     `ignored`: commands that an earlier boot has carried out, so that they count only after they have changed.
     `has_new_command`: they have changed. `images`: what the controller wants, by key; `cancelled`: what it has removed.
     `domains`: agent and name of the domains that run. `items`: the controller's settings; `fallback_counter`: its ForceFallbackCounter.
     `reasons`: for maintenance mode; `asks_maintenance`: the controller wants it.
-    `blink_counter`: the last LED count of any agent. `agent`: what the node agent said last; None: there is none.
+    `blink_counter`: the last LED count of any agent. `agent`: last status of the node agent; None: there is none.
     """
 
     def __init__(self, run: Path, persist: Path, complain: Complain) -> None:
@@ -98,8 +98,8 @@ class Inbox:
         requests, self._requests = self._requests, []
         return requests
 
-    def hear(self, source: str, reach: Reach, now: int, *, is_old: bool = False) -> None:
-        """Take a word about the controller. `is_old`: it may be of an earlier boot, so success is no contact."""
+    def receive(self, source: str, reach: Reach, now: int, *, is_old: bool = False) -> None:
+        """Take a report about the controller. `is_old`: it may be of an earlier boot, so success is no contact."""
         if is_old and reach is Reach.SUCCESS:
             return
         before = self.reports.get(source)
@@ -110,16 +110,16 @@ class Inbox:
         value = update.value
         match value:
             case ZedAgentStatus():
-                self.hear(_source(update), _reach(value.config_get_status), now, is_old=update.is_old)
+                self.receive(_source(update), _reach(value.config_get_status), now, is_old=update.is_old)
                 self._take_commands(value)
             case LedBlinkerConfig():
                 self.blink_counter = value.blink_counter
                 reach = Reach.SUCCESS if value.blink_counter in _CONNECTED else Reach.FAIL
-                self.hear(_source(update), reach, now, is_old=update.is_old)
+                self.receive(_source(update), reach, now, is_old=update.is_old)
             case KubeletxStatus():
                 self.agent, self.agent_at = value, now
                 if value.contact:
-                    self.hear(_source(update), _reach(value.contact), now, is_old=update.is_old)
+                    self.receive(_source(update), _reach(value.contact), now, is_old=update.is_old)
             case NodeDrainStatus():
                 self._drain = _drain_of(value, None)
             case BaseOsConfig():

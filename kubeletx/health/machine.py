@@ -44,37 +44,37 @@ class MachineEffects(Protocol):
         ...
 
 
-class TellingMachine:
-    """Tells what would be done, and does nothing."""
+class DryRunMachine:
+    """Logs what would be done, and does nothing."""
 
-    name = "tell"
+    name = "dry-run"
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], object]) -> None:
+        self._report = report
 
     def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
-        self._tell(f"would {kind} now ({boot_reason.text}): {reason}; the configuration names no backend")
+        self._report(f"would {kind} now ({boot_reason.text}): {reason}; the configuration names no backend")
 
     def restart_unit(self, unit: str) -> None:
-        self._tell(f"would restart {unit}; the configuration names no backend")
+        self._report(f"would restart {unit}; the configuration names no backend")
 
 
-class TopicMachine(TellingMachine):
+class TopicMachine(DryRunMachine):
     """Leaves the reboot to the agent that reads NodeAgentStatus: DeviceReboot or DevicePoweroff with AllDomainsHalted."""
 
     name = "topic"
 
     def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
-        self._tell(f"the agent that reads NodeAgentStatus has to {kind} now ({boot_reason.text}): {reason}")
+        self._report(f"the agent that reads NodeAgentStatus has to {kind} now ({boot_reason.text}): {reason}")
 
 
-class SimulatedMachine(TellingMachine):
+class SimulatedMachine(DryRunMachine):
     """Effects of simulated slots: a reboot is a line in a file and the end of the process."""
 
     name = "simulated"
 
-    def __init__(self, tell: Callable[[str], object], slots: FileSlots) -> None:
-        super().__init__(tell)
+    def __init__(self, report: Callable[[str], object], slots: FileSlots) -> None:
+        super().__init__(report)
         self._slots = slots
 
     def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
@@ -116,20 +116,22 @@ class KernelMachine(SystemdMachine):
         call("reboot", self._COMMANDS[kind])
 
 
-def open_machine(backend: object, slots: Slots | None, tell: Callable[[str, str], object]) -> MachineEffects:
+def open_machine(
+    backend: object, slots: Slots | None, report: Callable[[str, str], object]
+) -> MachineEffects:
     """Return the backend of this name. Simulated slots have a backend of their own; a wrong name gives one that only logs."""
     if isinstance(slots, FileSlots):
-        return SimulatedMachine(lambda line: tell("WouldAct", line), slots)
+        return SimulatedMachine(lambda line: report("WouldAct", line), slots)
     match backend:
         case SystemdMachine.name:
             return SystemdMachine()
         case KernelMachine.name:
             return KernelMachine()
         case TopicMachine.name:
-            return TopicMachine(lambda line: tell("WaitsForAgent", line))
-        case TellingMachine.name:
+            return TopicMachine(lambda line: report("WaitsForAgent", line))
+        case DryRunMachine.name:
             pass
         case _:
-            names = "tell, systemd, kernel or topic"
-            tell("BadConfiguration", f"backend: {backend!r} is not {names}; nothing is rebooted")
-    return TellingMachine(lambda line: tell("WouldAct", line))
+            names = "dry-run, systemd, kernel or topic"
+            report("BadConfiguration", f"backend: {backend!r} is not {names}; nothing is rebooted")
+    return DryRunMachine(lambda line: report("WouldAct", line))

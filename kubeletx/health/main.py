@@ -119,33 +119,33 @@ def run(options: argparse.Namespace) -> int:
     from .devices.hardware import HardwareWatchdog
     from .guardian import OWN, Guardian
     from .loop import run_loop
-    from .machine import Rebooted, TellingMachine, open_machine
+    from .machine import DryRunMachine, Rebooted, open_machine
     from .requests.ending import Exit
     from .slots import SlotsError
     from .slots.file import FileSlots
 
-    tell = Log()
+    report = Log()
 
     def complain(line: str) -> None:
-        tell("BadConfiguration", line)
+        report("BadConfiguration", line)
 
     settings = read_file(options.config, complain) if options.config else HealthSettings()
     try:
-        slots = _open_slots(options.slots, tell) if options.slots else None
+        slots = _open_slots(options.slots, report) if options.slots else None
     except SlotsError as error:
         print(f"kubeletx health: {error}", file=sys.stderr)
         return 2
-    machine = open_machine(settings.sections.get("backend", TellingMachine.name), slots, tell)
+    machine = open_machine(settings.sections.get("backend", DryRunMachine.name), slots, report)
     try:
         boot = str(slots.boots()) if isinstance(slots, FileSlots) else boot_id()
     except (SlotsError, OSError) as error:
-        tell("BootUnknown", f"{error}; this start counts as a boot")
+        report("BootUnknown", f"{error}; this start counts as a boot")
         boot = str(time.time_ns())
     code = _lock(options.run_dir / OWN)
     if code:
         return code
     hardware = HardwareWatchdog(
-        settings.sections.get("watchdog", {}), options.tick, lambda line: tell("BadWatchdog", line)
+        settings.sections.get("watchdog", {}), options.tick, lambda line: report("BadWatchdog", line)
     )
     if machine.name != "simulated":
         hardware.keep_boot_status(options.persist_dir)
@@ -164,8 +164,8 @@ def run(options: argparse.Namespace) -> int:
         machine,
         settings,
         boot=boot,
-        tell=tell,
-        tell_event=tell.event,
+        report=report,
+        report_event=report.event,
     )
     try:
         run_loop(guardian, options.tick, show_life)
@@ -173,8 +173,8 @@ def run(options: argparse.Namespace) -> int:
     except Rebooted:
         code = EXIT_REBOOTED
     except Exit as error:
-        tell("Exit", str(error))
-        code = EXIT_LATE if machine.name != TellingMachine.name else 1
+        report("Exit", str(error))
+        code = EXIT_LATE if machine.name != DryRunMachine.name else 1
     if code != EXIT_LATE:  # without close, the hardware resets the machine
         hardware.close()
     return code
@@ -200,7 +200,7 @@ def _lock(own: Path) -> int:
     return 0
 
 
-def _open_slots(text: str, tell: Callable[[str, str], object]) -> Slots:
+def _open_slots(text: str, report: Callable[[str, str], object]) -> Slots:
     """Open the slots; all but simulated ones may block, and get a thread of their own."""
     from .slots import open_slots
 
@@ -209,7 +209,7 @@ def _open_slots(text: str, tell: Callable[[str, str], object]) -> Slots:
         return slots
     from .slots.polled import PolledSlots
 
-    return PolledSlots(slots, lambda line: tell("SlotsUnwritable", line))
+    return PolledSlots(slots, lambda line: report("SlotsUnwritable", line))
 
 
 class Log:

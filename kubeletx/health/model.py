@@ -171,7 +171,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     stack: str = ""
 
 
-class Tell(msgspec.Struct, frozen=True):
+class RecordEvent(msgspec.Struct, frozen=True):
     """Effect: log a line and record it in the history. `reason`: CamelCase, as in events of Kubernetes."""
 
     reason: str
@@ -184,4 +184,4 @@ class RestartUnit(msgspec.Struct, frozen=True):
     unit: str
 
 
-Effect = SetSlot | Begin | Tell | RestartUnit
+Effect = SetSlot | Begin | RecordEvent | RestartUnit

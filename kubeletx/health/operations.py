@@ -30,7 +30,7 @@ class OperationStep(enum.StrEnum):
     WAITING = "Waiting"
     """An image is tested, or the node is drained; the operation begins afterwards."""
     ANNOUNCED = "Announced"
-    """The status says what comes; other agents finish their work."""
+    """The status announces it; other agents finish their work."""
     HALTING = "Halting"
     """The reason is written; pods and domains end."""
     SETTLING = "Settling"

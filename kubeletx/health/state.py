@@ -1,7 +1,7 @@
 """Files of the guardian that survive crashes and half-broken disks: checksummed, with the previous copy kept.
 
 `StateFile.write` keeps the old content as ``NAME.previous`` before it replaces NAME. `StateFile.read` takes NAME if its
-checksum is right, else the previous copy, else the default; damage never raises, it is told in one line. A file of a newer
+checksum is right, else the previous copy, else the default; damage never raises, it is reported in one line. A file of a newer
 program is not damaged: what this program does not know in it is ignored.
 """
 
@@ -111,7 +111,7 @@ class StateFile(Generic[_T]):
         return self._default
 
     def write(self, value: _T) -> None:
-        """Store the value, unless it is stored already. An error is told, and the next write tries again."""
+        """Store the value, unless it is stored already. An error is reported, and the next write tries again."""
         data = encode(value)
         if data == self._written:
             return

@@ -1,7 +1,7 @@
 """Topics: small JSON files that local agents publish and read, ``RUN/AGENT/TOPIC/KEY.json``; persistent ones below PERSIST.
 
 A file is replaced as a whole. To be written again is the sign of life: `Reader` reports a file whenever its inode or time of
-modification differs, with the same content too. Invalid content is told once, and the last valid value counts. Names and
+modification differs, with the same content too. Invalid content is reported once, and the last valid value counts. Names and
 fields are those of EVE (pkg/pillar/types), so that agents written for it can be connected.
 """
 
@@ -173,7 +173,7 @@ class KubeletxStatus(_Fields, frozen=True, kw_only=True):
     checks: tuple[TopicCheck, ...] = ()
     """Results of plugins' checks (hook kubeletx_register_health_checks)."""
     drain: NodeDrainStatus = NodeDrainStatus()
-    """Answer to HealthStatus.DrainRequest. Status NOTREQUESTED (2) says that the agent can drain the node when it is asked."""
+    """Answer to HealthStatus.DrainRequest. Status NOTREQUESTED (2) means that the agent can drain the node when it is asked."""
 
 
 class HealthStatus(_Fields, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ class HealthStatus(_Fields, frozen=True, kw_only=True):
     is_healthy: bool = True
     """No required check fails."""
     drain_request: int = 1
-    """Request to kubeletx: drain the node for a device operation (2) or an update (3) and say COMPLETE; 1: no request,
+    """Request to kubeletx: drain the node for a device operation (2) or an update (3) and report COMPLETE; 1: no request,
     uncordon what was drained for the last one."""
     drain: str = ""
     """What is known of that drain, one line."""
@@ -256,7 +256,7 @@ class Publisher:
         self._written: dict[Path, bytes] = {}
 
     def publish(self, topic: HealthTopic, key: str, value: msgspec.Struct) -> None:
-        """Publish a value; an error is told, and the next call tries again."""
+        """Publish a value; an error is reported, and the next call tries again."""
         path = path_of(self._persist if topic.is_persistent else self._run, topic, key)
         data = msgspec.json.encode(value)
         if self._written.get(path) == data and path.exists():
@@ -337,7 +337,7 @@ class Reader:
         except OSError:
             return []
         if len(paths) > MAX_KEYS:
-            self._tell(directory, f"has {len(paths)} files; the first {MAX_KEYS} are read")
+            self._report(directory, f"has {len(paths)} files; the first {MAX_KEYS} are read")
         return paths[:MAX_KEYS]
 
     def _read(self, topic: HealthTopic, agent: str, path: Path) -> Update | None:
@@ -354,12 +354,12 @@ class Reader:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            self._tell(path, f"{error}; the last valid value counts")
+            self._report(path, f"{error}; the last valid value counts")
             return None
         self._told.pop(path, None)
         return Update(topic, agent, path.stem, value, self._is_first)
 
-    def _tell(self, path: Path, problem: str) -> None:
+    def _report(self, path: Path, problem: str) -> None:
         if self._told.get(path) != problem:
             self._told[path] = problem
             self._complain(f"{path}: {problem}")

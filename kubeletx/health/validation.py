@@ -28,10 +28,10 @@ from .model import (
     Effect,
     OperationKind,
     Reach,
+    RecordEvent,
     SetSlot,
     SlotState,
     SlotTable,
-    Tell,
 )
 
 
@@ -207,7 +207,7 @@ def _rest(state: Validation, facts: Facts, table: SlotTable) -> tuple[Validation
     if other.state is SlotState.ACTIVE and table.current.state is SlotState.ACTIVE:
         # A commit was cut by a program that keeps no record of it. The running image works.
         return state, [
-            Tell(
+            RecordEvent(
                 "CommitRepaired",
                 f"{other.label} was active beside {table.current_label}; it is set to unused",
             ),
@@ -245,8 +245,8 @@ def _test(
         return replace(
             state, held_by=f"{facts.contact.successes} of {needed} contacts with the controller"
         ), []
-    if facts.contact.heard != facts.now:
-        # The last word is fresh, but nothing shows that the controller is still reached.
+    if facts.contact.last_success != facts.now:
+        # The last report is fresh, but nothing shows that the controller is still reached.
         return replace(state, held_by="one more contact with the controller"), []
     return _begin_commit(_go(state, UpgradeCause.PASSED), table, f"{counted} s were good")
 
@@ -286,7 +286,7 @@ def _hold(facts: Facts, settings: HealthSettings) -> tuple[str, bool]:
 def _begin_commit(state: Validation, table: SlotTable, why: str) -> tuple[Validation, list[Effect]]:
     label = table.current_label
     return replace(state, commit=label), [
-        Tell("UpgradePassed", f"{label} is committed: {why}"),
+        RecordEvent("UpgradePassed", f"{label} is committed: {why}"),
         SetSlot(label, SlotState.ACTIVE),
     ]
 
@@ -301,11 +301,11 @@ def _go_on_with_commit(state: Validation, facts: Facts, table: SlotTable) -> tup
             return state, [SetSlot(label, SlotState.ACTIVE)]
         if table.other.state is not SlotState.UNUSED:
             return state, [SetSlot(table.other.label, SlotState.UNUSED)]
-        return Validation(), [Tell("UpgradeCommitted", f"{label} is active")]
+        return Validation(), [RecordEvent("UpgradeCommitted", f"{label} is active")]
     # The power was cut during the commit, and the loader took the old image.
     if committed.state is not SlotState.ACTIVE:
         return Validation(), [
-            Tell("CommitLost", f"{label} passed its test, but was not committed before a power cut")
+            RecordEvent("CommitLost", f"{label} passed its test, but was not committed before a power cut")
         ]
     if table.current.state is not SlotState.UNUSED:
         return state, [SetSlot(table.current_label, SlotState.UNUSED)]

@@ -1,4 +1,4 @@
-"""One HTTP or HTTPS request, and what it says about the server. Blocks; its imports cost memory, so they come late."""
+"""One HTTP or HTTPS request, and what it shows about the server. Blocks; its imports cost memory, so they come late."""
 
 from __future__ import annotations
 

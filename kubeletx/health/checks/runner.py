@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..model import CheckLevel, CheckState, Effect, Tell
+from ..model import CheckLevel, CheckState, Effect, RecordEvent
 from .agents import PluginCheck
 from .background import Background
 from .base import LookFacts, NodeCheck
@@ -25,12 +25,12 @@ class CheckRunner:
     def __init__(
         self,
         section: Any,
-        tell: Callable[[str, str], object],
+        report: Callable[[str, str], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.checks = read_checks(section, lambda line: tell("BadCheck", line))
+        self.checks = read_checks(section, lambda line: report("BadCheck", line))
         self.background: Background[CheckOutcome] = Background(clock)
-        self._tell, self._clock = tell, clock
+        self._report, self._clock = report, clock
         self._counters: dict[str, tuple[dict[str, int], float]] = {}
         """Counters of the last look, and its time."""
 
@@ -80,8 +80,8 @@ class CheckRunner:
         reason = {True: "CheckPassed", False: "CheckFailed", None: "CheckUnknown"}[record.ok]
         line = f"{name}: {record.message}"
         if check.level is CheckLevel.REQUIRED:
-            return [Tell(reason, line)]
-        self._tell(reason, line)
+            return [RecordEvent(reason, line)]
+        self._report(reason, line)
         return []
 
 

@@ -1,6 +1,6 @@
 """Section ``contact``: sources of contact with the controller. Some topics are read without it, see `inbox`.
 
-`urls` are asked by the guardian, `topics` are status topics of other agents. Each source says how the controller was reached;
+`urls` are asked by the guardian, `topics` are status topics of other agents. Each source reports how the controller was reached;
 its freshness is the matter of `contact.merge`.
 """
 
@@ -53,9 +53,9 @@ class ContactTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ContactSources:
     """All sources of section ``contact``."""
 
-    def __init__(self, run: Path, section: Any, tell: Callable[[str, str], object]) -> None:
+    def __init__(self, run: Path, section: Any, report: Callable[[str, str], object]) -> None:
         def complain(line: str) -> None:
-            tell("BadContact", line)
+            report("BadContact", line)
 
         if section is not None and not isinstance(section, dict):
             complain(
@@ -67,18 +67,18 @@ class ContactSources:
             complain(f"contact.{name}: unknown; urls and topics can be set")
         self._urls = _read_sources(section, "urls", ContactUrl, complain)
         self._topics = _read_sources(section, "topics", ContactTopic, complain)
-        self._run, self._tell = run, tell
+        self._run, self._report = run, report
         self.background: Background[tuple[Reach, str]] = Background()
         self._asked: dict[str, int] = {}
         self._stamps: dict[str, tuple[int, int] | None] | None = None
         self._lines: dict[str, str] = {}
 
-    def tick(self, now: int, hear: Callable[..., None]) -> None:
-        """Pass the answers of the sources to `hear` (`Inbox.hear`), and ask each source that is due."""
+    def tick(self, now: int, receive: Callable[..., None]) -> None:
+        """Pass the answers of the sources to `receive` (`Inbox.receive`), and ask each source that is due."""
         for name, answer in self.background.results().items():
             reach, line = answer or (Reach.FAIL, f"{name}: no answer within its deadline")
             self._say(name, "" if reach is Reach.SUCCESS else line)
-            hear(name, reach, now)
+            receive(name, reach, now)
         for url in self._urls:
             if now >= self._asked.get(url.url, now):
                 self._asked[url.url] = now + url.period
@@ -90,9 +90,11 @@ class ContactSources:
         for source in self._topics:
             stamp = self._stamps[source.topic]
             if stamp is not None and (before is None or before[source.topic] != stamp):
-                self._read_topic(source, now, hear, is_old=before is None)
+                self._read_topic(source, now, receive, is_old=before is None)
 
-    def _read_topic(self, source: ContactTopic, now: int, hear: Callable[..., None], *, is_old: bool) -> None:
+    def _read_topic(
+        self, source: ContactTopic, now: int, receive: Callable[..., None], *, is_old: bool
+    ) -> None:
         try:
             value = read_field(topic_file(self._run, source.topic), source.field)
         except (OSError, ValueError) as error:
@@ -102,11 +104,11 @@ class ContactSources:
         reach = Reach.SUCCESS if is_among(value, source.good) else Reach.FAIL
         if is_among(value, source.temporary):
             reach = Reach.TEMPORARY_FAIL
-        hear(source.topic, reach, now, is_old=is_old)
+        receive(source.topic, reach, now, is_old=is_old)
 
     def _say(self, name: str, line: str) -> None:
         if line and self._lines.get(name) != line:
-            self._tell("ContactSource", line)
+            self._report("ContactSource", line)
         self._lines[name] = line
 
 

@@ -27,7 +27,7 @@ class Exit(Exception):
 class BootEnding:
     """The operation under way and the drain before it; both are values of the `RunState` that comes in and goes out.
 
-    `tell` logs a line, `record` keeps it in the history as well; their first argument is a CamelCase reason.
+    `report` logs a line, `record` keeps it in the history as well; their first argument is a CamelCase reason.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class BootEnding:
         persist: Path,
         inbox: Inbox,
         machine: MachineEffects,
-        tell: Callable[[str, str], object],
+        report: Callable[[str, str], object],
         record: Callable[[str, str], object],
     ) -> None:
         self._reasons = ReasonFiles(persist)
-        self._inbox, self._machine, self._tell, self._record = inbox, machine, tell, record
+        self._inbox, self._machine, self._report, self._record = inbox, machine, report, record
         self._is_drain_needed = False
 
     def begin(self, run: RunState, request: Begin, *, must_wait: bool) -> tuple[RunState, str]:
@@ -47,7 +47,7 @@ class BootEnding:
         before = run.operation
         operation, refusal = operations.begin(before, request, run.now, must_wait=must_wait)
         if refusal:
-            self._tell("OperationRefused", f"{request.kind}: {refusal}")
+            self._report("OperationRefused", f"{request.kind}: {refusal}")
         elif operation is not before and operation is not None:
             replaces = f"; it replaces a {before.kind} that has not begun" if operations.waits(before) else ""
             self._record(
@@ -107,15 +107,15 @@ class BootEnding:
                 try:
                     self._reasons.write(record)
                 except OSError as error:
-                    self._tell("BadState", f"the reason of the reboot cannot be written: {error.strerror}")
+                    self._report("BadState", f"the reason of the reboot cannot be written: {error.strerror}")
             case Deed.SYNC:
                 if not sync_within(1.0):
-                    self._tell("SlowSync", "the file systems have not written their buffers; it goes on")
+                    self._report("SlowSync", "the file systems have not written their buffers; it goes on")
             case Deed.ACT:
                 try:
                     self._machine.act(operation.kind, operation.boot_reason, operation.reason)
                 except OSError as error:
-                    self._tell("CannotAct", f"{operation.kind}: {error}")
+                    self._report("CannotAct", f"{operation.kind}: {error}")
             case Deed.EXIT:
                 seconds = operations.BACKSTOP_SECONDS
                 raise Exit(f"the machine is still there {seconds} s after {operation.kind}")

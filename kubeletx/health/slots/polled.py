@@ -1,7 +1,7 @@
 """Slots in a thread of their own: a tick takes the last table and leaves changes behind, and never waits for a disk or program.
 
 A backend that hangs, fails or answers nonsense is an error of `read`, with the same words each time; the caller keeps the
-last table. Changes are made in the order in which they came. If one fails or does not show, `tell` gets a line, from the
+last table. Changes are made in the order in which they came. If one fails or does not show, `report` gets a line, from the
 thread; the guardian asks for it again at its next tick.
 """
 
@@ -25,12 +25,12 @@ class PolledSlots:
     def __init__(
         self,
         slots: Slots,
-        tell: Callable[[str], object],
+        report: Callable[[str], object],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.abilities = slots.abilities
-        self._slots, self._tell, self._clock = slots, tell, clock
+        self._slots, self._report, self._clock = slots, report, clock
         self._lock = Lock()
         self._reads = 0
         self._is_asked = False
@@ -86,7 +86,7 @@ class PolledSlots:
                 for label in changes.keys() - failed:
                     shown = result.get(label).state
                     if shown is not changes[label]:
-                        self._tell(
+                        self._report(
                             f"{label} was set to {changes[label]} and still reads {shown}; is its boot loader configured?"
                         )
             with self._lock:
@@ -96,7 +96,7 @@ class PolledSlots:
         try:
             self._slots.set_state(label, state)
         except Exception as error:  # noqa: BLE001 - the root of a thread
-            self._tell(_words(error))
+            self._report(_words(error))
             return False
         return True
 

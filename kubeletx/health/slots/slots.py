@@ -13,7 +13,7 @@ LABELS: Final = ("IMGA", "IMGB")
 
 
 class SlotsError(Exception):
-    """The slots cannot be read or written now. The message is one line for users and says what to do."""
+    """The slots cannot be read or written now. The message is one line for users and names the remedy."""
 
 
 class SlotsPending(SlotsError):

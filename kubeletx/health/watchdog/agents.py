@@ -16,7 +16,7 @@ from typing import Any, Final
 from kubeletx.linux.files import read_regular, replace_unflushed
 from kubeletx.linux.processes import ENDED, read_stat
 
-from ..model import Begin, BootReason, Effect, OperationKind, RestartUnit, Tell
+from ..model import Begin, BootReason, Effect, OperationKind, RecordEvent, RestartUnit
 from ..reasons import trim_stack
 from .ages import (
     PROCESS,
@@ -44,11 +44,11 @@ class AgentWatch:
         run: Path,
         keep: Path,
         section: Any,
-        tell: Callable[[str, str], object],
+        report: Callable[[str, str], object],
         *,
         kernel_log: Path = KERNEL_LOG,
     ) -> None:
-        self._run, self._keep, self._tell, self._kernel_log = run, keep, tell, kernel_log
+        self._run, self._keep, self._report, self._kernel_log = run, keep, report, kernel_log
         self._limits = read_limits(section, self._complain)
         self._stacks: dict[str, str] = {}
         """What the stack files held before they were asked for, by agent."""
@@ -72,19 +72,21 @@ class AgentWatch:
         what = f"agent {name} {sign} for {event.age} s"
         match event.step:
             case WatchStep.CHANGED if event.agent.level is WatchLevel.ERROR:
-                return [Tell("AgentSilent", what)]
+                return [RecordEvent("AgentSilent", what)]
             case WatchStep.CHANGED:
                 # It may be slow again and again: that is no history of the node.
                 if event.agent.level is WatchLevel.OK:
-                    self._tell("AgentAlive", f"agent {name} gives signs of life again")
+                    self._report("AgentAlive", f"agent {name} gives signs of life again")
                 else:
-                    self._tell("AgentSlow", what)
+                    self._report("AgentSlow", what)
                 return []
             case WatchStep.COLLECT:
                 self._stacks[name] = read_stack(self._run / f"{name}.stack")
                 asked = ask_stack(self._pid(name))
                 return [
-                    Tell("WatchdogHit", f"{what}; its stack {'is asked for' if asked else 'is not known'}")
+                    RecordEvent(
+                        "WatchdogHit", f"{what}; its stack {'is asked for' if asked else 'is not known'}"
+                    )
                 ]
         killed = out_of_memory(event.age, self._kernel_log)
         if killed:
@@ -98,7 +100,10 @@ class AgentWatch:
         if event.step is WatchStep.RESTART:
             limits = self._limits[name]
             count = f"restart {event.agent.restarts} of {limits.restarts}"
-            return [Tell("WatchdogRestart", f"{what}; {limits.unit}: {count}"), RestartUnit(limits.unit)]
+            return [
+                RecordEvent("WatchdogRestart", f"{what}; {limits.unit}: {count}"),
+                RestartUnit(limits.unit),
+            ]
         hung = BootReason.WATCHDOG_HUNG if kind == TOUCH else BootReason.WATCHDOG_PID
         boot_reason = BootReason.OOM if killed else hung
         if event.agent.restarts:
@@ -114,7 +119,7 @@ class AgentWatch:
             for name in names[:MAX_AGENTS]:
                 signs[f"{kind}/{name}"] = self._touch(name) if kind == TOUCH else self._process(name)
             excess = f"has {len(names)} registrations; the first {MAX_AGENTS} count"
-            self._tell_once(f"{self._run}/watchdog/{kind}", excess if len(names) > MAX_AGENTS else "")
+            self._report_once(f"{self._run}/watchdog/{kind}", excess if len(names) > MAX_AGENTS else "")
         return signs
 
     def _registered(self, kind: str, suffix: str) -> list[str]:
@@ -156,13 +161,13 @@ class AgentWatch:
         if text.isascii() and text.isdigit() and int(text) > 0:
             self._pids[name] = int(text)
             problem = ""
-        self._tell_once(str(path), problem and f"{problem}; the last good ID counts")
+        self._report_once(str(path), problem and f"{problem}; the last good ID counts")
         return self._pids.get(name, _UNREADABLE)
 
     def _complain(self, problem: str) -> None:
-        self._tell("BadWatchdog", problem)
+        self._report("BadWatchdog", problem)
 
-    def _tell_once(self, path: str, problem: str) -> None:
+    def _report_once(self, path: str, problem: str) -> None:
         if problem and self._told.get(path) != problem:
             self._complain(f"{path}: {problem}")
         self._told[path] = problem

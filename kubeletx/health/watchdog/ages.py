@@ -143,7 +143,7 @@ def _level(kind: str, age: int, limits: WatchLimits) -> WatchLevel:
 
 
 def read_limits(section: Any, complain: Complain) -> dict[str, WatchLimits]:
-    """Return the limits of section ``watchdog`` by agent; what is wrong is told in one line and keeps its defaults."""
+    """Return the limits of section ``watchdog`` by agent; what is wrong is reported in one line and keeps its defaults."""
     agents = section.get("agents", {}) if isinstance(section, dict) else section
     if not isinstance(agents, dict):
         complain(

@@ -19,7 +19,7 @@ class DrainTrial(Trial):
     """A node whose agent kubeletx can drain it."""
 
     word: tuple[DrainState, DrainRequester] | None = (DrainState.NOTREQUESTED, DrainRequester.NONE)
-    """What the agent says of a drain before each tick; None: it is silent."""
+    """What the agent reports of a drain before each tick; None: it is silent."""
 
     def tick(self, seconds: int = 10) -> None:
         for _ in range(seconds // 10):
@@ -29,8 +29,8 @@ class DrainTrial(Trial):
                 self.publish("kubeletx", "KubeletxStatus", "kubeletx", Drain=drain, AllPodsEnded=True)
             super().tick()
 
-    def says(self, state: DrainState, requester: DrainRequester = DEVICEOP) -> None:
-        """Let the agent say this from now on."""
+    def reports(self, state: DrainState, requester: DrainRequester = DEVICEOP) -> None:
+        """Let the agent report this from now on."""
         self.word = (state, requester)
         self.tick()
 
@@ -60,10 +60,10 @@ def test_a_reboot_waits_until_the_node_is_drained(node: DrainTrial) -> None:
     node.tick()
     assert (node.health.drain_request, node.begins) == (DEVICEOP, False)
     for state in sorted(UNDER_WAY):
-        node.says(state)
+        node.reports(state)
         assert node.health.operation_held_by == f"the node is being drained: {state.name}"
         assert (node.status.wait_drain_in_progress, node.begins) == (True, False)
-    node.says(DrainState.COMPLETE)
+    node.reports(DrainState.COMPLETE)
     assert (node.status.wait_drain_in_progress, node.begins) == (False, True)
     node.until_reboot()
     assert [line["bootReason"] for line in node.reboots] == ["RebootCmd"]
@@ -72,29 +72,29 @@ def test_a_reboot_waits_until_the_node_is_drained(node: DrainTrial) -> None:
 @pytest.mark.parametrize("failure", [DrainState.FAILEDCORDON, DrainState.FAILEDDRAIN])
 def test_a_failed_drain_holds_a_reboot_until_the_next_order(node: DrainTrial, failure: DrainState) -> None:
     node.order("reboot")
-    node.says(DrainState.STARTING)
-    node.says(failure)
+    node.reports(DrainState.STARTING)
+    node.reports(failure)
     assert failure.name in node.health.operation_held_by
     assert (node.health.drain_request, node.status.wait_drain_in_progress) == (DrainRequester.NONE, True)
-    node.says(DrainState.NOTREQUESTED)
+    node.reports(DrainState.NOTREQUESTED)
     node.tick(1000)
     assert not node.begins
     node.order("reboot")
     node.tick()
     assert node.health.drain_request == DEVICEOP
-    node.says(DrainState.COMPLETE)
+    node.reports(DrainState.COMPLETE)
     assert node.begins
 
 
 def test_an_agent_that_cannot_drain_holds_nothing(node: DrainTrial) -> None:
-    node.says(DrainState.NOTSUPPORTED)
+    node.reports(DrainState.NOTSUPPORTED)
     assert node.order("reboot").outcome == "accepted"
     node.tick()
     assert node.begins
 
 
 @pytest.mark.parametrize(
-    ("state", "speaks", "limit"),
+    ("state", "repeats", "limit"),
     [
         (DrainState.NOTREQUESTED, True, 300),  # it never begins
         (DrainState.STARTING, False, 300),  # it is silent
@@ -102,12 +102,12 @@ def test_an_agent_that_cannot_drain_holds_nothing(node: DrainTrial) -> None:
     ],
 )
 def test_a_drain_is_waited_for_within_limits(
-    node: DrainTrial, state: DrainState, speaks: bool, limit: int
+    node: DrainTrial, state: DrainState, repeats: bool, limit: int
 ) -> None:
     node.order("config", values={"kubernetes.drain.timeout": "1"})
     node.order("reboot")
-    node.says(state)
-    if not speaks:
+    node.reports(state)
+    if not repeats:
         node.word = None
     node.tick(limit - 20)
     assert not node.begins
@@ -117,11 +117,11 @@ def test_a_drain_is_waited_for_within_limits(
 
 def test_an_install_waits_for_its_drain_and_stays_drained(node: DrainTrial) -> None:
     assert node.order("install", "IMGB").outcome == "deferred"
-    node.says(DrainState.STARTING, UPDATE)
+    node.reports(DrainState.STARTING, UPDATE)
     assert (node.health.drain_request, node.states[1]) == (UPDATE, "unused")
     assert not node.status.wait_drain_in_progress
     node.start()
-    node.says(DrainState.COMPLETE, UPDATE)
+    node.reports(DrainState.COMPLETE, UPDATE)
     assert (node.health.drain_request, node.states[1]) == (UPDATE, "updating")
     node.until_reboot()
     assert [line["bootReason"] for line in node.reboots] == ["Update"]
@@ -133,7 +133,7 @@ def test_an_install_that_waits_is_cancelled(node: DrainTrial) -> None:
     assert node.order("cancel", "IMGB").outcome == "accepted"
     node.tick(20)
     assert node.health.drain_request == DrainRequester.NONE
-    node.says(DrainState.COMPLETE, UPDATE)
+    node.reports(DrainState.COMPLETE, UPDATE)
     assert node.states == ("active", "unused", "IMGA")
 
 
@@ -163,7 +163,7 @@ def test_a_fallback_waits_for_no_drain(tmp_path: Path) -> None:
 def test_the_plan_knows_the_limits_of_a_drain(node: DrainTrial) -> None:
     node.order("reboot")
     node.tick()
-    end = forecast(msgspec.json.decode(node.order("plan").message, type=Situation), speaks=True)[-1]
+    end = forecast(msgspec.json.decode(node.order("plan").message, type=Situation), repeats=True)[-1]
     node.tick(end.in_seconds - 10)
     assert node.reboots == []
     node.tick()

@@ -22,7 +22,7 @@ def test_each_event_is_logged_and_what_is_wrong_once_an_hour(capsys: pytest.Capt
 
 def test_a_key_that_nothing_reads_is_named(tmp_path: Path) -> None:
     path = tmp_path / "health.yaml"
-    path.write_text("agent: {socket: /run/x}\nbackend: tell\n")
+    path.write_text("agent: {socket: /run/x}\nbackend: dry-run\n")
     lines: list[str] = []
-    assert read_file(path, lines.append).sections == {"backend": "tell"}
+    assert read_file(path, lines.append).sections == {"backend": "dry-run"}
     assert lines == [f"{path}: agent: no item has this name; see kubeletx health config"]

@@ -149,9 +149,9 @@ def test_a_different_order_is_refused_while_one_is_under_way(node: CommandTrial)
 def test_another_agent_carries_the_reboot_out(tmp_path: Path) -> None:
     """With section backend: topic, NodeAgentStatus asks for it; the watchdog resets a machine that stays."""
     node, lines = Trial(tmp_path), list[str]()
-    machine, tell = TopicMachine(lines.append), lambda *_: None
+    machine, report = TopicMachine(lines.append), lambda *_: None
     node.guardian = Guardian(
-        node.run, node.persist, None, machine, node.settings, boot="1", tell=tell, tell_event=tell
+        node.run, node.persist, None, machine, node.settings, boot="1", report=report, report_event=report
     )
     node.order("reboot")
     node.tick(ANNOUNCE_SECONDS + SETTLE_SECONDS + 20)

@@ -112,7 +112,7 @@ def test_a_closed_vault_counts_from_the_first_contact_on(
 )
 def test_the_window_ends_with_a_commit(table: SlotTable, counted: int, commits: bool, remaining: int) -> None:
     phase = Phase.TESTING if table is UPGRADE else Phase.NORMAL
-    contact = Contact(reach=Reach.SUCCESS, last=1000, successes=1, heard=1000)
+    contact = Contact(reach=Reach.SUCCESS, last=1000, successes=1, last_success=1000)
     facts = Facts(now=1000, table=table, contact=contact)
     state, effects = validate(Validation(phase=phase, counted=counted), facts, DEFAULTS)
     assert (SetSlot("IMGA", ACTIVE) in effects) is commits

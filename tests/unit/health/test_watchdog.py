@@ -39,7 +39,7 @@ def watched(node: Trial, **limits: Any) -> Trial:
     return other
 
 
-def said(node: Trial, reason: str) -> list[str]:
+def logged(node: Trial, reason: str) -> list[str]:
     return [line for line in node.lines if line.startswith(reason)]
 
 
@@ -48,13 +48,13 @@ def test_an_agent_that_touches_its_file_is_left_alone(node: Trial) -> None:
         touch("cam", node.run)
         node.tick(30)
     assert node.reboots == []
-    assert said(node, "Agent") == []
+    assert logged(node, "Agent") == []
 
 
 def test_a_silent_agent_is_warned_about_and_then_ends_the_boot(node: Trial) -> None:
     touch("cam", node.run)
     node.tick(10 + 290)
-    assert [line.split(":")[0] for line in said(node, "Agent")] == ["AgentSlow", "AgentSilent"]
+    assert [line.split(":")[0] for line in logged(node, "Agent")] == ["AgentSlow", "AgentSilent"]
     node.tick(10 + DONE)
     assert [line["bootReason"] for line in node.reboots] == ["WatchdogHung"]
     assert "agent cam has not touched" in node.reboots[0]["reason"]
@@ -64,11 +64,11 @@ def test_a_silent_agent_is_warned_about_and_then_ends_the_boot(node: Trial) -> N
 def test_an_agent_that_comes_back_in_the_last_moment_is_spared(node: Trial) -> None:
     touch("cam", node.run)
     node.tick(310)
-    assert len(said(node, "WatchdogHit")) == 1
+    assert len(logged(node, "WatchdogHit")) == 1
     touch("cam", node.run)
     node.tick(200)
     assert node.reboots == []
-    assert said(node, "AgentAlive")
+    assert logged(node, "AgentAlive")
 
 
 def test_a_released_agent_is_not_watched(node: Trial) -> None:
@@ -101,8 +101,8 @@ def test_the_age_goes_on_after_a_restart_of_the_guardian(node: Trial) -> None:
 def test_a_unit_is_restarted_before_the_node(node: Trial) -> None:
     node = watched(node, unit="cam.service", hit=200, restarts=2)
     node.tick(2 * 210)
-    block_until(lambda: len(said(node, "would restart cam.service")) == 2)
-    assert [line.rpartition(": ")[2] for line in said(node, "WatchdogRestart")] == [
+    block_until(lambda: len(logged(node, "would restart cam.service")) == 2)
+    assert [line.rpartition(": ")[2] for line in logged(node, "WatchdogRestart")] == [
         "restart 1 of 2",
         "restart 2 of 2",
     ]
@@ -116,8 +116,8 @@ def test_no_unit_is_restarted_while_the_boot_ends(node: Trial) -> None:
     node.publish("domainmgr", "DomainStatus", "app", Activated=True)
     node.order("poweroff")
     node.tick(300)
-    assert said(node, "WatchdogHit")
-    assert said(node, "WatchdogRestart") == []
+    assert logged(node, "WatchdogHit")
+    assert logged(node, "WatchdogRestart") == []
 
 
 def test_restarts_are_forgotten_after_an_hour(node: Trial) -> None:
@@ -127,7 +127,7 @@ def test_restarts_are_forgotten_after_an_hour(node: Trial) -> None:
         for _ in range(13):
             touch("cam", node.run)
             node.tick(300)
-    assert (len(said(node, "WatchdogRestart")), node.reboots) == (3, [])
+    assert (len(logged(node, "WatchdogRestart")), node.reboots) == (3, [])
 
 
 def test_a_hit_while_an_image_is_tested_does_not_wait_for_the_verdict(node: Trial) -> None:
@@ -195,7 +195,7 @@ def test_rubbish_in_a_pid_file_is_told_once_and_no_hit(node: Trial, content: byt
     (node.run / "cam.pid").write_bytes(content)
     node.tick(600)
     assert node.reboots == []
-    assert len(said(node, "BadWatchdog")) == 1
+    assert len(logged(node, "BadWatchdog")) == 1
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_rubbish_in_a_pid_file_is_told_once_and_no_hit(node: Trial, content: byt
 )
 def test_a_bad_section_is_told_and_the_defaults_count(tmp_path: Path, section: object) -> None:
     node = Trial(tmp_path, watchdog=section)
-    assert len(said(node, "BadWatchdog: watchdog.agents")) == 1
+    assert len(logged(node, "BadWatchdog: watchdog.agents")) == 1
     touch("cam", node.run)
     node.tick(320 + DONE)
     assert len(node.reboots) == 1

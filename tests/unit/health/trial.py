@@ -35,9 +35,9 @@ class Trial:
         self.base, self.run, self.persist = base, base / "run", base / "persist"
         self.settings = merge(HealthSettings(sections=sections), items, fail)
         self.lines: list[str] = []
-        """What the guardian told, as ``Reason: message``."""
+        """Lines that the guardian logged, as ``Reason: message``."""
         self.is_reached = True
-        """The controller's agent says "success" before each tick."""
+        """The controller's agent reports success before each tick."""
         self.start()
 
     def start(self) -> None:
@@ -45,7 +45,7 @@ class Trial:
         self.slots = self.slots_kind(self.base / "slots")
         machine = SimulatedMachine(self.lines.append, self.slots)
 
-        def tell(reason: str, message: str) -> None:
+        def report(reason: str, message: str) -> None:
             self.lines.append(f"{reason}: {message}")
 
         self.guardian = Guardian(
@@ -55,8 +55,8 @@ class Trial:
             machine,
             self.settings,
             boot=str(self.slots.boots()),
-            tell=tell,
-            tell_event=tell,
+            report=report,
+            report_event=report,
         )
 
     def tick(self, seconds: int = 10) -> None:
