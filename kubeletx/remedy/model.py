@@ -17,7 +17,7 @@ NODE_FENCES: Final = Resource("ha.k8s.io", "v1", "nodefences", namespaced=False)
 MOST_HISTORY: Final = 20
 
 
-class Step(enum.Enum):
+class FlowStep(enum.Enum):
     """Step of a flow."""
 
     ISOLATION = "Isolation"
@@ -25,7 +25,7 @@ class Step(enum.Enum):
     RECOVERY = "Recovery"
 
 
-class Status(enum.Enum):
+class FlowStatus(enum.Enum):
     """Status of the present step; FINAL: the flow has ended and the node is back."""
 
     NEW = "New"
@@ -35,7 +35,7 @@ class Status(enum.Enum):
     FINAL = "Final"
 
 
-class Result(enum.Enum):
+class MethodResult(enum.Enum):
     """Result of a method. UNKNOWN: it may have acted or not; it never counts as a fence."""
 
     DONE = "done"
@@ -43,8 +43,8 @@ class Result(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Proof(enum.Enum):
-    """What a method has proven about the node. STORAGE: it no longer writes to the method's storage; POWER: it was off."""
+class FenceProof(enum.Enum):
+    """Fact that a method has proven. STORAGE: the node cannot write to the storage; POWER: the node was off."""
 
     NONE = ""
     STORAGE = "storage"
@@ -99,7 +99,7 @@ class NodeView(ApiStruct, frozen=True, kw_only=True):
 # --- what the administrator wants ---
 
 
-class Method(msgspec.Struct, frozen=True, kw_only=True):
+class FenceMethod(msgspec.Struct, frozen=True, kw_only=True):
     """One action of a step, in order. `kind`: key of `actions.ACTIONS`: agent, job, builtin, external or plugin.
 
     `parameters`: for a fence agent, what it gets on standard input. `seconds`: deadline. `proof`: what its success proves.
@@ -112,11 +112,11 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, str] = {}
     secrets: tuple[str, ...] = ()
     seconds: float = 180.0
-    proof: Proof = Proof.NONE
+    proof: FenceProof = FenceProof.NONE
     definition: Mapping[str, Any] = {}
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class RemedyCourse(msgspec.Struct, frozen=True, kw_only=True):
     """One remedy of a threshold, for one node: the methods of each step. `problem`: why it cannot run; empty: it can.
 
     `period`: seconds after its end until the next remedy begins if the node is still sick. `cleans`: the node's pods are
@@ -126,16 +126,20 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     period: float = 0.0
     cleans: bool = False
-    isolation: tuple[Method, ...] = ()
-    power: tuple[Method, ...] = ()
-    recovery: tuple[Method, ...] = ()
+    isolation: tuple[FenceMethod, ...] = ()
+    power: tuple[FenceMethod, ...] = ()
+    recovery: tuple[FenceMethod, ...] = ()
     problem: str = ""
 
-    def methods(self, step: Step) -> tuple[Method, ...]:
-        return {Step.ISOLATION: self.isolation, Step.POWER: self.power, Step.RECOVERY: self.recovery}[step]
+    def methods(self, step: FlowStep) -> tuple[FenceMethod, ...]:
+        return {
+            FlowStep.ISOLATION: self.isolation,
+            FlowStep.POWER: self.power,
+            FlowStep.RECOVERY: self.recovery,
+        }[step]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ConfigMap ``remedy-settings``. Times in seconds.
 
     `power_wait`: after isolation, time for which a node stays not Ready before power management. `settle_time`: time
@@ -172,7 +176,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 # --- what is recorded ---
 
 
-class Operation(ApiStruct, frozen=True, kw_only=True):
+class FenceOperation(ApiStruct, frozen=True, kw_only=True):
     """Intent of one method, recorded before it acts. `id`: unique; `method`: its place in the step.
 
     `rest`: seconds for which the method may still act, although its controller is gone.
@@ -184,7 +188,7 @@ class Operation(ApiStruct, frozen=True, kw_only=True):
     rest: float = 0.0
 
 
-class HistoryEntry(ApiStruct, frozen=True, kw_only=True):
+class FlowChange(ApiStruct, frozen=True, kw_only=True):
     """One change of a flow, for people."""
 
     time: datetime
@@ -193,7 +197,7 @@ class HistoryEntry(ApiStruct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Flow(ApiStruct, frozen=True, kw_only=True):
+class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     """State of a flow, in field ``flow`` of its NodeFence. Written with ``step`` in one request.
 
     `status`: the truth of the NodeFence's ``status``, which is a copy. `reasons`: thresholds that matched. `remedy`: index of
@@ -208,7 +212,7 @@ class Flow(ApiStruct, frozen=True, kw_only=True):
     node_uid: str = ""
     configuration: str = ""
     threshold: int = 0
-    status: str = Status.NEW.value
+    status: str = FlowStatus.NEW.value
     reasons: tuple[str, ...] = ()
     remedy: int = 0
     remedy_name: str = ""
@@ -216,7 +220,7 @@ class Flow(ApiStruct, frozen=True, kw_only=True):
     waited: float = 0.0
     quiet: float = 0.0
     method: int = 0
-    operation: Operation | None = None
+    operation: FenceOperation | None = None
     proofs: tuple[str, ...] = ()
     boot_id: str = ""
     was_unschedulable: bool = False
@@ -235,26 +239,26 @@ class NodeFence(ApiStruct, frozen=True, kw_only=True):
     kind: str = constant("NodeFence")
     metadata: ObjectMeta = ObjectMeta()
     node: str = ""
-    step: str = Step.ISOLATION.value
+    step: str = FlowStep.ISOLATION.value
     status: str = ""
     retries: int = 0
     jobs: tuple[str, ...] = ()
-    flow: Flow = Flow()
+    flow: FenceFlow = FenceFlow()
     problems: dict[str, int] = {}
     starts: tuple[datetime, ...] = ()
-    history: tuple[HistoryEntry, ...] = ()
+    history: tuple[FlowChange, ...] = ()
 
     @property
-    def present_step(self) -> Step:
-        return Step(self.step)
+    def present_step(self) -> FlowStep:
+        return FlowStep(self.step)
 
     @property
-    def present_status(self) -> Status:
-        return Status(self.flow.status)
+    def present_status(self) -> FlowStatus:
+        return FlowStatus(self.flow.status)
 
     @property
     def is_over(self) -> bool:
-        return self.present_status is Status.FINAL
+        return self.present_status is FlowStatus.FINAL
 
 
 class NodeFenceList(ApiStruct, frozen=True, kw_only=True):
@@ -267,15 +271,15 @@ class NodeFenceList(ApiStruct, frozen=True, kw_only=True):
 # --- what a method gives back ---
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RemedyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a method. `proofs`: what it proved. `message`: one line for people, without secrets."""
 
-    result: Result
-    proofs: tuple[Proof, ...] = ()
+    result: MethodResult
+    proofs: tuple[FenceProof, ...] = ()
     message: str = ""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class RemedyTask(msgspec.Struct, frozen=True, kw_only=True):
     """One method to carry out for one node. `operation`: its recorded intent.
 
     `is_repeat`: a controller that is gone may have begun it: the device or the API server is asked before anything is done again.
@@ -283,7 +287,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     node: NodeView
     fence: NodeFence
-    step: Step
-    method: Method
-    operation: Operation
+    step: FlowStep
+    method: FenceMethod
+    operation: FenceOperation
     is_repeat: bool = False
