@@ -205,8 +205,8 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     start by the wall clock, for people. `quiet`: the same for the time for which the node has been well. `method`: index of the
     next method of the step. `operation`: intent of a method that may be acting. `proofs`: proofs so far. `boot_id`: of the
     node when the flow began. `was_unschedulable`: the node was cordoned before the flow. `cordoned`, `taints`: what this flow set.
-    `released`: pods were released. `restarts`: of the flow. `message`: the last result. `acts`: a method has acted, so the
-    recovery step has something to undo.
+    `released`: pods were released. `restarts`: of the flow. `message`: the last result. `before`: the step before recovery.
+    `stopped`: by an administrator: only recovery is left. `terminal`: all retries and restarts failed; a person has to help.
     """
 
     node_uid: str = ""
@@ -227,7 +227,9 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     cordoned: bool = False
     taints: tuple[str, ...] = ()
     released: bool = False
-    acts: bool = False
+    before: str = ""
+    stopped: bool = False
+    terminal: bool = False
     restarts: int = 0
     message: str = ""
 

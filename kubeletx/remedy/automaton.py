@@ -1,0 +1,359 @@
+"""Automaton of one flow: `advance` says what comes next for a node, `after` records the result of a method. Pure.
+
+    New ─period─► Isolation ─► Done ─still sick for power_wait─► Power-Management ─► Done ─well for quiet_time─► Recovery ─► Final
+                                └──────────── well again: no power action ────────────────────────┘
+    a step fails ─► Error ─retries─► the step again ─► the next remedy ─► the whole flow again, `restarts` times ─► terminal
+
+Readings of what the proposal leaves open are in docs/decisions/0020.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from .model import (
+    FenceFlow,
+    FenceMethod,
+    FenceOperation,
+    FenceProof,
+    FlowStatus,
+    FlowStep,
+    MethodResult,
+    NodeFence,
+    NodeView,
+    RemedyCourse,
+    RemedyOutcome,
+    RemedySettings,
+)
+
+RESTORE: Final = FenceMethod(name="restore", kind="builtin")
+"""Last method of every recovery: removes the cordon and the taints that the flow has set."""
+
+
+class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision about one node depends on. Times in seconds.
+
+    `reasons`: thresholds that match now; empty: the node is well. `is_due`: one of them has matched for its period. `waited`:
+    time in the present step and status; `quiet`: time for which the node has been well. `holds`: reasons of the policy for which
+    no step may begin now; `pauses`: reasons for which nothing at all may be done. `is_confirmed`: a person has confirmed that the
+    node is well.
+    """
+
+    node: NodeView
+    courses: tuple[RemedyCourse, ...] = ()
+    settings: RemedySettings = RemedySettings()
+    reasons: tuple[str, ...] = ()
+    is_due: bool = False
+    waited: float = 0.0
+    quiet: float = 0.0
+    holds: tuple[str, ...] = ()
+    pauses: tuple[str, ...] = ()
+    is_confirmed: bool = False
+
+
+class Stay(msgspec.Struct, frozen=True):
+    """Nothing to do now. `reasons`: what the flow waits for, with times; `next`: what comes after it."""
+
+    reasons: tuple[str, ...] = ()
+    next: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Write this record. `message`: what happened, for an event and the history. `is_warning`: of the event."""
+
+    fence: NodeFence
+    message: str
+    is_warning: bool = False
+
+
+class Act(msgspec.Struct, frozen=True):
+    """Carry out the method: write its operation into the record first, unless it is there."""
+
+    method: FenceMethod
+    place: int
+    step: FlowStep
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Release the node's pods as far as the proofs reach."""
+
+    proofs: tuple[FenceProof, ...]
+
+
+Decision: TypeAlias = Stay | Change | Act | Release
+
+
+def begin(name: str, facts: FlowFacts, before: NodeFence | None = None) -> Change:
+    """Return the record of a new flow. `before`: the node's record of an earlier flow, which keeps its counters."""
+    node = facts.node
+    flow = FenceFlow(
+        node_uid=node.metadata.uid,
+        status=FlowStatus.NEW.value,
+        reasons=facts.reasons,
+        boot_id=node.status.node_info.boot_id,
+        was_unschedulable=node.spec.unschedulable,
+        remedy_name=facts.courses[0].name if facts.courses else "",
+    )
+    fence = before or NodeFence(node=name)
+    fence = replace(fence, step=FlowStep.ISOLATION.value, retries=0, jobs=(), flow=flow)
+    return Change(fence, f"the node is sick: {', '.join(facts.reasons)}", is_warning=True)
+
+
+def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
+    """Return what comes next for a node that has a record."""
+    if fence.flow.node_uid != facts.node.metadata.uid:
+        return _renewed(fence, facts)
+    if facts.pauses and not fence.is_over:
+        return Stay(facts.pauses, _next(fence, facts))
+    match fence.present_status:
+        case FlowStatus.FINAL:
+            return _at_rest(fence, facts)
+        case FlowStatus.NEW:
+            return _new(fence, facts)
+        case FlowStatus.RUNNING:
+            return _running(fence, facts)
+        case FlowStatus.DONE:
+            return _done(fence, facts)
+        case FlowStatus.ERROR:
+            return _error(fence, facts)
+
+
+def after(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> Change:
+    """Return the record after the present method has ended with `outcome`."""
+    flow = fence.flow
+    operation = flow.operation
+    name = operation.name if operation is not None else ""
+    message = f"{name}: {outcome.message}" if outcome.message else f"{name} {outcome.result.value}"
+    proofs = dict.fromkeys((*flow.proofs, *(proof.value for proof in outcome.proofs if proof.value)))
+    if outcome.result is MethodResult.DONE:
+        place = (operation.method if operation is not None else flow.method) + 1
+        flow = replace(flow, operation=None, method=place, proofs=tuple(proofs), message=message)
+        return Change(replace(fence, flow=flow), message)
+    kept = operation if outcome.result is MethodResult.UNKNOWN else None
+    flow = replace(flow, operation=kept, proofs=tuple(proofs))
+    return _failed(replace(fence, flow=flow), facts, message)
+
+
+def released(fence: NodeFence, message: str) -> Change:
+    """Return the record after the node's pods were released."""
+    return Change(replace(fence, flow=replace(fence.flow, released=True, message=message)), message)
+
+
+def course_of(fence: NodeFence, facts: FlowFacts) -> RemedyCourse | None:
+    """Return the present course; None if the configuration no longer has it."""
+    index = fence.flow.remedy
+    return facts.courses[index] if index < len(facts.courses) else None
+
+
+def methods_of(fence: NodeFence, facts: FlowFacts) -> tuple[FenceMethod, ...]:
+    """Return the methods of the present step, in order."""
+    course = course_of(fence, facts)
+    methods = course.methods(fence.present_step) if course is not None else ()
+    return (*methods, RESTORE) if fence.present_step is FlowStep.RECOVERY else methods
+
+
+# --- one function per status ---
+
+
+def _at_rest(fence: NodeFence, facts: FlowFacts) -> Decision:
+    if not facts.reasons:
+        return Stay()
+    return begin(fence.node, facts, fence)
+
+
+def _new(fence: NodeFence, facts: FlowFacts) -> Decision:
+    step, settings = fence.present_step, facts.settings
+    if step is FlowStep.RECOVERY:
+        return _before_recovery(fence, facts)
+    if not facts.reasons:
+        if step is FlowStep.ISOLATION and fence.flow.remedy == 0 and fence.flow.restarts == 0:
+            return _moved(fence, FlowStatus.FINAL, "the node is well again before anything was done")
+        return _to_recovery(fence, "the node is well again")
+    if fence.flow.stopped:
+        return Stay(("stopped by an administrator; recovery begins when the node is well",))
+    if step is FlowStep.ISOLATION and fence.flow.remedy == 0 and not facts.is_due and not fence.flow.restarts:
+        return Stay(("the period of the threshold is not over",), _next(fence, facts))
+    if fence.flow.restarts and facts.waited < settings.retry_wait and step is FlowStep.ISOLATION:
+        return Stay(
+            (_left("the flow begins again", settings.retry_wait - facts.waited),), _next(fence, facts)
+        )
+    if facts.holds:
+        return Stay(facts.holds, _next(fence, facts))
+    course = course_of(fence, facts)
+    if course is None or course.problem:
+        return _failed(
+            fence, facts, course.problem if course is not None else "no remedy is configured for the node"
+        )
+    return _moved(fence, FlowStatus.RUNNING, f"{step.value} begins ({course.name})")
+
+
+def _running(fence: NodeFence, facts: FlowFacts) -> Decision:
+    methods, flow = methods_of(fence, facts), fence.flow
+    place = flow.operation.method if flow.operation is not None else flow.method
+    if place >= len(methods):
+        return _moved(fence, FlowStatus.DONE, f"{fence.step} is done")
+    if flow.stopped and flow.operation is None and fence.present_step is not FlowStep.RECOVERY:
+        return _moved(fence, FlowStatus.DONE, "stopped by an administrator")
+    if fence.present_step is FlowStep.POWER and place == 0 and flow.operation is None and not facts.reasons:
+        return _to_recovery(fence, "the node is well again before any power action")
+    return Act(methods[place], place, fence.present_step)
+
+
+def _done(fence: NodeFence, facts: FlowFacts) -> Decision:
+    step, flow, settings = fence.present_step, fence.flow, facts.settings
+    course = course_of(fence, facts)
+    if step is FlowStep.RECOVERY:
+        return _moved(fence, FlowStatus.FINAL, "the node is back")
+    if proofs := _releasable(fence, course):
+        return Release(proofs)
+    if not facts.reasons:
+        return _to_recovery(fence, "the node is well again")
+    if flow.stopped:
+        return Stay(("stopped by an administrator; recovery begins when the node is well",))
+    if step is FlowStep.ISOLATION and course is not None and course.power:
+        if facts.waited < settings.power_wait:
+            left = settings.power_wait - facts.waited
+            return Stay((_left("power management", left),), _next(fence, facts))
+        if facts.holds:
+            return Stay(facts.holds, _next(fence, facts))
+        return _moved(
+            fence, FlowStatus.NEW, "the node is still sick after its isolation", step=FlowStep.POWER
+        )
+    limit = (course.period if course is not None else 0.0) or settings.settle_time
+    if facts.waited < limit:
+        return Stay((_left("the node may take time to come back; the next remedy", limit - facts.waited),))
+    return _next_remedy(fence, facts, f"the node is still sick {limit:g} s after {fence.step}")
+
+
+def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
+    flow, settings = fence.flow, facts.settings
+    if not facts.reasons and fence.present_step is not FlowStep.RECOVERY and flow.operation is None:
+        return _to_recovery(fence, "the node is well again")
+    if flow.terminal:
+        return Stay((f"failed for good ({flow.message}); repair the node, or stop the flow",))
+    if flow.stopped and fence.present_step is not FlowStep.RECOVERY:
+        return Stay(("stopped by an administrator; recovery begins when the node is well",))
+    if facts.waited < settings.retry_wait:
+        left = settings.retry_wait - facts.waited
+        return Stay((_left(f"{fence.step} is tried again", left), flow.message), _next(fence, facts))
+    again = replace(fence, retries=fence.retries + 1)
+    return _moved(
+        again, FlowStatus.RUNNING, f"{fence.step} is tried again ({again.retries} of {settings.retries})"
+    )
+
+
+# --- changes ---
+
+
+def _renewed(fence: NodeFence, facts: FlowFacts) -> Change:
+    flow = FenceFlow(node_uid=facts.node.metadata.uid, status=FlowStatus.FINAL.value)
+    renewed = replace(fence, step=FlowStep.RECOVERY.value, retries=0, jobs=(), flow=flow)
+    return Change(renewed, "another node with this name has joined; the flow of the former one has ended")
+
+
+def _moved(
+    fence: NodeFence,
+    status: FlowStatus,
+    message: str,
+    *,
+    step: FlowStep | None = None,
+    is_warning: bool = False,
+) -> Change:
+    """Return the record in another status, and perhaps step, with new times."""
+    flow = replace(fence.flow, status=status.value, waited=0.0, since=None)
+    if step is not None and step is not fence.present_step:
+        flow = replace(flow, method=0, operation=None)
+        fence = replace(fence, step=step.value, retries=0)
+    return Change(replace(fence, flow=flow), message, is_warning)
+
+
+def _to_recovery(fence: NodeFence, message: str) -> Change:
+    flow = replace(fence.flow, before=fence.step, quiet=0.0)
+    return _moved(replace(fence, flow=flow), FlowStatus.NEW, message, step=FlowStep.RECOVERY)
+
+
+def _before_recovery(fence: NodeFence, facts: FlowFacts) -> Decision:
+    flow, settings, node = fence.flow, facts.settings, facts.node
+    if facts.reasons:  # such as Unknown, then False, during a reboot: no second remedy
+        step = FlowStep(flow.before or FlowStep.ISOLATION.value)
+        change = _moved(fence, FlowStatus.DONE, "the node is sick again before its recovery", step=step)
+        return Change(
+            replace(change.fence, flow=replace(change.fence.flow, released=flow.released)), change.message
+        )
+    if facts.quiet < settings.quiet_time:
+        return Stay(
+            (_left("the node stays well until its recovery", settings.quiet_time - facts.quiet),), "Recovery"
+        )
+    if settings.manual_confirmation and not facts.is_confirmed:
+        return Stay(
+            ("a person has to confirm that the node is well (kubeletx remedy resume NODE)",), "Recovery"
+        )
+    is_proven = FenceProof.POWER.value in flow.proofs or node.status.node_info.boot_id != flow.boot_id
+    if flow.released and not is_proven and not facts.is_confirmed:
+        return Stay(
+            ("the node has not restarted since its pods were released, so it may still run them",), "Recovery"
+        )
+    return _moved(fence, FlowStatus.RUNNING, "recovery begins")
+
+
+def _failed(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
+    fence = replace(fence, flow=replace(fence.flow, message=message))
+    if fence.retries < facts.settings.retries:
+        return _moved(fence, FlowStatus.ERROR, f"{fence.step} failed: {message}", is_warning=True)
+    return _next_remedy(fence, facts, message)
+
+
+def _next_remedy(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
+    """Return the record at the beginning of the next remedy, or of the restarted flow, or at its end."""
+    flow = fence.flow
+    if fence.present_step is not FlowStep.RECOVERY and flow.remedy + 1 < len(facts.courses):
+        name = facts.courses[flow.remedy + 1].name
+        flow = replace(flow, remedy=flow.remedy + 1, remedy_name=name, method=0, operation=None)
+        fence = replace(fence, step=FlowStep.ISOLATION.value, retries=0, flow=flow)
+        return _moved(fence, FlowStatus.NEW, f"{message}; the next remedy is {name}", is_warning=True)
+    if fence.present_step is not FlowStep.RECOVERY and flow.restarts < facts.settings.restarts:
+        first = facts.courses[0].name if facts.courses else ""
+        flow = replace(
+            flow,
+            remedy=0,
+            remedy_name=first,
+            method=0,
+            operation=None,
+            proofs=(),
+            released=False,
+            restarts=flow.restarts + 1,
+        )
+        fence = replace(fence, step=FlowStep.ISOLATION.value, retries=0, flow=flow)
+        return _moved(fence, FlowStatus.NEW, f"{message}; the flow begins again", is_warning=True)
+    fence = replace(fence, flow=replace(flow, terminal=True, message=message))
+    return _moved(
+        fence, FlowStatus.ERROR, f"{message}; nothing is left to try: repair the node", is_warning=True
+    )
+
+
+def _releasable(fence: NodeFence, course: RemedyCourse | None) -> tuple[FenceProof, ...]:
+    if fence.flow.released or course is None or not course.cleans:
+        return ()
+    return tuple(FenceProof(text) for text in fence.flow.proofs)
+
+
+def _next(fence: NodeFence, facts: FlowFacts) -> str:
+    """Return what comes after the present wait, for people."""
+    step = fence.present_step
+    if fence.present_status is FlowStatus.DONE and step is FlowStep.ISOLATION:
+        step = FlowStep.POWER
+    course = course_of(fence, facts)
+    names = [method.name for method in course.methods(step)] if course is not None else []
+    return f"{step.value}: {' '.join(names)}" if names else step.value
+
+
+def _left(what: str, seconds: float) -> str:
+    return f"{what} in {seconds:.0f} s"
+
+
+def operation_of(act: Act, identity: str, rest: float) -> FenceOperation:
+    """Return the intent of a method. `identity`: unique; `rest`: seconds for which the method may act."""
+    return FenceOperation(id=identity, method=act.place, name=act.method.name, rest=rest)
