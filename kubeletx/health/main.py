@@ -56,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--slots",
         metavar="BACKEND",
-        help="where OS images are: file:DIR (simulated), systemd-boot, grub, rauc, gpt:DEVICE; without it there is one image",
+        help="where OS images are: file:DIR (simulated), systemd-boot, grub, rauc; not supported yet: gpt:DEVICE; "
+        "without it there is one image",
     )
     parser.add_argument(
         "--tick",
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings = read_file(options.config, complain) if options.config else HealthSettings()
     try:
-        slots = _open_slots(options.slots, report) if options.slots else None
+        slots = _open_slots(options.slots, options.persist_dir, report) if options.slots else None
     except SlotsError as error:
         print(f"kubeletx health: {error}", file=sys.stderr)
         return 2
@@ -200,13 +201,15 @@ def _lock(own: Path) -> int:
     return 0
 
 
-def _open_slots(text: str, report: Callable[[str, str], object]) -> Slots:
+def _open_slots(text: str, persist: Path, report: Callable[[str, str], object]) -> Slots:
     """Open the slots; all but simulated ones may block, and get a thread of their own."""
     from .slots import open_slots
 
-    slots = open_slots(text)
+    slots = open_slots(text, persist)
     if slots.abilities.is_simulated:
         return slots
+    if not slots.abilities.proof:
+        report("SlotsUnproven", f"--slots {text}: not supported yet: no test has met its boot loader")
     from .slots.polled import PolledSlots
 
     return PolledSlots(slots, lambda line: report("SlotsUnwritable", line))

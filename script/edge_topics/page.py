@@ -90,7 +90,8 @@ def _parts() -> Iterator[str]:
     for name, check in sorted(KINDS.items()):
         yield from _described(check, name=f"kind `{name}`", without=shared)
     yield "## Slots\n"
-    yield table(["backend", "the loader counts tries", "limits"], sorted(_backends())) + "\n"
+    headings = ["backend", "tested with its loader", "the loader counts tries", "limits"]
+    yield table(headings, sorted(_backends())) + "\n"
 
 
 def _backends() -> Iterator[list[str]]:
@@ -103,7 +104,8 @@ def _backends() -> Iterator[list[str]]:
                 and name in slots.BACKENDS
                 and kind.__module__ == module.name
             ):
-                yield [f"`{name}`", yes(abilities.counts_tries), "; ".join(abilities.limits)]
+                proof = abilities.proof or "**no, not supported yet**"
+                yield [f"`{name}`", proof, yes(abilities.counts_tries), "; ".join(abilities.limits)]
 
 
 def _described(

@@ -11,37 +11,37 @@ from .slots import Slots as Slots
 from .slots import SlotsError as SlotsError
 from .slots import SlotsPending as SlotsPending
 
-Opener = Callable[[str], Slots]
+Opener = Callable[[str, Path], Slots]
 
 
-def _file(argument: str) -> Slots:
+def _file(argument: str, _: Path) -> Slots:
     from .file import FileSlots
 
     return FileSlots(Path(argument))
 
 
-def _systemd_boot(argument: str) -> Slots:
+def _systemd_boot(argument: str, _: Path) -> Slots:
     from .systemd_boot import SystemdBootSlots
 
     return SystemdBootSlots(Path(argument) if argument else None)
 
 
-def _grub(argument: str) -> Slots:
+def _grub(argument: str, _: Path) -> Slots:
     from .grub import DEFAULT_BLOCK, GrubSlots
 
     return GrubSlots(Path(argument) if argument else DEFAULT_BLOCK)
 
 
-def _gpt(argument: str) -> Slots:
+def _gpt(argument: str, _: Path) -> Slots:
     from .gpt import GptSlots
 
     return GptSlots(argument)
 
 
-def _rauc(argument: str) -> Slots:
-    from .rauc import DEFAULT_RECORD, RaucSlots
+def _rauc(argument: str, persist: Path) -> Slots:
+    from .rauc import RECORD, RaucSlots
 
-    return RaucSlots(Path(argument) if argument else DEFAULT_RECORD)
+    return RaucSlots(Path(argument) if argument else persist / RECORD)
 
 
 BACKENDS: Final[dict[str, Opener]] = {
@@ -51,12 +51,12 @@ BACKENDS: Final[dict[str, Opener]] = {
     "gpt": _gpt,
     "rauc": _rauc,
 }
-"""Backends by name; each function gets what follows the colon, and imports its module when it is chosen."""
+"""Backends by name; each function gets what follows the colon and PERSIST, and imports its module when it is chosen."""
 
 
-def open_slots(text: str) -> Slots:
+def open_slots(text: str, persist: Path) -> Slots:
     """Open the slots that ``--slots`` names, such as ``file:/tmp/slots`` or ``grub``. Raises SlotsError."""
     name, _, argument = text.partition(":")
     if name not in BACKENDS:
         raise SlotsError(f"--slots: {name!r} is not a backend; use {', '.join(sorted(BACKENDS))}")
-    return BACKENDS[name](argument)
+    return BACKENDS[name](argument, persist)

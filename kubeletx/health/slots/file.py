@@ -22,7 +22,10 @@ class FileSlots:
     """Slots in a directory. A missing directory is made, with an active IMGA that runs and an unused IMGB."""
 
     abilities = Abilities(
-        counts_tries=True, is_simulated=True, limits=("nothing is booted; reboots are written down",)
+        counts_tries=True,
+        proof="simulated",
+        is_simulated=True,
+        limits=("nothing is booted; reboots are written down",),
     )
 
     def __init__(self, directory: Path) -> None:

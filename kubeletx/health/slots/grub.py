@@ -35,6 +35,7 @@ class GrubSlots:
 
     abilities = Abilities(
         counts_tries=True,
+        proof="an emulated machine boots with it",
         limits=(
             "GRUB writes its block on plain partitions with FAT or ext4, not on LVM, RAID or Btrfs",
             "an image that hangs before its kernel starts the hardware watchdog needs a power cycle",

@@ -30,7 +30,8 @@ from kubeletx.linux.programs import run_blocking, tool_environment
 from ..model import Slot, SlotState, SlotTable
 from .slots import LABELS, Abilities, SlotsError
 
-DEFAULT_RECORD: Final = Path("/persist/kubeletx-health/rauc")
+RECORD: Final = Path("kubeletx-health/rauc")
+"""The record, below PERSIST."""
 PROGRAM_SECONDS: Final = 30.0
 _RECORD_BYTES: Final = 65536
 _ACTIVE, _UPDATING, _INPROGRESS, _UNUSED = (
@@ -105,6 +106,7 @@ class RaucSlots:
 
     abilities = Abilities(
         counts_tries=True,
+        proof="RAUC 1.8 with a custom boot backend; a script stands for the boot loader",
         limits=(
             "until the guardian's first tick the loader's own number of attempts counts, by default 3; a custom boot backend has to count by itself",
             "rauc-mark-good.service must be masked: it gives a new image more tries",

@@ -23,11 +23,12 @@ class SlotsPending(SlotsError):
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """Abilities of a backend. `counts_tries`: the loader itself uses up the try, so a hang before user space falls back.
 
-    `is_simulated`: a reboot is only written down. `limits`: what it cannot do, a line each. `read_every`: ticks from one
+    `proof`: how tests have met the loader; empty: they have not, and the backend is not supported yet. `is_simulated`: a reboot is only written down. `limits`: what it cannot do, a line each. `read_every`: ticks from one
     read to the next; above 1 if it runs a program. After a change the slots are always read.
     """
 
     counts_tries: bool
+    proof: str = ""
     is_simulated: bool = False
     limits: tuple[str, ...] = ()
     read_every: int = 1

@@ -58,6 +58,7 @@ class SystemdBootSlots:
 
     abilities = Abilities(
         counts_tries=True,
+        proof="an emulated machine boots with it",
         limits=(
             "entries of type 1 only (loader/entries); unified kernel images are not",
             "systemd-bless-boot.service must be masked: it commits the image without a test",

@@ -185,7 +185,7 @@ def test_a_disk_without_slots_is_named(disk: Disk, tmp_path: Path) -> None:
     assert "neither copy of its GPT is valid" in refusal()
     assert "No such file or directory" in refusal(tmp_path / "absent")
     with pytest.raises(SlotsError, match="needs a disk"):
-        open_slots("gpt")
+        open_slots("gpt", tmp_path)
     with pytest.raises(SlotsError, match="only the boot loader"):
         disk.slots.set_state(B, INPROGRESS)
 

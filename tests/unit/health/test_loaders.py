@@ -313,8 +313,8 @@ def test_grub_editenv_reads_the_block(grub: GrubNode) -> None:
     assert dict(line.split("=", 1) for line in listed.splitlines()) == grub.variables
 
 
-def test_backends_are_chosen_by_name(esp: SystemdBootNode, grub: GrubNode) -> None:
-    assert isinstance(open_slots(f"systemd-boot:{esp.esp}"), SystemdBootSlots)
-    assert isinstance(open_slots(f"grub:{grub.block}"), GrubSlots)
+def test_backends_are_chosen_by_name(esp: SystemdBootNode, grub: GrubNode, tmp_path: Path) -> None:
+    assert isinstance(open_slots(f"systemd-boot:{esp.esp}", tmp_path), SystemdBootSlots)
+    assert isinstance(open_slots(f"grub:{grub.block}", tmp_path), GrubSlots)
     with pytest.raises(SlotsError, match="'lilo' is not a backend; use file, gpt, grub, rauc, "):
-        open_slots("lilo")
+        open_slots("lilo", tmp_path)
