@@ -83,6 +83,7 @@ async def assemble(
             pods,
             sources,
             views,
+            shutdowns=shutdowns,
             sessions=sessions,
             session_usage=usage,
             fornaxcore=fornaxcore,

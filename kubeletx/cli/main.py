@@ -35,6 +35,7 @@ COMMANDS = {
     "delete": Lazy("kubeletx.cli.commands.delete:delete", "Delete pods."),
     "top": Lazy("kubeletx.cli.commands.top:top", "Show usage of pods, runtimes or the node."),
     "runtime": Lazy("kubeletx.cli.commands.runtime:runtime", "Add, remove, cordon and describe runtimes."),
+    "drain": Lazy("kubeletx.cli.commands.drain:drain", "End all pods of the node; new ones are refused."),
     "pod": Lazy("kubeletx.cli.commands.pod:pod", "Freeze, hibernate and wake pods."),
     "session": Lazy(
         "kubeletx.cli.commands.session.verbs:session", "Open, list, describe, close and measure sessions."

@@ -324,6 +324,22 @@ class NodeVerbs(Protocol):
         ...
 
 
+class DrainVerbs(Protocol):
+    """End of all pods of the node."""
+
+    def drain(self, timeout_seconds: float) -> AsyncIterator[Progress]:
+        """End all pods in order, as at a shutdown of the host, and yield the progress; new pods are refused from now on.
+
+        The drain continues if the caller stops waiting; the same call again waits for it. Raises TimedOut if pods are
+        left after `timeout_seconds`, Conflict if `undo` ends the drain.
+        """
+        ...
+
+    async def undo(self) -> Progress:
+        """Accept new pods again. Ended pods of the node's own sources run again after a restart of the agent."""
+        ...
+
+
 class RuntimeVerbs(Protocol):
     """Operations on runtimes and on the plugins that provide them."""
 
@@ -457,6 +473,7 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     machines: MachineVerbs
     standby: StandbyVerbs
     node: NodeVerbs
+    drain: DrainVerbs
     runtimes: RuntimeVerbs
     images: ImageVerbs
     volumes: VolumeVerbs

@@ -1,7 +1,7 @@
 """The agent's side of the guardian (``kubeletx health``): it publishes and reads topics, and touches its watchdog file.
 
     KubeletxStatus    published every 10 s, and at once when it changes; then RUN/kubeletx.touch too
-    NodeAgentStatus   DeviceReboot, DeviceShutdown or DevicePoweroff: all pods end (`GuardianLock`)
+    NodeAgentStatus   DeviceReboot, DeviceShutdown or DevicePoweroff: all pods end (`AnnouncedShutdown`)
     HealthStatus      becomes node conditions
 
 Topics are files in memory (RUN is a tmpfs), so the event loop reads and writes them itself: if it hangs, the signs of life
@@ -10,7 +10,6 @@ end.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -32,6 +31,8 @@ from kubeletx.health.topics import (
 )
 from kubeletx.linux.files import replace_unflushed
 
+from ..parts.shutdown import AnnouncedShutdown
+
 log = structlog.get_logger(__name__)
 
 NAME: Final = "kubeletx"
@@ -43,41 +44,6 @@ TICKED: Final = Path("kubeletx-health", "state")
 """File below RUN that the guardian writes at each tick. Its topics it writes only when they change."""
 
 
-class GuardianLock:
-    """Announcements of the guardian that the node goes down, as `HostShutdown` waits for them (`ShutdownLock`).
-
-    The guardian waits for `is_released`, at most 300 s.
-    """
-
-    def __init__(self) -> None:
-        self.is_ending = False
-        self.is_released = False
-        self._news = asyncio.Event()
-
-    def announce(self, is_ending: bool) -> None:
-        if is_ending != self.is_ending:
-            self.is_ending = is_ending
-            self._news.set()
-
-    async def open(self, delay_seconds: int) -> bool:
-        self._news.clear()
-        return self.is_ending
-
-    async def hold(self) -> None:
-        self.is_released = False
-
-    def release(self) -> None:
-        self.is_released = True
-
-    async def next(self) -> bool:
-        await self._news.wait()
-        self._news.clear()
-        return self.is_ending
-
-    def close(self) -> None:
-        self._news.clear()
-
-
 class EdgeAgent:
     """Publishes the agent's status, and reads the guardian's. `look` is one round, `run` repeats it."""
 
@@ -86,7 +52,7 @@ class EdgeAgent:
         run: Path,
         *,
         clock: Clock,
-        lock: GuardianLock,
+        lock: AnnouncedShutdown,
         status: Callable[[], KubeletxStatus],
         on_health: Callable[[HealthStatus | None, str], object],
     ) -> None:

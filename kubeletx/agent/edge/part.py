@@ -9,14 +9,13 @@ import msgspec
 
 from kubeletx.api.names import Event
 from kubeletx.kube.types.node import NodeCondition
-from kubeletx.node.shutdown import groups_of
 from kubeletx.pods.model.sources import API
 
 from ..parts.node import NodeAssembly
 from ..parts.part import Part, PartContext, Task
 from ..parts.plugin_services import PluginsAssembly
 from ..parts.pods import PodsAssembly
-from ..parts.shutdown import Shutdowns
+from ..parts.shutdown import AnnouncedShutdown, Shutdowns
 from ..parts.views import ViewsAssembly
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from ..cluster.member import Cluster
     from .drain import NodeDrainer
     from .report import ControllerContact
-
-GRACE_SECONDS = 300.0
-"""Longest time in which the guardian waits for the end of pods; used without a configured grace period."""
-CRITICAL_GRACE_SECONDS = 30.0
 
 
 def make_health(
@@ -53,10 +48,10 @@ def make_health(
 
     from .conditions import edge_conditions
     from .figures import metrics
-    from .guardian import EdgeAgent, GuardianLock
+    from .guardian import EdgeAgent
     from .report import MAX_PODS, best, pods_by_readiness, topic_check
 
-    lock, active = GuardianLock(), pods.services.active
+    lock, active = AnnouncedShutdown(), pods.services.active
     drainer = _drainer(ctx, node, cluster, pods)
     shown = edge_conditions(None)
     last: HealthStatus | None = None
@@ -65,7 +60,6 @@ def make_health(
         contact = best(_contacts(ctx, cluster, fornaxcore))
         known = ((str(w.desired.ref), w.facts.previous_status) for w in active.workers.values())
         ready, not_ready = pods_by_readiness(known, MAX_PODS)
-        has_ended = lock.is_released and all(map(active.has_stopped, active.workers))
         return KubeletxStatus(
             contact=contact.reach,
             contact_source=contact.source,
@@ -73,7 +67,7 @@ def make_health(
             pods_not_ready=not_ready,
             pods_ready=ready,
             is_ending=lock.is_ending,
-            all_pods_ended=lock.is_ending and has_ended,
+            all_pods_ended=lock.is_ending and lock.is_released and not shutdowns.left(),
             checks=tuple(map(topic_check, plugins.checks)),
             drain=drainer.status if drainer is not None else NodeDrainStatus(),
         )
@@ -90,7 +84,7 @@ def make_health(
 
     agent = EdgeAgent(run, clock=ctx.clock, lock=lock, status=status, on_health=on_health)
     views.node.others_changed(shown)
-    shutdowns.watch("guardian", lock, shutdowns.groups or groups_of(GRACE_SECONDS, CRITICAL_GRACE_SECONDS))
+    shutdowns.watch("guardian", lock)
     ctx.made.add(
         Part(
             name="edge",

@@ -22,6 +22,7 @@ from .part import Part, PartContext
 from .plugin_services import PluginsAssembly
 from .pods import PodsAssembly
 from .runtimes import RuntimesAssembly
+from .shutdown import PodsDrain, Shutdowns
 from .sources import SourcesAssembly
 from .views import ViewsAssembly
 from .volumes import VolumesAssembly
@@ -53,6 +54,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
     sources: SourcesAssembly,
     views: ViewsAssembly,
     *,
+    shutdowns: Shutdowns,
     sessions: Sessions,
     session_usage: SessionUsage,
     fornaxcore: Callable[[], msgspec.Struct],
@@ -84,6 +86,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
         machines=MachineBackend(services, pod_backend.find_worker),
         standby=StandbyBackend(services, pod_backend.find_worker),
         node=views.node,
+        drain=PodsDrain(shutdowns, ctx.clock),
         runtimes=views.runtimes,
         images=views.images,
         volumes=views.volumes,

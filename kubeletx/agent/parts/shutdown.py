@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
+from kubeletx.api import Clock, Conflict, TimedOut
 from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import ShutdownGroup, groups_of
 from kubeletx.pods import HostShutdown, ShutdownLock
+from kubeletx.server.views import Progress
 
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
@@ -19,6 +22,43 @@ if TYPE_CHECKING:
     from ..cluster.member import Cluster
 
 SHUTTING_DOWN = "node is shutting down"
+GRACE_SECONDS = 300.0
+"""Longest time in which a user or the guardian waits for the end of pods; used without a configured grace period."""
+CRITICAL_GRACE_SECONDS = 30.0
+LOOK_SECONDS = 0.2
+
+
+class AnnouncedShutdown:
+    """Shutdown that a program announces, the guardian or a user's drain, as `HostShutdown` waits for it (`ShutdownLock`)."""
+
+    def __init__(self) -> None:
+        self.is_ending = False
+        self.is_released = False
+        """All pods have ended, or their time was over."""
+        self._news = asyncio.Event()
+
+    def announce(self, is_ending: bool) -> None:
+        if is_ending != self.is_ending:
+            self.is_ending = is_ending
+            self._news.set()
+
+    async def open(self, delay_seconds: int) -> bool:
+        self._news.clear()
+        return self.is_ending
+
+    async def hold(self) -> None:
+        self.is_released = False
+
+    def release(self) -> None:
+        self.is_released = True
+
+    async def next(self) -> bool:
+        await self._news.wait()
+        self._news.clear()
+        return self.is_ending
+
+    def close(self) -> None:
+        self._news.clear()
 
 
 class Shutdowns:
@@ -41,8 +81,13 @@ class Shutdowns:
         self._ctx, self._node, self._pods, self._views, self._cluster = ctx, node, pods, views, cluster
         self._announced: set[str] = set()
 
-    def watch(self, name: str, lock: ShutdownLock, groups: Sequence[ShutdownGroup]) -> None:
-        """Add the task `name`, which waits for shutdowns of `lock` and then ends the pods."""
+    def watch(self, name: str, lock: ShutdownLock, groups: Sequence[ShutdownGroup] | None = None) -> None:
+        """Add the task `name`, which waits for shutdowns of `lock` and then ends the pods.
+
+        `groups` None: the configured ones, or groups of `GRACE_SECONDS`.
+        """
+        if groups is None:
+            groups = self.groups or groups_of(GRACE_SECONDS, CRITICAL_GRACE_SECONDS)
 
         def on_change(is_ending: bool) -> None:
             (self._announced.add if is_ending else self._announced.discard)(name)
@@ -60,6 +105,41 @@ class Shutdowns:
             has_reported=lambda: self._cluster is None or self._cluster.statuses.is_idle,
         )
         self._ctx.made.add(Part(name=name, tasks=(Task(name=name, run=shutdown.run),)))
+
+    def left(self) -> set[str]:
+        """Return the pods, as namespace/name, that have not ended."""
+        active = self._pods.services.active
+        return {str(w.desired.ref) for uid, w in active.workers.items() if not active.has_stopped(uid)}
+
+
+class PodsDrain:
+    """A user's drain: ends all pods as a shutdown of the host does, and refuses new ones. Implements `DrainVerbs`."""
+
+    def __init__(self, shutdowns: Shutdowns, clock: Clock) -> None:
+        self._shutdowns, self._clock, self._lock = shutdowns, clock, AnnouncedShutdown()
+        shutdowns.watch("drain", self._lock)
+
+    async def drain(self, timeout_seconds: float) -> AsyncIterator[Progress]:
+        end = self._clock.monotonic() + timeout_seconds
+        left = self._shutdowns.left()
+        self._lock.announce(True)
+        while left or not self._lock.is_released:
+            if not self._lock.is_ending:
+                raise Conflict("another command ended the drain")
+            if self._clock.monotonic() >= end:
+                what = f"pods {', '.join(sorted(left))}" if left else "reports of their statuses"
+                raise TimedOut(f"after {timeout_seconds:g}s not ended: {what}; the node goes on to drain")
+            await self._clock.sleep(LOOK_SECONDS)
+            before, left = left, self._shutdowns.left()
+            for ref in sorted(before - left):
+                yield Progress(message=f"pod {ref} ended")
+        yield Progress(message="all pods have ended; new ones are refused", done=True)
+
+    async def undo(self) -> Progress:
+        self._lock.announce(False)
+        while self._lock.is_released:
+            await self._clock.sleep(LOOK_SECONDS)
+        return Progress(message="new pods are accepted", done=True)
 
 
 def make_shutdown(

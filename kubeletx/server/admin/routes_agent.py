@@ -10,10 +10,11 @@ from kubeletx.kube.types.event import EventList
 
 from ..backend import AboutVerbs, AdminBackend
 from ..healthz import health_routes
-from ..http import flag, json_response, stream_lines
+from ..http import flag, json_response, query_seconds, stream_lines
+from .tasks import Tasks
 
 
-def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
+def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
     """Return the admin socket's routes about the agent and its node, such as ``/version`` and ``/v1/node``."""
 
     async def version(_request: web.Request) -> web.StreamResponse:
@@ -45,6 +46,13 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
             return await stream_lines(request, backend.node.watch_node(), "MODIFIED")
         return json_response(await backend.node.get_node())
 
+    async def drain(request: web.Request) -> web.StreamResponse:
+        steps = backend.drain.drain(query_seconds(request, "timeoutSeconds", 300.0))
+        return await stream_lines(request, steps, "PROGRESS")
+
+    async def undo_drain(_request: web.Request) -> web.StreamResponse:
+        return json_response(await tasks.complete(backend.drain.undo(), "undo of a drain"))
+
     async def volumes(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.volumes.watch_volumes(), "LIST")
@@ -69,6 +77,8 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
         web.get("/v1/panels/{name}", panel),
         web.get("/v1/usage", usage),
         web.get("/v1/node", node),
+        web.post("/v1/node/drain", drain),
+        web.delete("/v1/node/drain", undo_drain),
         web.get("/v1/volumes", volumes),
         web.get("/v1/events", events),
         web.get("/v1/fornaxcore", fornaxcore),

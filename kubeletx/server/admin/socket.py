@@ -45,7 +45,7 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     """Make the web application with all routes of the admin socket; `AdminServer` serves it."""
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
-    app.add_routes(routes_agent.routes(backend))
+    app.add_routes(routes_agent.routes(backend, tasks))
     app.add_routes(routes_pods.routes(backend.pods, backend.standby, tasks))
     app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
     app.add_routes(routes_machines.routes(backend.machines, tasks))

@@ -88,6 +88,23 @@ def test_the_host_waits_until_pods_have_ended_in_order(
         agent.wait_for(name)
 
 
+def test_a_drain_ends_all_pods_until_it_is_undone(make_agent: MakeAgent, manifests: Path) -> None:
+    agent = make_agent()
+    agent.start()
+    put_manifest(manifests, pod_manifest("web"))
+    agent.wait_for("web-lab")
+    for lines in (["pod default/web-lab ended"], []):
+        drained = agent.cli("drain", "--all")
+        assert drained.stdout.splitlines() == [*lines, "all pods have ended; new ones are refused"]
+    assert (phase(agent, "web-lab"), pod_of(agent, "web-lab").status.reason) == ("Failed", "Terminated")
+    put_manifest(manifests, pod_manifest("late"))
+    until(lambda: phase(agent, "late-lab") == "Failed", "the refusal of a new pod")
+    assert pod_of(agent, "late-lab").status.reason == "NodeShutdown"
+    assert agent.cli("drain", "--undo").stdout == "new pods are accepted\n"
+    put_manifest(manifests, pod_manifest("next"))
+    agent.wait_for("next-lab")
+
+
 def test_ending_the_service_ends_no_pod_and_gives_the_lock_back(
     host: PrivateLogind, agent: PrivateAgent, manifests: Path
 ) -> None:

@@ -30,7 +30,10 @@ def test_every_command_of_the_guide_exists() -> None:
 
 def test_every_flag_of_the_guide_exists() -> None:
     commands = {
+        "all",
         "drain",
+        "undo",
+        "timeout",
         "force",
         "runtime",
         "follow",

@@ -98,6 +98,7 @@ class FakeAdminBackend:
             machines=self.machines,
             standby=self.standby,
             node=self,
+            drain=self,
             runtimes=self,
             images=self,
             volumes=self,
@@ -363,6 +364,16 @@ class FakeAdminBackend:
             name=name, workload_type=workload_type, kind="fake", url=url, status="NotReady", since=STARTED_AT
         )
         return self.runtimes[name]
+
+    async def drain(self, timeout_seconds: float) -> AsyncIterator[Progress]:
+        """End all pods."""
+        self.calls.append(("drain", timeout_seconds))
+        yield Progress(message="all pods have ended", done=True)
+
+    async def undo(self) -> Progress:
+        """Accept new pods."""
+        self.calls.append(("undo",))
+        return Progress(message="new pods are accepted", done=True)
 
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float

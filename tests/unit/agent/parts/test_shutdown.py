@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import pytest
 from msgspec.structs import replace
 
 from kubeletx.agent.parts import shutdown as part
-from kubeletx.api import PodUid
+from kubeletx.api import Conflict, PodUid, TimedOut
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.server.backend import AdminBackend
 from tests.unit.agent.agent_model import AgentModel, a_pod
@@ -150,6 +151,58 @@ async def test_a_pod_that_is_being_deleted_has_no_more_time_than_its_group(watch
         Lock.one.tell(True)
         await agent.until(lambda: agent.alive() == [])
         assert agent.clock.monotonic() - began < 40
+
+
+async def drained(backend: AdminBackend, seconds: float = 300) -> list[str]:
+    """The lines of a drain that came to its end."""
+    steps = [step async for step in backend.drain.drain(seconds)]
+    assert steps[-1].done
+    return [step.message for step in steps]
+
+
+async def test_a_drain_ends_all_pods_and_refuses_new_ones_until_it_is_undone(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        for name in ("one", "two"):
+            await agent.apply(a_pod(name))
+        last = "all pods have ended; new ones are refused"
+        lines = await agent.done(drained(backend))
+        assert lines == ["pod default/one ended", "pod default/two ended", last]
+        assert agent.alive() == []
+        assert (status(agent, "one").reason, (await ready(backend))[0]) == ("Terminated", "False")
+        await backend.pods.apply_pod(a_pod("late"))
+        await agent.until(lambda: agent.phase("late") == "Failed")
+        assert status(agent, "late").reason == "NodeShutdown"
+        assert await agent.done(drained(backend)) == [last]
+        assert (await agent.done(backend.drain.undo())).done
+        assert (await ready(backend))[0] == "True"
+        await agent.apply(a_pod("next"))
+        await agent.done(drained(backend))
+    async with agent.running():
+        await agent.until(lambda: agent.phase("one") == agent.phase("next") == "Running")
+
+
+async def test_a_drain_has_a_limit_and_the_same_drain_again_joins_it(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("slow", termination_grace_period_seconds=60))
+        for unit in agent.runtimes["one"].backend.units.values():
+            unit.behaviour = dataclasses.replace(unit.behaviour, ignores_stop=True)
+        with pytest.raises(TimedOut, match="after 5s not ended: pods default/slow"):
+            await agent.done(drained(backend, 5))
+        assert (await agent.done(drained(backend)))[0] == "pod default/slow ended"
+        assert agent.runtimes["one"].counts["stop_unit"] == 1
+
+
+async def test_an_undone_drain_ends_for_the_command_that_waits(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("slow", termination_grace_period_seconds=60))
+        for unit in agent.runtimes["one"].backend.units.values():
+            unit.behaviour = dataclasses.replace(unit.behaviour, ignores_stop=True)
+        waiting = asyncio.create_task(drained(backend))
+        await agent.until(lambda: agent.runtimes["one"].counts["stop_unit"] == 1)
+        await backend.drain.undo()
+        with pytest.raises(Conflict, match="another command ended the drain"):
+            await agent.done(waiting)
+        await agent.apply(a_pod("next"))
 
 
 async def test_a_bus_that_is_away_is_tried_again(watched: AgentModel) -> None:
