@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..background import Background
 from ..model import CheckLevel, CheckState, Effect, RecordEvent
 from .agents import PluginCheck
-from .background import Background
 from .base import LookFacts, NodeCheck
 from .section import MAX_CHECKS, read_checks
 from .settling import CheckOutcome, CheckRecord, settle

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ..background import Background
 from ..model import Complain, Reach
-from .background import Background
 from .http_get import get, validate_url
 from .topic_field import TopicWords, is_among, read_field, topic_file, topic_stamp, validate_topic
 

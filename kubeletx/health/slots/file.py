@@ -15,10 +15,10 @@ from pathlib import Path
 from kubeletx.linux.files import read_regular, remove_file, replace_file
 
 from ..model import BootReason, Slot, SlotState, SlotTable
-from .slots import LABELS, Abilities, SlotsError
+from .slots import LABELS, Abilities, Slots, SlotsError, state_of, write_through
 
 
-class FileSlots:
+class FileSlots(Slots):
     """Slots in a directory. A missing directory is made, with an active IMGA that runs and an unused IMGB."""
 
     abilities = Abilities(
@@ -28,14 +28,14 @@ class FileSlots:
         limits=("nothing is booted; reboots are written down",),
     )
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path = Path()) -> None:
         """Raises SlotsError for an empty name; the directory is looked at by the first call that needs it."""
         if str(directory) == ".":
             raise SlotsError("--slots file: needs a directory, such as file:/tmp/slots")
         self._directory = directory
         self._is_prepared = False
 
-    def read(self) -> SlotTable:
+    def _read(self) -> SlotTable:
         self._prepare()
         current = self._word("current", absent="IMGA")
         if current not in LABELS:
@@ -44,18 +44,11 @@ class FileSlots:
         first, second = (self._slot(label) for label in LABELS)
         return SlotTable((first, second), current)
 
-    def set_state(self, label: str, state: SlotState) -> None:
-        if state is SlotState.INPROGRESS:
-            raise SlotsError(f"{label}: only a boot sets a slot to inprogress")
-        try:
-            self._write(f"{label}.state", state)
-        except OSError as error:
-            raise SlotsError(
-                f"{self._directory}/{label}.state: cannot be written: {error.strerror}"
-            ) from error
+    def _write(self, label: str, state: SlotState) -> None:
+        self._replace(f"{label}.state", state)
 
     def boots(self) -> int:
-        """Return how many simulated reboots there were; it stands for the kernel's boot ID. Raises SlotsError."""
+        """Return how many simulated reboots there were; it stands for the kernel's boot ID. Raises SlotsError and OSError."""
         self._prepare()
         return self._count()
 
@@ -73,20 +66,17 @@ class FileSlots:
             # On a tie the first entry wins, as with GRUB's gptprio. Without any image the loader keeps what it has.
             chosen = next((s for s in table.slots if s.state is SlotState.ACTIVE), table.current)
         line = json.dumps({"reason": reason, "bootReason": boot_reason.text, "label": chosen.label})
-        self._write(".booting", f"{self.boots()} {line}")
+        self._replace(".booting", f"{self.boots()} {line}")
         self._finish_boot()
 
     def _prepare(self) -> None:
         if self._is_prepared:
             return
-        try:
-            if not self._directory.exists():
-                self._write("IMGA.state", "active")
-                self._write("IMGB.state", "unused")
-                self._write("current", "IMGA")
-            self._finish_boot()
-        except OSError as error:
-            raise SlotsError(f"{self._directory}: cannot be used: {error.strerror}") from error
+        if not self._directory.exists():
+            self._replace("IMGA.state", "active")
+            self._replace("IMGB.state", "unused")
+            self._replace("current", "IMGA")
+        self._finish_boot()
         self._is_prepared = True
 
     def _finish_boot(self) -> None:
@@ -96,36 +86,22 @@ class FileSlots:
         boots, _, line = self._word(".booting").partition(" ")
         label = json.loads(line)["label"]
         if self._word(f"{label}.state") == SlotState.UPDATING:
-            self._write(f"{label}.state", SlotState.INPROGRESS)  # the try is used up
-        self._write("current", label)
+            self._replace(f"{label}.state", SlotState.INPROGRESS)  # the try is used up
+        self._replace("current", label)
         if self._count() == int(boots):
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self._directory / "reboots", flags, 0o644)
-            try:
-                os.write(descriptor, line.encode() + b"\n")
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            write_through(self._directory / "reboots", line.encode() + b"\n", os.O_APPEND | os.O_CREAT)
         remove_file(path)
 
     def _slot(self, label: str) -> Slot:
-        word = self._word(f"{label}.state", absent=SlotState.UNUSED)
-        try:
-            state = SlotState(word)
-        except ValueError:
-            path = self._directory / f"{label}.state"
-            raise SlotsError(f"{path}: {word[:40]!r} is not one of {', '.join(SlotState)}") from None
-        version = self._word(f"{label}.version", absent=label)
-        return Slot(label, state, version, str(self._directory / f"{label}.state"))
+        place = str(self._directory / f"{label}.state")
+        state = state_of(self._word(f"{label}.state", absent=SlotState.UNUSED), place)
+        return Slot(label, state, self._word(f"{label}.version", absent=label), place)
 
     def _word(self, name: str, *, absent: str | None = None) -> str:
         path = self._directory / name
         if absent is not None and not path.exists():
             return absent
-        try:
-            return read_regular(path, 4096).decode(errors="replace").strip()
-        except OSError as error:
-            raise SlotsError(f"{path}: cannot be read: {error.strerror}") from error
+        return read_regular(path, 4096).decode(errors="replace").strip()
 
-    def _write(self, name: str, text: str) -> None:
+    def _replace(self, name: str, text: str) -> None:
         replace_file(self._directory / name, text.encode() + b"\n", 0o644)

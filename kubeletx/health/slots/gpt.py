@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..model import Slot, SlotState, SlotTable
-from .slots import LABELS, Abilities, SlotsError
+from .slots import COMMAND_LINE, LABELS, Abilities, Slots, SlotsError, running_label
 
-COMMAND_LINE: Final = Path("/proc/cmdline")
 _BLKSSZGET: Final = 0x1268
 _HEADER: Final = struct.Struct("<8s4I4Q16sQ3I")
 _SIGNATURE: Final = b"EFI PART"
@@ -136,7 +135,7 @@ class _Disk:
             os.fsync(self._descriptor)
 
 
-class GptSlots:
+class GptSlots(Slots):
     """Slots in the table of `disk`, a block device or an image. `command_line`: of the running kernel."""
 
     abilities = Abilities(
@@ -148,22 +147,20 @@ class GptSlots:
         ),
     )
 
-    def __init__(self, disk: str, command_line: Path = COMMAND_LINE) -> None:
-        """Raises SlotsError for an empty name; the disk is opened by each call."""
-        if not disk:
+    def __init__(self, disk: Path | None = None, command_line: Path = COMMAND_LINE) -> None:
+        """Raises SlotsError without a disk; it is opened by each call."""
+        if disk is None:
             raise SlotsError("--slots gpt: needs a disk, such as gpt:/dev/sda")
-        self._path, self._command_line = disk, command_line
+        self.place, self._path, self._command_line = disk, disk, command_line
 
-    def read(self) -> SlotTable:
+    def _read(self) -> SlotTable:
         with self._open(os.O_RDONLY) as disk:
             first, second = disk.copies()
         partitions = self._partitions(first or second)
         a, b = (self._slot(label, partitions[label]) for label in LABELS)
         return SlotTable((a, b), self._current_label(partitions))
 
-    def set_state(self, label: str, state: SlotState) -> None:
-        if state not in _BITS:
-            raise SlotsError(f"{label}: only the boot loader sets a slot to inprogress")
+    def _write(self, label: str, state: SlotState) -> None:
         with self._open(os.O_RDWR) as disk:
             first, second = disk.copies()
             partition = self._partitions(first or second)[label]
@@ -175,11 +172,11 @@ class GptSlots:
             entries = bytearray(known.entries)
             struct.pack_into("<Q", entries, partition.offset + 48, attributes)
             try:
-                self._write(disk, first, second, bytes(entries))
+                self._write_copies(disk, first, second, bytes(entries))
             except ValueError as error:
                 raise SlotsError(f"{self._path}: {error}; repair it with sgdisk or gdisk") from error
 
-    def _write(self, disk: _Disk, first: _Copy | None, second: _Copy | None, entries: bytes) -> None:
+    def _write_copies(self, disk: _Disk, first: _Copy | None, second: _Copy | None, entries: bytes) -> None:
         if first and second and first.entries == second.entries == entries:
             return
         if first is None:
@@ -192,16 +189,11 @@ class GptSlots:
 
     @contextmanager
     def _open(self, flags: int) -> Iterator[_Disk]:
+        descriptor = os.open(self._path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            descriptor = os.open(self._path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                yield _Disk(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise SlotsError(
-                f"{self._path}: {error.strerror}; name the disk with --slots gpt:DEVICE"
-            ) from error
+            yield _Disk(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _partitions(self, copy: _Copy | None) -> dict[str, _Partition]:
         """Return the partitions of both slots by label."""
@@ -225,21 +217,12 @@ class GptSlots:
         return Slot(label, _state(partition.attributes), "", f"PARTUUID={partition.identity}")
 
     def _current_label(self, partitions: dict[str, _Partition]) -> str:
-        names = {f"kubeletx.slot={label}": label for label in LABELS}
+        labels = {}
         for label, partition in partitions.items():
-            names[f"root=partlabel={label}".lower()] = label
-            names[f"root=partuuid={partition.identity}"] = label
-        try:
-            words = self._command_line.read_text().split()
-        except OSError as error:
-            raise SlotsError(f"{self._command_line}: cannot be read: {error.strerror}") from error
-        labels = [names.get(word) or names.get(word.lower()) for word in words]
-        known = [label for label in labels if label]
-        if not known:
-            raise SlotsError(
-                f"{self._command_line}: names no slot; boot with kubeletx.slot=IMGA, root=PARTLABEL=IMGA or root=PARTUUID=ID"
-            )
-        return known[-1]
+            for name in ("kubeletx.slot", "root=partlabel"):
+                labels[f"{name}={label.lower()}"] = label
+            labels[f"root=partuuid={partition.identity}"] = label
+        return running_label(self._command_line, labels)
 
 
 def _state(attributes: int) -> SlotState:

@@ -12,7 +12,6 @@ a write is cut before or after, and never inside. The parameter ``kubeletx.slot=
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Final
@@ -20,17 +19,25 @@ from typing import Final
 from kubeletx.linux.files import read_regular
 
 from ..model import Slot, SlotState, SlotTable
-from .slots import LABELS, Abilities, SlotsError
+from .slots import (
+    COMMAND_LINE,
+    LABELS,
+    Abilities,
+    Slots,
+    SlotsError,
+    running_label,
+    state_of,
+    write_through,
+)
 
 DEFAULT_BLOCK: Final = Path("/boot/grub/grubenv")
-COMMAND_LINE: Final = Path("/proc/cmdline")
 _SIGNATURE: Final = b"# GRUB Environment Block\n"
 _SECTOR: Final = 512
 _MOST_BYTES: Final = 65536
 _FIRST: Final = "kubeletx_first"
 
 
-class GrubSlots:
+class GrubSlots(Slots):
     """Slots in an environment block. `command_line`: of the running kernel."""
 
     abilities = Abilities(
@@ -44,17 +51,16 @@ class GrubSlots:
 
     def __init__(self, block: Path = DEFAULT_BLOCK, command_line: Path = COMMAND_LINE) -> None:
         self._block, self._command_line = block, command_line
-        self._current = ""
+        self.place = block
 
-    def read(self) -> SlotTable:
-        _, _, variables = self._read()
+    def _read(self) -> SlotTable:
+        _, _, variables = self._variables()
         first, second = (self._slot(label, variables) for label in LABELS)
-        return SlotTable((first, second), self._current_label())
+        labels = {f"kubeletx.slot={label.lower()}": label for label in LABELS}
+        return SlotTable((first, second), running_label(self._command_line, labels))
 
-    def set_state(self, label: str, state: SlotState) -> None:
-        if state is SlotState.INPROGRESS:
-            raise SlotsError(f"{label}: only GRUB sets a slot to inprogress")
-        size, head, variables = self._read()
+    def _write(self, label: str, state: SlotState) -> None:
+        size, head, variables = self._variables()
         wanted = {f"kubeletx_{label}": str(state)}
         if state is SlotState.UPDATING:
             wanted[_FIRST] = label
@@ -67,14 +73,11 @@ class GrubSlots:
                 f"{self._block}: its variables need {len(data)} of {min(_SECTOR, size)} bytes; "
                 "remove some with grub-editenv"
             )
-        self._write(data.ljust(size, b"#"))
+        write_through(self._block, data.ljust(size, b"#"), 0)
 
-    def _read(self) -> tuple[int, bytes, dict[str, str]]:
+    def _variables(self) -> tuple[int, bytes, dict[str, str]]:
         """Return the size of the block, its leading comments and its variables; values stay escaped."""
-        try:
-            data = read_regular(self._block, _MOST_BYTES)
-        except OSError as error:
-            raise SlotsError(f"{self._block}: cannot be read: {error.strerror}") from error
+        data = read_regular(self._block, _MOST_BYTES)
         if not data.startswith(_SIGNATURE):
             raise SlotsError(
                 f"{self._block}: is not GRUB's environment block; make one with grub-editenv FILE create"
@@ -89,38 +92,7 @@ class GrubSlots:
         )
         return len(data), head, {name: value for name, is_set, value in pairs if is_set}
 
-    def _write(self, data: bytes) -> None:
-        try:
-            descriptor = os.open(self._block, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                os.pwrite(descriptor, data, 0)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise SlotsError(f"{self._block}: cannot be written: {error.strerror}") from error
-
     def _slot(self, label: str, variables: dict[str, str]) -> Slot:
-        word = variables.get(f"kubeletx_{label}", "") or SlotState.UNUSED
-        try:
-            state = SlotState(word)
-        except ValueError:
-            raise SlotsError(
-                f"{self._block}: kubeletx_{label}={word[:40]!r} is not one of {', '.join(SlotState)}"
-            ) from None
-        return Slot(label, state, variables.get(f"kubeletx_{label}_version", ""), f"kubeletx-{label}")
-
-    def _current_label(self) -> str:
-        if not self._current:
-            try:
-                words = self._command_line.read_text().split()
-            except OSError as error:
-                raise SlotsError(f"{self._command_line}: cannot be read: {error.strerror}") from error
-            labels = [word.removeprefix("kubeletx.slot=") for word in words if "kubeletx.slot=" in word]
-            if not labels or labels[-1] not in LABELS:
-                raise SlotsError(
-                    f"{self._command_line}: the kernel runs without kubeletx.slot=IMGA or IMGB; "
-                    "add it to the menu entries of GRUB"
-                )
-            self._current = labels[-1]
-        return self._current
+        name = f"kubeletx_{label}"
+        state = state_of(variables.get(name) or SlotState.UNUSED, f"{self._block}: {name}")
+        return Slot(label, state, variables.get(f"{name}_version", ""), f"kubeletx-{label}")

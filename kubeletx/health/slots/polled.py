@@ -8,18 +8,19 @@ thread; the guardian asks for it again at its next tick.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from threading import Lock, Thread
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
+from ..background import Background
 from ..model import SlotState, SlotTable
 from .slots import LABELS, Slots, SlotsError, SlotsPending
 
 DEADLINE_SECONDS: Final = 90.0
-"""Time for one call; programs of backends have shorter deadlines of their own."""
+"""Time for the changes and a read; programs of backends have shorter deadlines of their own."""
 
 
-class PolledSlots:
+class PolledSlots(Slots):
     """Implements `Slots` without blocking."""
 
     def __init__(
@@ -30,88 +31,67 @@ class PolledSlots:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.abilities = slots.abilities
-        self._slots, self._report, self._clock = slots, report, clock
-        self._lock = Lock()
+        self._slots, self._report = slots, report
+        self._background: Background[SlotTable | SlotsError] = Background(clock)
         self._reads = 0
-        self._is_asked = False
         self._changes: dict[str, SlotState] = {}
-        self._busy_since: float | None = None
         self._result: SlotTable | SlotsError = SlotsPending("the slots have not answered yet")
 
-    def read(self) -> SlotTable:
+    def _read(self) -> SlotTable:
         """Return the last table and have the next one read. Raises SlotsPending before the first one."""
-        with self._lock:
-            if self._reads % self.abilities.read_every == 0 or isinstance(self._result, SlotsError):
-                self._ask()
-            self._reads += 1
-            since = self._busy_since
-            if since is not None and self._clock() - since > DEADLINE_SECONDS:
-                raise SlotsError(
-                    f"the slots have not answered for {DEADLINE_SECONDS:g} s; a disk or the boot loader's program hangs"
-                )
-            if isinstance(self._result, SlotsError):
-                raise type(self._result)(str(self._result))  # the same object again would keep each traceback
-            return self._result
+        self._collect()
+        is_due = self._reads % self.abilities.read_every == 0
+        self._reads += 1
+        if is_due or self._changes or isinstance(self._result, SlotsError):
+            self._start()
+        if isinstance(self._result, SlotsError):
+            raise type(self._result)(str(self._result))  # the same object again would keep each traceback
+        return self._result
 
-    def set_state(self, label: str, state: SlotState) -> None:
+    def _write(self, label: str, state: SlotState) -> None:
         """Have the state written soon. The newest state of a slot counts."""
-        if state is SlotState.INPROGRESS:
-            raise SlotsError(f"{label}: only the boot loader sets a slot to inprogress")
-        with self._lock:
-            self._changes.pop(label, None)
-            self._changes[label] = state
-            self._ask()
+        self._changes.pop(label, None)
+        self._changes[label] = state
+        self._collect()
+        self._start()
 
-    def _ask(self) -> None:
-        """Start a thread if none works. The caller holds the lock."""
-        self._is_asked = True
-        if self._busy_since is None:
-            try:
-                Thread(target=self._run, name="slots", daemon=True).start()
-            except RuntimeError as error:
-                raise SlotsError(f"the slots are not read: {error}") from error
-            self._busy_since = self._clock()
+    def _collect(self) -> None:
+        for result in self._background.results().values():
+            self._result = result or SlotsError(
+                f"the slots have not answered for {DEADLINE_SECONDS:g} s; a disk or the boot loader's program hangs"
+            )
 
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._is_asked:
-                    self._busy_since = None
-                    return
-                self._is_asked, changes, self._changes = False, self._changes, {}
-                self._busy_since = self._clock()
-            failed = {label for label, state in changes.items() if not self._write(label, state)}
-            result = self._read()
-            if isinstance(result, SlotTable):
-                for label in changes.keys() - failed:
-                    shown = result.get(label).state
-                    if shown is not changes[label]:
-                        self._report(
-                            f"{label} was set to {changes[label]} and still reads {shown}; is its boot loader configured?"
-                        )
-            with self._lock:
-                self._result = result
+    def _start(self) -> None:
+        if self._background.start("slots", partial(self._work, self._changes), DEADLINE_SECONDS):
+            self._changes = {}
 
-    def _write(self, label: str, state: SlotState) -> bool:
-        try:
-            self._slots.set_state(label, state)
-        except Exception as error:  # noqa: BLE001 - the root of a thread
-            self._report(_words(error))
-            return False
-        return True
-
-    def _read(self) -> SlotTable | SlotsError:
+    def _work(self, changes: Mapping[str, SlotState]) -> SlotTable | SlotsError:
+        made = {label: state for label, state in changes.items() if self._change(label, state)}
         try:
             table = self._slots.read()
         except Exception as error:  # noqa: BLE001 - the root of a thread
-            return SlotsError(_words(error))
+            return _slots_error(error)
         labels = tuple(slot.label for slot in table.slots)
         if labels != LABELS or table.current_label not in LABELS:
             return SlotsError(
                 f"the slots are named {', '.join(labels)} and {table.current_label!r} runs; IMGA and IMGB are expected"
             )
+        for label, state in made.items():
+            shown = table.get(label).state
+            if shown is not state:
+                self._report(
+                    f"{label} was set to {state} and still reads {shown}; is its boot loader configured?"
+                )
         return table
 
+    def _change(self, label: str, state: SlotState) -> bool:
+        try:
+            self._slots.set_state(label, state)
+        except Exception as error:  # noqa: BLE001 - the root of a thread
+            self._report(str(_slots_error(error)))
+            return False
+        return True
 
-def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, SlotsError) else f"the slots failed: {error!r}"
+
+def _slots_error(error: Exception) -> SlotsError:
+    return error if isinstance(error, SlotsError) else SlotsError(f"the slots failed: {error!r}")

@@ -28,9 +28,8 @@ from kubeletx.linux.files import read_regular, replace_file
 from kubeletx.linux.programs import run_blocking, tool_environment
 
 from ..model import Slot, SlotState, SlotTable
-from .slots import LABELS, Abilities, SlotsError
+from .slots import LABELS, Abilities, Slots, SlotsError
 
-RECORD: Final = Path("kubeletx-health/rauc")
 """The record, below PERSIST."""
 PROGRAM_SECONDS: Final = 30.0
 _RECORD_BYTES: Final = 65536
@@ -101,8 +100,8 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
         return next(label for label in LABELS if label != self.booted)
 
 
-class RaucSlots:
-    """Slots that the program `rauc` reports. `record`: file of the record, on a disk that both images share."""
+class RaucSlots(Slots):
+    """Slots that the program `rauc` reports. The record is on a disk that both images share."""
 
     abilities = Abilities(
         counts_tries=True,
@@ -114,18 +113,19 @@ class RaucSlots:
         ),
         read_every=6,
     )
+    record = Path("kubeletx-health/rauc")
 
     def __init__(self, record: Path, boot: str = "") -> None:
         """`boot`: identity of this boot; empty: the kernel's."""
         self._path, self._boot = record, boot
         self._is_marked = False
 
-    def read(self) -> SlotTable:
+    def _read(self) -> SlotTable:
         facts = self._facts()
         before = self._read_record()
         if before is None:
             before = RaucRecord(words={facts.booted: _ACTIVE, facts.other: _UNUSED})
-        record = settle(before, facts, self._boot_id())
+        record = settle(before, facts, self._boot or boot_id())
         if record != before or not self._path.exists():
             self._write_record(record)
         booted, other = record.words[facts.booted], record.words[facts.other]
@@ -138,12 +138,10 @@ class RaucSlots:
         first, second = (self._slot(label, record, facts) for label in LABELS)
         return SlotTable((first, second), facts.booted)
 
-    def set_state(self, label: str, state: SlotState) -> None:
+    def _write(self, label: str, state: SlotState) -> None:
         facts, record = self._facts(), self._read_record()
-        if record is None or state is _INPROGRESS:
-            raise SlotsError(
-                f"{label}: only a boot sets a slot to inprogress; other states need a read before"
-            )
+        if record is None:
+            raise SlotsError(f"{label}: its state needs a read before")
         name, slot = facts.names[label], facts.slots[label]
         if state is not _UNUSED:
             if not slot.is_good:
@@ -207,20 +205,12 @@ class RaucSlots:
         slot = facts.slots[label]
         return Slot(label, record.words[label], slot.slot_status.bundle.version or "", slot.device)
 
-    def _boot_id(self) -> str:
-        if not self._boot:
-            try:
-                self._boot = boot_id()
-            except OSError as error:
-                raise SlotsError(f"the kernel's boot ID cannot be read: {error.strerror}") from error
-        return self._boot
-
     def _read_record(self) -> RaucRecord | None:
         try:
             record = msgspec.json.decode(read_regular(self._path, _RECORD_BYTES), type=RaucRecord)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except msgspec.MsgspecError as error:
             raise SlotsError(
                 f"{self._path}: cannot be read: {error}; without this file the running image counts as committed"
             ) from error
@@ -231,10 +221,7 @@ class RaucSlots:
         return record
 
     def _write_record(self, record: RaucRecord) -> None:
-        try:
-            replace_file(self._path, msgspec.json.encode(record))
-        except OSError as error:
-            raise SlotsError(f"{self._path}: cannot be written: {error.strerror}") from error
+        replace_file(self._path, msgspec.json.encode(record))
 
 
 def settle(record: RaucRecord, facts: _Facts, boot: str) -> RaucRecord:

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from kubeletx.linux.files import read_regular, remove_file, sync_directory
 
 from ..model import Slot, SlotState, SlotTable
-from .slots import LABELS, Abilities, SlotsError
+from .slots import LABELS, Abilities, Slots, SlotsError, write_through
 
 EFI_VARIABLES: Final = Path("/sys/firmware/efi/efivars")
 _VENDOR: Final = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
     state: SlotState
 
 
-class SystemdBootSlots:
+class SystemdBootSlots(Slots):
     """Slots on an EFI system partition. `esp`: where it is mounted; None: at the first of `PLACES` that has entries.
 
     `efi_variables`: the directory of efivarfs; a variable names the running entry.
@@ -67,7 +67,6 @@ class SystemdBootSlots:
 
     def __init__(self, esp: Path | None = None, efi_variables: Path = EFI_VARIABLES) -> None:
         self._given, self._variables = esp, efi_variables
-        self._current = ""
 
     @property
     def _esp(self) -> Path:
@@ -78,14 +77,12 @@ class SystemdBootSlots:
     def _directory(self) -> Path:
         return self._esp / _ENTRIES
 
-    def read(self) -> SlotTable:
+    def _read(self) -> SlotTable:
         entries = self._entries()
         first, second = (self._slot(label, entries) for label in LABELS)
         return SlotTable((first, second), self._current_label())
 
-    def set_state(self, label: str, state: SlotState) -> None:
-        if state is SlotState.INPROGRESS:
-            raise SlotsError(f"{label}: only systemd-boot sets a slot to inprogress")
+    def _write(self, label: str, state: SlotState) -> None:
         entries = self._entries()
         own = [entry for entry in entries if entry.label == label]
         if not own:
@@ -102,14 +99,13 @@ class SystemdBootSlots:
         name = f"kubeletx-{generation}-{label.lower()}{_COUNTERS[state]}.conf"
         if entry.state is state and generation == entry.generation:
             name = entry.name  # another program may write the counter differently
-        try:
-            if name != entry.name:
-                _copy(self._directory / entry.name, self._directory / name)
-            for other in own:
-                if other.name != name:
-                    remove_file(self._directory / other.name)
-        except OSError as error:
-            raise SlotsError(f"{self._directory / name}: cannot be written: {error.strerror}") from error
+        if name != entry.name:
+            data = read_regular(self._directory / entry.name, _ENTRY_BYTES)
+            write_through(self._directory / name, data, os.O_CREAT | os.O_TRUNC)
+            sync_directory(self._directory)
+        for other in own:
+            if other.name != name:
+                remove_file(self._directory / other.name)
 
     def _entries(self) -> list[_Entry]:
         """Return the entries of both slots; the first one of a slot counts.
@@ -117,7 +113,7 @@ class SystemdBootSlots:
         A power cut may leave a second one of a slot. The later one counts; of one generation, the one with fewer rights.
         """
         found = []
-        for name in self._names(self._directory):
+        for name in os.listdir(self._directory):
             match = _NAME.fullmatch(name.lower())
             if match is None or not {"linux", "efi", "uki"} & self._lines(self._directory / name).keys():
                 continue
@@ -136,12 +132,6 @@ class SystemdBootSlots:
             )
         return sorted(found, key=lambda entry: (-entry.generation, _RIGHTS.index(entry.state)))
 
-    def _names(self, directory: Path) -> list[str]:
-        try:
-            return [path.name for path in directory.iterdir()]
-        except OSError as error:
-            raise SlotsError(f"{directory}: cannot be read: {error.strerror}") from error
-
     def _slot(self, label: str, entries: list[_Entry]) -> Slot:
         entry = next((entry for entry in entries if entry.label == label), None)
         if entry is None:
@@ -155,8 +145,6 @@ class SystemdBootSlots:
             text = read_regular(path, _ENTRY_BYTES).decode(errors="replace")
         except FileNotFoundError:
             return {}
-        except OSError as error:
-            raise SlotsError(f"{path}: cannot be read: {error.strerror}") from error
         pairs = (line.split(None, 1) for line in text.split("\n") if not line.lstrip().startswith("#"))
         return {pair[0]: pair[-1].strip() for pair in pairs if pair}
 
@@ -172,7 +160,7 @@ class SystemdBootSlots:
                 "EFI variable LoaderEntryDefault is set, and its entry is booted even if it fails; "
                 "remove it with: bootctl set-default ''"
             )
-        for name in self._names(self._directory):
+        for name in os.listdir(self._directory):
             path, is_own = self._directory / name, _NAME.fullmatch(name.lower()) is not None
             if not name.lower().endswith(".conf"):
                 continue
@@ -181,16 +169,14 @@ class SystemdBootSlots:
                 raise SlotsError(f"{path}: systemd-boot may prefer it to a new image; {fix}")
 
     def _current_label(self) -> str:
-        if not self._current:
-            text = self._variable("LoaderEntrySelected")
-            match = _NAME.fullmatch(text.lower())
-            if match is None:
-                found = f"is {text[:60]!r}" if text else "cannot be read"
-                raise SlotsError(
-                    f"EFI variable LoaderEntrySelected {found}; boot an entry kubeletx-*.conf and mount efivarfs"
-                )
-            self._current = match["label"].upper()
-        return self._current
+        text = self._variable("LoaderEntrySelected")
+        match = _NAME.fullmatch(text.lower())
+        if match is None:
+            found = f"is {text[:60]!r}" if text else "cannot be read"
+            raise SlotsError(
+                f"EFI variable LoaderEntrySelected {found}; boot an entry kubeletx-*.conf and mount efivarfs"
+            )
+        return match["label"].upper()
 
     def _variable(self, name: str) -> str:
         try:
@@ -198,15 +184,3 @@ class SystemdBootSlots:
         except OSError:
             return ""
         return data[4:].decode("utf-16-le", errors="replace").rstrip("\0")  # 4 bytes of attributes come first
-
-
-def _copy(source: Path, target: Path) -> None:
-    data = read_regular(source, _ENTRY_BYTES)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(target, flags, 0o644)
-    try:
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_directory(target.parent)

@@ -45,7 +45,7 @@ class Disk:
 
     @property
     def slots(self) -> GptSlots:
-        return GptSlots(str(self.device), self.command_line)
+        return GptSlots(self.device, self.command_line)
 
     @property
     def states(self) -> tuple[SlotState, ...]:
@@ -167,13 +167,13 @@ def test_the_command_line_names_the_running_slot(disk: Disk, words: str, label: 
 
 
 def test_a_disk_without_slots_is_named(disk: Disk, tmp_path: Path) -> None:
-    def refusal(path: Path | str = disk.device) -> str:
+    def refusal(path: Path = disk.device) -> str:
         with pytest.raises(SlotsError) as error:
-            GptSlots(str(path), disk.command_line).read()
+            GptSlots(path, disk.command_line).read()
         return str(error.value)
 
     disk.run_from("root=/dev/sda3")
-    assert "names no slot; boot with kubeletx.slot=IMGA" in refusal()
+    assert "names no slot; boot with one of kubeletx.slot=imga" in refusal()
     run("sfdisk", "--quiet", "--no-reread", "--part-label", str(disk.device), "3", A)
     assert "two partitions are named IMGA; rename one" in refusal()
     run("sfdisk", "--quiet", "--no-reread", "--part-label", str(disk.device), "3", "other")

@@ -258,7 +258,7 @@ def test_a_program_that_is_missing_failing_or_odd_is_named(
             node.slots.read()
         return str(error.value)
 
-    with pytest.raises(SlotsError, match="only a boot"):
+    with pytest.raises(SlotsError, match="only the boot loader"):
         node.slots.set_state(B, INPROGRESS)
     node.slots.read()
     record = node.base / "persist" / "rauc"

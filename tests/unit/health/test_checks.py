@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import fields, replace
 
-from kubeletx.health.checks.background import Background
+from kubeletx.health.background import Background
 from kubeletx.health.checks.base import LookFacts
 from kubeletx.health.checks.http_get import get
 from kubeletx.health.checks.section import BrokenCheck, read_checks

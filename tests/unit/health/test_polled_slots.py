@@ -9,14 +9,14 @@ from threading import enumerate as enumerate_threads
 import pytest
 
 from kubeletx.health.model import Slot, SlotState, SlotTable
-from kubeletx.health.slots import Abilities, SlotsError, SlotsPending
+from kubeletx.health.slots import Abilities, Slots, SlotsError, SlotsPending
 from kubeletx.health.slots.polled import DEADLINE_SECONDS, PolledSlots
 from kubeletx_testing.waiting import block_until
 
 SOUND = SlotTable((Slot("IMGA", SlotState.ACTIVE), Slot("IMGB", SlotState.UNUSED)), "IMGA")
 
 
-class OddSlots:
+class OddSlots(Slots):
     """A backend that hangs until `goes_on`, fails with `error`, and ignores changes if `ignores`."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Caller:
         block_until(lambda: text in self.answer())
 
     def until_told(self, text: str) -> None:
-        block_until(lambda: any(text in line for line in self.lines))
+        block_until(lambda: self.answer() and any(text in line for line in self.lines))
 
 
 @pytest.fixture
@@ -93,12 +93,12 @@ def test_a_backend_that_hangs_is_one_error_and_changes_wait_in_order(caller: Cal
     caller.backend.goes_on.clear()
     caller.backend.begun.clear()
     caller.slots.set_state("IMGA", SlotState.ACTIVE)
-    assert caller.backend.begun.wait(30)
+    block_until(lambda: caller.answer() and caller.backend.begun.is_set())
     caller.backend.calls.clear()
     caller.slots.set_state("IMGA", SlotState.UNUSED)
     caller.slots.set_state("IMGB", SlotState.UPDATING)
     caller.slots.set_state("IMGA", SlotState.ACTIVE)
-    caller.now += DEADLINE_SECONDS
+    caller.now += DEADLINE_SECONDS - 1
     assert caller.answer() == "active unused"
     caller.now += 1
     line = caller.answer()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Generic, TypeVar
 
@@ -34,14 +35,15 @@ class Background(Generic[_T]):
         self._clock = clock
         self._jobs: dict[str, _Job[_T]] = {}
 
-    def start(self, name: str, work: Callable[[], _T], seconds: float) -> None:
-        """Start work, which must not raise. If it still runs since the last time, its deadline is reported again."""
-        job = self._jobs.get(name)
-        if job is None:
-            job = self._jobs[name] = _Job(name, work, self._clock() + seconds)
+    def start(self, name: str, work: Callable[[], _T], seconds: float) -> bool:
+        """Start work, which must not raise. False: it still runs since the last time; its deadline is reported again."""
+        if name in self._jobs:
+            self._jobs[name].is_awaited = True
+            return False
+        job = self._jobs[name] = _Job(name, work, self._clock() + seconds)
+        with suppress(RuntimeError):  # no thread can be started: it counts as late
             job.thread.start()
-        else:
-            job.is_awaited = True
+        return True
 
     def results(self) -> dict[str, _T | None]:
         """Return what has ended since the last call; None: its deadline is over."""
@@ -49,8 +51,8 @@ class Background(Generic[_T]):
         for name, job in list(self._jobs.items()):
             if not job.thread.is_alive():
                 del self._jobs[name]
-                if job.results and not job.is_late:
-                    results[name] = job.results[0]
+                if not job.is_late:
+                    results[name] = job.results[0] if job.results else None
             elif self._clock() >= job.until and job.is_awaited:
                 job.is_late, job.is_awaited = True, False
                 results[name] = None
