@@ -30,7 +30,6 @@ from kubeletx.linux.programs import run_blocking, tool_environment
 from ..model import Slot, SlotState, SlotTable
 from .slots import LABELS, Abilities, Slots, SlotsError
 
-"""The record, below PERSIST."""
 PROGRAM_SECONDS: Final = 30.0
 _RECORD_BYTES: Final = 65536
 _ACTIVE, _UPDATING, _INPROGRESS, _UNUSED = (
