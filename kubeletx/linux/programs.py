@@ -51,12 +51,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     program that outlive it, such as the daemon of a FUSE file system, are no error and are not killed; what they print
     is read for `DRAIN_SECONDS`. `survives_cancellation`: if the caller is cancelled, or this process ends, the program
     runs on. Its output goes to files in memory, since a write to a pipe without a reader would kill it; and it is not
-    stopped if it prints too much, but the rest is lost. `most_bytes`: limit of its output.
+    stopped if it prints too much, but the rest is lost. `ends_group`: processes that it leaves are killed when it exits.
+    `most_bytes`: limit of its output.
     """
 
     steps: tuple[tuple[signal.Signals, float], ...] = ((signal.SIGKILL, 1.0),)
     leaves_daemon: bool = False
     survives_cancellation: bool = False
+    ends_group: bool = False
     most_bytes: int = MOST_OUTPUT_BYTES
 
 
@@ -282,6 +284,8 @@ def _life(child: _Child, seconds: float | None, ending: Ending) -> Generator[_Wa
     else:
         is_over = yield (lambda: child.is_over() or child.is_cut), seconds
     if is_over and not child.is_cut:
+        if ending.ends_group:
+            child.signal(signal.SIGKILL)
         return child.result()
     number = yield from _stop(child, ending)
     limit = "printed too much" if child.is_cut else f"did not end within {seconds:g} s"
