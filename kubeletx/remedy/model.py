@@ -103,7 +103,9 @@ class FenceMethod(msgspec.Struct, frozen=True, kw_only=True):
     """One action of a step, in order. `kind`: key of `actions.ACTIONS`: agent, job, builtin, external or plugin.
 
     `parameters`: for a fence agent, what it gets on standard input. `seconds`: deadline. `proof`: what its success proves.
-    `definition`: the pod template of a job or the template reference of an external remedy, as written.
+    `definition`: the pod template of a job, with its short forms translated; ``external`` or ``plugin`` of a remedyConfig, as
+    written. `secrets`: a later one overrides an earlier one; with `secrets_optional` they may be missing. `storage`: names of
+    PersistentVolumes, drivers or storage classes to which a proof STORAGE applies; empty: all volumes that are not local.
     """
 
     name: str
@@ -111,6 +113,8 @@ class FenceMethod(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     parameters: Mapping[str, str] = {}
     secrets: tuple[str, ...] = ()
+    secrets_optional: bool = False
+    storage: tuple[str, ...] = ()
     seconds: float = 180.0
     proof: FenceProof = FenceProof.NONE
     definition: Mapping[str, Any] = {}
@@ -121,6 +125,7 @@ class RemedyCourse(msgspec.Struct, frozen=True, kw_only=True):
 
     `period`: seconds after its end until the next remedy begins if the node is still sick. `cleans`: the node's pods are
     released once a proof is there; for a remedy other than ``fence``, its success is the proof, by the administrator's word.
+    `kdump`: messages of the node's kernel dump are a proof and delay power management.
     """
 
     name: str
@@ -129,6 +134,7 @@ class RemedyCourse(msgspec.Struct, frozen=True, kw_only=True):
     isolation: tuple[FenceMethod, ...] = ()
     power: tuple[FenceMethod, ...] = ()
     recovery: tuple[FenceMethod, ...] = ()
+    kdump: bool = False
     problem: str = ""
 
     def methods(self, step: FlowStep) -> tuple[FenceMethod, ...]:
