@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
-from kubeletx.api import AlreadyExists, Clock, Conflict, KubeletxError, NotFound, TimedOut, Unavailable
+from kubeletx.api import AlreadyExists, Clock, Conflict, KubeletxError, NotFound, TimedOut
 from kubeletx.api.waiting import within
 from kubeletx.kube.client import Patch
-from kubeletx.kube.client.backoff import server_backoff
-from kubeletx.kube.client.errors import least_seconds
 from kubeletx.kube.client.resources import JOBS, NODES, PODS
 from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.kube.types.job import Job, JobEnd, JobList, job_end
 
-from ..model import FenceProof, MethodResult, NodeView, RemedyOutcome, RemedyTask
+from ..model import FenceMethod, MethodResult, NodeView, RemedyOutcome, RemedyTask
 from .pod_template import REMEDY_NODE, REMEDY_OPERATION, job_manifest, job_name, node_label
+from .requests import answered, done, not_done
 
 if TYPE_CHECKING:
     from kubeletx.kube.client import KubeClient
@@ -75,12 +74,12 @@ class JobAction:
         except TimedOut as error:
             if acts:
                 await self._stop(path)
-            return _not_done(acts, error)
+            return not_done(acts, error)
         except KubeletxError as error:
-            return _not_done(acts, error)
+            return not_done(acts, error)
 
-    async def clean(self, node: NodeView) -> None:
-        """Delete the jobs of this node, and their pods. Call it when the results are recorded. Raises KubeletxError."""
+    async def clean(self, node: NodeView, method: FenceMethod) -> None:
+        """Delete all jobs of this node, and their pods, once the flow has ended. Raises KubeletxError."""
         await self._end_others(node, but="")
 
     async def _create(self, task: RemedyTask) -> str:
@@ -106,9 +105,7 @@ class JobAction:
                 end, condition = ended
                 await self._sign(task, job, "")
                 if end is JobEnd.COMPLETE:
-                    proofs = () if task.method.proof is FenceProof.NONE else (task.method.proof,)
-                    message = f"{where} completed"
-                    return RemedyOutcome(result=MethodResult.DONE, proofs=proofs, message=message)
+                    return done(task, f"{where} completed")
                 is_late = condition.reason == "DeadlineExceeded"
                 text = f"{where} failed: {condition.reason}: {condition.message}"
                 return RemedyOutcome(
@@ -119,13 +116,7 @@ class JobAction:
             await self._clock.sleep(self._poll_seconds)
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request until the API server answers it. Its caller sets the deadline."""
-        backoff = server_backoff()
-        while True:
-            try:
-                return await call()
-            except (Unavailable, TimedOut) as error:
-                await self._client.pause(backoff.next(self._clock.monotonic(), at_least=least_seconds(error)))
+        return await answered(self._client, self._clock, call)
 
     async def _end_others(self, node: NodeView, *, but: str) -> None:
         """Delete the node's jobs of other operations; their pods end in the background."""
@@ -178,7 +169,3 @@ class JobAction:
 
 def _may_act(pod: Pod, node: str) -> bool:
     return pod.status.phase not in ("Succeeded", "Failed") and pod.spec.node_name != node
-
-
-def _not_done(acts: bool, error: KubeletxError) -> RemedyOutcome:
-    return RemedyOutcome(result=MethodResult.UNKNOWN if acts else MethodResult.FAILED, message=str(error))

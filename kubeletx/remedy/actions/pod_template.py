@@ -1,7 +1,6 @@
 """Manifest of the Job that runs a remedy once: the administrator's pod template, completed. Pure.
 
-- Short forms of the template: a text in a container's ``env`` is the name of a Secret whose keys become variables; ``configmaps``
-  names ConfigMaps whose keys become variables and files below ``/etc/node-remedy-configmaps/NAME``.
+- The configuration has translated the template's short forms already.
 - The node's description (JSON, `description`) is a file, `DESCRIPTION_FILE`. A container with a ``command`` also gets it on standard
   input: a shell of the image redirects it. Annotation ``kubeletx.io/remedy-stdin: "false"`` of the template turns this off, for
   images without ``/bin/sh``. A container without a ``command`` has the file only, since its entry point is unknown here.
@@ -111,10 +110,9 @@ def _pod(template: Json, labels: Mapping[str, str], task: RemedyTask) -> Json:
     annotations = metadata.get("annotations") or {}
     reads_stdin = str(annotations.get(REMEDY_STDIN, "true")).lower() != "false"
     spec: Json = dict(template.get("spec") or {})
-    maps = _config_maps(spec)
     for field in ("initContainers", "containers"):
         if spec.get(field):
-            spec[field] = [_container(container, maps, task, reads_stdin) for container in spec[field]]
+            spec[field] = [_container(container, task, reads_stdin) for container in spec[field]]
     described = {
         "path": "node.json",
         "fieldRef": {"fieldPath": f"metadata.annotations['{_DESCRIPTION}']"},
@@ -122,7 +120,6 @@ def _pod(template: Json, labels: Mapping[str, str], task: RemedyTask) -> Json:
     spec["volumes"] = [
         *(spec.get("volumes") or ()),
         {"name": "node-remedy", "downwardAPI": {"items": [described]}},
-        *({"name": volume, "configMap": {"name": name}} for name, volume in maps.items()),
     ]
     spec["restartPolicy"] = "Never"
     if not spec.get("nodeName"):
@@ -138,18 +135,8 @@ def _pod(template: Json, labels: Mapping[str, str], task: RemedyTask) -> Json:
     }
 
 
-def _config_maps(spec: Json) -> dict[str, str]:
-    """Return the ConfigMaps that containers name in their short forms, each with the name of its volume."""
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    names = dict.fromkeys(name for container in containers for name in container.get("configmaps") or ())
-    return {name: f"node-remedy-{number}" for number, name in enumerate(names)}
-
-
-def _container(given: Json, maps: Mapping[str, str], task: RemedyTask, reads_stdin: bool) -> Json:
-    made = {key: value for key, value in given.items() if key != "configmaps"}
-    own_maps = given.get("configmaps") or ()
-    written = given.get("env") or ()
-    env = [entry for entry in written if not isinstance(entry, str)]
+def _container(given: Json, task: RemedyTask, reads_stdin: bool) -> Json:
+    made, env = dict(given), given.get("env") or ()
     known = {entry.get("name") for entry in env}
     variables = {
         "NODE_NAME": task.node.name,
@@ -162,18 +149,9 @@ def _container(given: Json, maps: Mapping[str, str], task: RemedyTask, reads_std
         *({"name": name, "value": value} for name, value in variables.items() if name not in known),
         *env,
     ]
-    made["envFrom"] = [
-        *(given.get("envFrom") or ()),
-        *({"secretRef": {"name": name}} for name in written if isinstance(name, str)),
-        *({"configMapRef": {"name": name}} for name in own_maps),
-    ]
     made["volumeMounts"] = [
         *(given.get("volumeMounts") or ()),
         {"name": "node-remedy", "mountPath": _DIRECTORY, "readOnly": True},
-        *(
-            {"name": maps[name], "mountPath": f"{_DIRECTORY}-configmaps/{name}", "readOnly": True}
-            for name in own_maps
-        ),
     ]
     if reads_stdin and given.get("command"):
         redirect = f'exec "$@" < {DESCRIPTION_FILE}'

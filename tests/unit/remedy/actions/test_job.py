@@ -138,8 +138,7 @@ async def test_a_pod_that_hangs_on_the_sick_node_does_not_hold_up_the_next_remed
 
 
 async def test_jobs_are_deleted_when_the_flow_has_ended(cluster: RemedyCluster, action: JobAction) -> None:
-    run = cluster.start(action.run(cluster.task(definition=TEMPLATE)))
-    cluster.end_job(await cluster.job(), "Complete")
-    await run
-    await action.clean(cluster.node)
+    task = cluster.task(definition=TEMPLATE)
+    cluster.create_job(task)
+    await action.clean(cluster.node, task.method)
     assert cluster.find_job() is None

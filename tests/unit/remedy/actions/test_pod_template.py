@@ -80,22 +80,6 @@ def test_the_description_is_a_downward_file_and_variables() -> None:
     assert len(env) == len(container["env"])
 
 
-def test_short_forms_become_sources_of_variables_and_files() -> None:
-    made = pod(one_container(env=["secret-key"], configmaps=["fence-method-config"]))
-    container = made["spec"]["containers"][0]
-    assert "configmaps" not in container
-    assert container["envFrom"] == [
-        {"secretRef": {"name": "secret-key"}},
-        {"configMapRef": {"name": "fence-method-config"}},
-    ]
-    volume, mount = made["spec"]["volumes"][1], container["volumeMounts"][1]
-    assert volume["configMap"] == {"name": "fence-method-config"}
-    assert (mount["name"], mount["mountPath"]) == (
-        volume["name"],
-        "/etc/node-remedy-configmaps/fence-method-config",
-    )
-
-
 def test_the_pod_never_runs_on_the_node_unless_the_template_says_so() -> None:
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [zone]}, {}]}
