@@ -124,7 +124,10 @@ class RaucSlots(Slots):
         before = self._read_record()
         if before is None:
             before = RaucRecord(words={facts.booted: _ACTIVE, facts.other: _UNUSED})
-        record = settle(before, facts, self._boot or boot_id())
+        boot = self._boot or boot_id()
+        if not facts.primary and before.words[facts.other] is _UPDATING and before.boot == boot:
+            raise SlotsError("rauc does not say which slot boots next; its log names the error: rauc status")
+        record = settle(before, facts, boot)
         if record != before or not self._path.exists():
             self._write_record(record)
         booted, other = record.words[facts.booted], record.words[facts.other]
@@ -197,7 +200,10 @@ class RaucSlots(Slots):
         except (OSError, KubeletxError) as error:
             raise SlotsError(f"rauc {' '.join(arguments)}: {error}") from error
         if result.exit_code:
-            raise SlotsError(f"{result.problem(' '.join(arguments))}; is RAUC's service running?")
+            # Lines of GLib's log have a process ID and the time: the error would be a new one each time.
+            lines = [line for line in result.stderr.splitlines() if not line.startswith(b"(rauc:")]
+            problem = replace(result, stderr=b"\n".join(lines)).problem(" ".join(arguments))
+            raise SlotsError(f"{problem}; is RAUC's service running, and what does its log say?")
         return result.stdout
 
     def _slot(self, label: str, record: RaucRecord, facts: _Facts) -> Slot:

@@ -11,6 +11,8 @@ import pytest
 from kubeletx.health.model import SlotState
 from kubeletx.health.slots import SlotsError, open_slots
 from kubeletx.health.slots.gpt import GptSlots
+from kubeletx_testing.waiting import block_until
+from tests.integration.support.guardian import SlotsGuardian
 
 A, B = "IMGA", "IMGB"
 ACTIVE, UPDATING, INPROGRESS, UNUSED = (
@@ -115,6 +117,25 @@ def test_states_are_the_bits_of_the_reference_on_a_device(loop: Disk) -> None:
     )
     assert "No errors detected" in verified.stdout
     assert verified.stderr == ""
+
+
+def test_a_guardian_installs_and_commits_on_a_device(loop: Disk, tmp_path: Path) -> None:
+    """Its process; the test uses up the try as the loader would."""
+    guardian = SlotsGuardian(tmp_path, f"gpt:{loop.device}")
+    try:
+        guardian.boot(f"root=PARTLABEL={A}")
+        guardian.wait("SlotsUnproven: ")
+        block_until(lambda: guardian.states == ("active", "unused"))
+        guardian.order("install", B)
+        guardian.wait("would reboot now (Update)")
+        assert loop.states == (ACTIVE, UPDATING)
+        loop.use_up_the_try(3)
+        guardian.boot(f"root=PARTLABEL={B}")
+        guardian.wait(f"UpgradeCommitted: {B} is active")
+        block_until(lambda: loop.states == (UNUSED, ACTIVE))
+        assert "Booted: Update" in guardian.log.read_text()
+    finally:
+        guardian.end()
 
 
 def regions(disk: Disk) -> list[tuple[int, bytes]]:

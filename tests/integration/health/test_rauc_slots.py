@@ -12,6 +12,7 @@ from kubeletx.health.model import SlotState
 from kubeletx.health.slots import SlotsError
 from kubeletx.health.slots.rauc import RaucSlots
 from kubeletx_testing.waiting import block_until
+from tests.integration.support.guardian import SlotsGuardian
 
 A, B = "IMGA", "IMGB"
 ACTIVE, UPDATING, INPROGRESS, UNUSED = (
@@ -22,6 +23,7 @@ ACTIVE, UPDATING, INPROGRESS, UNUSED = (
 )
 TRIES = 3
 BACKEND = f"""#!/bin/sh
+[ ! -e "${{0%/*}}/busy" ] || {{ echo "$1" >>"${{0%/*}}/refusals"; exit 254; }}
 # The slots in order of their priority are in `order`, the tries left in NAME.left.
 cd "${{0%/*}}" || exit 1
 case "$1" in
@@ -250,6 +252,40 @@ def test_a_commit_that_is_cut_is_done_again(node: RaucNode) -> None:
     assert (node.states, node.boot()) == ((UNUSED, ACTIVE), "B")
 
 
+@pytest.fixture
+def guardian(node: RaucNode) -> Iterator[SlotsGuardian]:
+    """The process, which uses RAUC's program."""
+    guardian = SlotsGuardian(node.base, "rauc")
+    guardian.boot()
+    try:
+        block_until(lambda: guardian.states == ("active", "unused"))
+        yield guardian
+    finally:
+        guardian.end()
+
+
+def test_a_guardian_installs_and_commits_a_bundle(node: RaucNode, guardian: SlotsGuardian) -> None:
+    node.install("2.0")
+    guardian.wait("would reboot now (Update)")
+    assert node.boot() == "B"
+    guardian.boot()
+    guardian.wait(f"UpgradeCommitted: {B} is active")
+    block_until(lambda: guardian.states == ("unused", "active"))
+    assert node.left == (0, TRIES)
+    assert (guardian.persist / "kubeletx-health" / "rauc").exists()
+
+
+def test_a_busy_boot_backend_is_one_line_and_the_states_stay(node: RaucNode, guardian: SlotsGuardian) -> None:
+    (node.base / "busy").touch()
+    guardian.order("install", B)
+    block_until(lambda: (node.base / "refusals").read_text().count("get-primary") > 8)
+    assert guardian.states == ("active", "unused")
+    lines = [line for line in guardian.log.read_text().splitlines() if "Child process exited" in line]
+    assert len(lines) == 1, lines
+    (node.base / "busy").unlink()
+    guardian.wait("would reboot now (Update)")
+
+
 def test_a_program_that_is_missing_failing_or_odd_is_named(
     node: RaucNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +302,7 @@ def test_a_program_that_is_missing_failing_or_odd_is_named(
         record.write_text(text)
         assert "the running image counts as committed" in refusal()
     node.stop_service()
-    assert "is RAUC's service running?" in refusal()
+    assert "is RAUC's service running" in refusal()
     fake = node.base / "bin" / "rauc"
     fake.parent.mkdir()
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
