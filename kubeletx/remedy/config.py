@@ -25,7 +25,7 @@ from .fence_config import (
 )
 from .fields import ConfigField
 from .model import FenceMethod, NodeView, RemedyCourse, RemedySettings
-from .pod_templates import translate_template
+from .pod_templates import check_template
 from .properties import parse_selector, selects
 
 API_VERSION: Final = "node-remedy/v1alpha"
@@ -101,7 +101,8 @@ class Configurations:
         # The more specific selector first: its course is used if several thresholds match.
         self.documents = tuple(sorted(documents, key=lambda one: -len(one.selector)))
         jobs = {name: job for one in self.documents for name, job in one.jobs.items()}
-        self._fences = FenceMaps(maps or {}, jobs)
+        selectors = last._fences.selectors if last else {}
+        self._fences: FenceMaps = FenceMaps(maps or {}, jobs, selectors)
         self.problems: tuple[InvalidConfig, ...] = tuple(self._fences.problems())
         self.notes: tuple[str, ...] = tuple(note for one in self.documents for note in one.notes)
         self._good: dict[str, RemedyCourse] = dict(last._good) if last else {}
@@ -249,7 +250,8 @@ def _remedy_config(item: ConfigField) -> FenceMethod:
     if seconds <= 0:
         raise fields["timeout"].invalid("is 0", "write a time such as 10m, or remove it")
     if kind == "podTemplate":
-        return FenceMethod(name=name, kind="job", definition=translate_template(definition), seconds=seconds)
+        check_template(definition)
+        return FenceMethod(name=name, kind="job", definition=definition.value, seconds=seconds)
     wanted = ("apiVersion", "kind", "name", "namespace") if kind == "external" else ("name", "parameters")
     known = definition.known(*wanted)
     for key in wanted[:3] if kind == "external" else wanted[:1]:
@@ -270,7 +272,7 @@ def _threshold(item: ConfigField, names: set[Any], notes: list[str]) -> RemedyTh
     prefix = "nodeEvent" if is_event else "nodeCondition"
     wanted = ("Reason", "Count", "Period") if is_event else ("Type", "Status", "Period")
     known = [prefix + key for key in wanted]
-    item.known(*known, *remedies.values(), "remedy1", "recovery")
+    item.known(*known, *sorted({"remedy1", *remedies.values()}), "recovery")
     subject = item.child(known[0]).text(f"write {known[0]}")
     period = item.child(known[2]).seconds()
     if not remedies:

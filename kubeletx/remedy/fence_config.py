@@ -11,7 +11,7 @@ ConfigMaps, and the key of each that holds properties:
     fence-cluster-config        config.properties    parameters of all fence agents
                                 AGENT.properties     parameters of one agent, such as fence_aws
 
-Order, later wins: fence-cluster-config, templates, fence-method-METHOD, the node's own. A node without a map restarts its
+Order, later wins: a cloud's defaults, fence-cluster-config, templates, fence-method-METHOD, the node's own. A node without a map restarts its
 cloud instance. ``{{.NodeName}}`` in a value is the node's name; `clouds.VARIABLES` lists the other variables.
 """
 
@@ -32,13 +32,13 @@ from .properties import overlay, parse_properties, parse_selector, selects
 
 FENCE: Final = "fence"
 RESTART_INSTANCE: Final = "restart-instance"
-MARK_SCHEDULABLE: Final = FenceMethod(name="mark-schedulable", kind="builtin")
-MARK_UNSCHEDULABLE: Final = FenceMethod(name="mark-unschedulable", kind="builtin")
 BUILTINS: Final = {
-    method.name: method
-    for method in (MARK_SCHEDULABLE, MARK_UNSCHEDULABLE, FenceMethod(name="clean-pods", kind="builtin"))
+    name: FenceMethod(name=name, kind="builtin")
+    for name in ("mark-unschedulable", "mark-schedulable", "out-of-service", "clean-pods")
 }
 """Built-in methods by name. ``restart-instance`` is a fence agent of the node's cloud."""
+MARK_UNSCHEDULABLE: Final = BUILTINS["mark-unschedulable"]
+MARK_SCHEDULABLE: Final = BUILTINS["mark-schedulable"]
 
 CONFIG: Final = "fence-config-"
 METHOD: Final = "fence-method-"
@@ -94,18 +94,29 @@ def place_of(node: NodeView) -> FencePlace:
 class FenceMaps:
     """The ConfigMaps of fence configuration, by name. Nothing is changed after construction."""
 
-    def __init__(self, maps: Mapping[str, Mapping[str, str]], jobs: Mapping[str, FenceMethod]) -> None:
-        """`jobs`: methods of remedyConfigs by name; a step or a method's property ``remedy`` may name them."""
+    def __init__(
+        self,
+        maps: Mapping[str, Mapping[str, str]],
+        jobs: Mapping[str, FenceMethod],
+        last: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """`jobs`: methods of remedyConfigs by name; a step or a method's property ``remedy`` may name them.
+
+        `last`: the last `selectors`, which a map keeps that cannot be read any more, so that its nodes get no other map.
+        """
         self._maps = maps
         self._jobs = jobs
-        self._selectors: dict[str, Mapping[str, str]] = {}
+        self.selectors = {name: selector for name, selector in last.items() if name in maps}
+        """Labels that a map of a set of nodes asks for, by the name of the map."""
         self._broken: list[InvalidConfig] = []
         for name in sorted(maps):
             if name.startswith(CONFIG):
                 try:
                     written = self._config(name).get("node_selector")
-                    if written is not None:
-                        self._selectors[name] = parse_selector(written)
+                    selector = {} if written is None else parse_selector(written)
+                    self.selectors.pop(name, None)
+                    if selector:
+                        self.selectors[name] = selector
                 except ValueError as error:
                     field = "config.properties node_selector"
                     self._broken.append(_invalid(name, field, str(error), "write KEY=VALUE,KEY=VALUE"))
@@ -145,9 +156,9 @@ class FenceMaps:
 
     def _config_maps(self, place: FencePlace) -> list[str]:
         own = CONFIG + place.node
-        if own in self._maps and own not in self._selectors:
+        if own in self._maps and own not in self.selectors:
             return [own]
-        return [name for name, selector in self._selectors.items() if selects(selector, place.labels)]
+        return [name for name, selector in self.selectors.items() if selects(selector, place.labels)]
 
     def _resolve(self, name: str, place: FencePlace) -> RemedyCourse:
         config = self._config(name) if name else _CLOUD_DEFAULT
@@ -224,35 +235,41 @@ class FenceMaps:
             fix = "write names of small letters, digits, '-' and '.', separated by blanks"
             raise _invalid(config, "config.properties", f"{name!r} is not a method's name", fix)
         layers, document = self._layers(name, config, place)
-        if not layers:
+        cloud = CLOUDS[place.cloud].properties if name == RESTART_INSTANCE and place.cloud else {}
+        if not layers and not cloud:
             if name in BUILTINS:
                 return BUILTINS[name]
             if name in self._jobs:
                 return self._jobs[name]
             fix = f"write ConfigMap {METHOD}{name} or {METHOD}{name}-{place.node}"
             if name == RESTART_INSTANCE:
-                problem = f"providerID {place.provider_id!r} is of no known cloud ({', '.join(CLOUDS)})"
+                problem = f"{place.provider_id!r} is of no known cloud ({', '.join(CLOUDS)})"
                 fix = f"write ConfigMap {CONFIG}{place.node} or {METHOD}{name}"
-                raise InvalidConfig(obj=f"node {place.node}", field="spec", problem=problem, fix=fix)
+                raise InvalidConfig(
+                    obj=f"node {place.node}", field="spec.providerID", problem=problem, fix=fix
+                )
             raise _invalid(config, "config.properties", f"method {name} does not exist", fix)
         template = next((layer["template"] for layer in reversed(layers) if "template" in layer), "")
         chain = [*self._templates(template, document), *layers] if template else layers
         own = overlay(*chain)
         if "remedy" in own:
             return self._job(name, own, document, place)
-        agent = own.get("agent", "").replace("-", "_")
+        agent = own.get("agent", cloud.get("agent", "")).replace("-", "_")
         if not _AGENT.fullmatch(agent):
             fix = "write agent=fence_NAME in the method or its template"
             found = f"{agent!r} is not the name of a fence agent" if agent else "is missing"
             raise _invalid(document, "agent", found, fix)
-        return self._agent(name, agent, overlay(self._shared(agent), own), step, document, place)
+        cloud = cloud if cloud.get("agent") == agent else {}
+        merged = overlay(cloud, self._shared(agent), own)
+        method = self._agent(name, agent, merged, step, document, place)
+        if cloud and not method.secrets:
+            secrets = (f"secret-fence-{place.cloud}",)
+            return msgspec.structs.replace(method, secrets=secrets, secrets_optional=True)
+        return method
 
     def _layers(self, name: str, config: str, place: FencePlace) -> tuple[list[dict[str, str]], str]:
         """Return the method's own properties, from the general to the node's, and the map that holds the last ones."""
-        layers, document = [], ""
-        if name == RESTART_INSTANCE and place.cloud:
-            layers.append(dict(CLOUDS[place.cloud].properties))
-            document = f"method {name} of cloud {place.cloud}"
+        layers, document = [], f"method {name}"
         if METHOD + name in self._maps and not name.startswith("template-"):
             document = METHOD + name
             layers.append(self._read(document, "method.properties"))
@@ -296,15 +313,12 @@ class FenceMaps:
         action = _ACTIONS[written]
         # Only power management is about the machine: elsewhere, off may be a port of a switch.
         is_power = step is FlowStep.POWER and action != "on" and values.get("method") != "cycle"
-        secrets = tuple(values.get("secret", "").split())
-        is_default = not secrets and name == RESTART_INSTANCE and bool(place.cloud)
         return FenceMethod(
             name=name,
             kind="agent",
             agent=agent,
             parameters={"action": action, **{k: v for k, v in values.items() if k not in _OWN}},
-            secrets=(f"secret-fence-{place.cloud}",) if is_default else secrets,
-            secrets_optional=is_default,
+            secrets=tuple(values.get("secret", "").split()),
             storage=tuple(values.get("storage", "").replace(",", " ").split()),
             seconds=_seconds(values, document, FenceMethod(name="", kind="").seconds),
             proof=_proof(values, document, FenceProof.POWER if is_power else FenceProof.NONE),

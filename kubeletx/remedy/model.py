@@ -103,8 +103,7 @@ class FenceMethod(msgspec.Struct, frozen=True, kw_only=True):
     """One action of a step, in order. `kind`: key of `actions.ACTIONS`: agent, job, builtin, external or plugin.
 
     `parameters`: for a fence agent, what it gets on standard input. `seconds`: deadline. `proof`: what its success proves.
-    `definition`: the pod template of a job, with its short forms translated; ``external`` or ``plugin`` of a remedyConfig, as
-    written. `secrets`: a later one overrides an earlier one; with `secrets_optional` they may be missing. `storage`: names of
+    `definition`: the pod template of a job, or ``external`` or ``plugin`` of a remedyConfig, as written. `secrets`: a later one overrides an earlier one; with `secrets_optional` they may be missing. `storage`: names of
     PersistentVolumes, drivers or storage classes to which a proof STORAGE applies; empty: all volumes that are not local.
     """
 

@@ -98,10 +98,7 @@ def test_the_seeds_configuration_gives_courses_for_nodes_of_its_type() -> None:
     assert (terminate.name, terminate.cleans) == ("terminate", True)
     assert [method.kind for method in (*repair.isolation, *repair.recovery)] == ["job", "job"]
     container = repair.isolation[0].definition["spec"]["containers"][0]
-    assert container["envFrom"] == [
-        {"secretRef": {"name": "secret-key"}},
-        {"configMapRef": {"name": "fence-method-config"}},
-    ]
+    assert (container["env"], container["configmaps"]) == (["secret-key"], ["fence-method-config"])
 
     (fence,) = disk.courses
     assert fence.cleans
