@@ -16,7 +16,7 @@ from .config import HealthSettings
 from .contact import ContactReport
 from .contact import merge as merge_contact
 from .drain import DrainRequester, NodeDrain
-from .model import TICK_SECONDS, Begin, CheckState, RecordEvent, SetSlot, SlotTable
+from .model import TICK_SECONDS, Begin, CheckState, RecordEvent, SetSlot, SlotTable, WithdrawUpdate
 from .operations import Deed, OperationStep
 from .state import RunState
 from .validation import ControllerMark, Facts, Phase, Validation, Vault, validate
@@ -89,6 +89,8 @@ def forecast(start: Situation, *, repeats: bool) -> list[Expected]:
                 case SetSlot(label, state) if table is not None:
                     expect(f"slot {label} becomes {state}")
                     table = table.with_state(label, state)
+                case WithdrawUpdate():
+                    run = replace(run, operation=operations.withdraw_update(run.operation))
                 case Begin() if run.operation is None or not is_busy:
                     operation, _ = operations.begin(run.operation, effect, now, must_wait=False)
                     run = replace(run, operation=operation)

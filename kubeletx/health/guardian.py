@@ -7,9 +7,8 @@ What is decided is stored before it is done, and done again until it shows: a gu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +37,7 @@ from .model import (
     SetSlot,
     SlotState,
     SlotTable,
+    WithdrawUpdate,
 )
 from .operations import OperationStep, resume
 from .orders import (
@@ -53,8 +53,15 @@ from .orders import (
 )
 from .outbox import Orders
 from .reasons import BootRecord, ReasonFiles, deduce
-from .requests.counters import fallback_counters, take_cancelled, take_counters
+from .requests.counters import (
+    fallback_counters,
+    find_activated,
+    kept_activation,
+    take_cancelled,
+    take_counters,
+)
 from .requests.ending import BootEnding
+from .requests.restarts import UnitRestarts
 from .slots import Slots, SlotsError, SlotsPending
 from .state import Memory, RunState, StateFile
 from .statuses import health_status, node_agent_status, zboot_config, zboot_status
@@ -101,7 +108,7 @@ class Guardian:
         self._base_settings = settings
         self.inbox = Inbox(run, persist, lambda line: report("BadTopic", line))
         self._publisher = Publisher(run, persist, lambda line: report("CannotPublish", line))
-        self.orders = Orders(run / OWN, lambda line: report("BadOrder", line))
+        self.orders = Orders(run / OWN, persist / OWN, lambda line: report("BadOrder", line))
 
         def bad(line: str) -> None:
             report("BadState", line)
@@ -123,13 +130,18 @@ class Guardian:
         self._controller_items: dict[str, Any] = {}
         self._apply_settings()
         self._table: SlotTable | None = None
-        self._slots_problem = ""
+        self._slots_problem = self._wanted = ""
         operation, self._owed = resume(self._run.operation, self._run.now)
         self._run = replace(self._run, operation=operation)
+        self._restarts, self._lost_restarts = UnitRestarts(machine, report), self._run.restarts
         self._ending = BootEnding(persist, self.inbox, machine, report, self._record)
         self.checks: tuple[CheckState, ...] = ()
         if self._memory.boot != boot:
             self._note_boot(boot)
+        try:  # after the memory, so that a kill in between counts no boot twice
+            self._reasons.write_restarts(self._memory.restart_counter + 1)
+        except OSError as error:
+            bad(f"status/restartcounter cannot be written: {error.strerror}")
         if self._reasons.read() == self._memory.last_boot:
             self._reasons.discard()
 
@@ -157,9 +169,11 @@ class Guardian:
         changes = self._check()
         effects = [*self._decide(), *hits, *changes]
         # A verdict and the operation that follows from it are stored in one write: neither is found without the other.
-        self._act([effect for effect in effects if isinstance(effect, Begin)])
+        self._act([effect for effect in effects if isinstance(effect, Begin | WithdrawUpdate)])
+        self._decide_restarts(effect.unit for effect in effects if isinstance(effect, RestartUnit))
         self._store()
-        self._act([effect for effect in effects if not isinstance(effect, Begin)])
+        self._act([effect for effect in effects if not isinstance(effect, Begin | WithdrawUpdate)])
+        self._restarts.begin(self._run.restarts)
         self._run, deeds = self._ending.advance(self._run, self._settings)
         self._publish()
         self._store()
@@ -214,22 +228,38 @@ class Guardian:
     def _take_counters(self) -> Sequence[Effect]:
         if self._table is None or self._memory.commit or self._memory.write:
             return ()
+        images = self.inbox.images.values()
         counters, effects = take_counters(
             self._memory.counters,
             fallback_counters(self.inbox, self._own_settings),
-            self.inbox.images.values(),
+            images,
             self._table,
             self._memory.failed,
         )
-        self._memory = replace(self._memory, counters=counters)
-        return take_cancelled(self.inbox, self._table) or effects
+        activated = kept_activation(self._memory.activated, images, self.inbox.cancelled)
+        self._memory = replace(self._memory, counters=counters, activated=activated)
+        return take_cancelled(self.inbox, self._table) or effects or self._activate(self._table)
+
+    def _activate(self, table: SlotTable) -> Sequence[Effect]:
+        version = find_activated(self.inbox.images.values(), table, self._memory.activated)
+        if not version:
+            return ()
+        is_new, self._wanted = version != self._wanted, version
+        order = Order(id="", verb="install", label=table.other.label, version=version)
+        reply = self._carry_out_image(order, is_new=is_new)
+        if reply.keeps:
+            return ()
+        self._memory = replace(self._memory, activated=version)
+        if reply.answer.outcome == "refused":
+            self._record("InstallRefused", reply.answer.message)
+        return reply.effects
 
     def _take_orders(self) -> None:
         for order in self.orders.pending():
             reply = self._carry_out(order)
             self._decide_write(reply.effects)
             self._store()
-            self.orders.answer(reply.answer, keeps=reply.keeps)
+            self.orders.answer(order, reply.answer, keeps=reply.keeps)
             self._write_slot()
 
     def _decide_write(self, effects: Sequence[Effect]) -> None:
@@ -248,7 +278,7 @@ class Guardian:
     def _carry_out(self, order: Order) -> Reply:
         message, outcome = "", "accepted"
         if order.verb in IMAGE_VERBS:
-            return self._carry_out_image(order)
+            return self._carry_out_image(order, is_new=not self.orders.is_kept(order))
         if order.verb in OPERATION_VERBS:
             message, outcome = self._order_operation(order)
         elif order.verb in MARK_VERBS:
@@ -270,21 +300,19 @@ class Guardian:
             message, outcome = f"{order.verb!r} is not an order", "refused"
         return reply_to(order, outcome, message)
 
-    def _carry_out_image(self, order: Order) -> Reply:
+    def _carry_out_image(self, order: Order, *, is_new: bool) -> Reply:
         if self._slots is None:
             return reply_to(order, "refused", "this node has one OS image; start with --slots")
         if order.verb == "cancel" and (waiting := self.orders.kept(order.label)):
             for kept in waiting:
-                self.orders.answer(
-                    reply_to(kept, "refused", f"{kept.verb} was cancelled").answer, keeps=False
-                )
+                reply = reply_to(kept, "refused", f"{kept.verb} was cancelled")
+                self.orders.answer(kept, reply.answer, keeps=False)
             return reply_to(order, "accepted", f"{order.label} is not booted")
         table, write = self._table, self._memory.write
         if table and write:
             table = table.with_state(write.label, write.state)
         decided = decide_image(order, table, self._memory.failed, commit=self._memory.commit)
         if order.verb == "install" and decided.answer.outcome == "accepted" and decided.effects:
-            is_new = not self.orders.is_kept(order)
             self._run, held_by = self._ending.drain(
                 self._run, DrainRequester.UPDATE, self._settings, is_new_order=is_new
             )
@@ -391,18 +419,15 @@ class Guardian:
                     self._record(reason, message)
                 case Begin():
                     self._run, _ = self._ending.begin(self._run, effect, must_wait=False)
-                case RestartUnit(unit):
-                    self._restart(unit)
+                case WithdrawUpdate():
+                    self._run = self._ending.withdraw_update(self._run)
 
-    def _restart(self, unit: str) -> None:
-        def restart() -> None:
-            try:
-                self._machine.restart_unit(unit)
-            except OSError as error:
-                self._report("CannotRestart", f"{unit}: {error}")
-
-        # It runs a program.
-        Thread(target=restart, name=f"restart {unit}", daemon=True).start()
+    def _decide_restarts(self, units: Iterable[str]) -> None:
+        lost, self._lost_restarts = self._lost_restarts, ()
+        for unit in lost:
+            self._record("WatchdogRestart", f"{unit}: again, since the guardian ended before it was done")
+        before = () if self._is_busy else self._restarts.unfinished(self._run.restarts)
+        self._run = replace(self._run, restarts=tuple(dict.fromkeys((*before, *units))))
 
     def _record(self, reason: str, message: str) -> None:
         self._report_event(reason, message)
@@ -421,11 +446,9 @@ class Guardian:
         if record is None:
             boot_reason, reason = deduce(evidence)
             record = BootRecord(boot_reason=boot_reason, reason=reason)
-        try:
-            counter = self._reasons.count_boot()
-        except OSError as error:
-            self._report("BadState", f"status/restartcounter cannot be written: {error.strerror}")
-            counter = self._memory.restart_counter + 1
+        counter = self._reasons.restarts()
+        if self._memory.boot and counter == self._memory.restart_counter:  # the last boot could not write it
+            counter += 1
         self._memory = replace(self._memory, boot=boot, restart_counter=counter, last_boot=record)
         self._memory_file.write(self._memory)
         self._record("Booted", f"{record.boot_reason.text}: {record.reason}")

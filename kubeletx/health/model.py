@@ -184,4 +184,8 @@ class RestartUnit(msgspec.Struct, frozen=True):
     unit: str
 
 
-Effect = SetSlot | Begin | RecordEvent | RestartUnit
+class WithdrawUpdate(msgspec.Struct, frozen=True):
+    """Effect: do not reboot into a new image, if pods have not been asked to end for it yet."""
+
+
+Effect = SetSlot | Begin | WithdrawUpdate | RecordEvent | RestartUnit

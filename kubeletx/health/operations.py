@@ -77,6 +77,8 @@ class BootEnd(msgspec.Struct, frozen=True, kw_only=True):
     since: int
     all_halted: bool = False
     stack: str = ""
+    replaced: BootEnd | None = None
+    """Operation that waited when this one began."""
 
 
 def waits(operation: BootEnd | None) -> TypeGuard[BootEnd]:
@@ -118,9 +120,17 @@ def begin(
             step=OperationStep.WAITING if must_wait else OperationStep.ANNOUNCED,
             since=now,
             stack=request.stack,
+            replaced=operation if waits(operation) else None,
         ),
         "",
     )
+
+
+def withdraw_update(operation: BootEnd | None) -> BootEnd | None:
+    """Return what is left without a reboot into a new image that is only announced: the operation it has replaced, or None."""
+    if operation is None or operation.step is not OperationStep.ANNOUNCED:
+        return operation
+    return operation.replaced if operation.boot_reason is BootReason.UPDATE else operation
 
 
 def advance(

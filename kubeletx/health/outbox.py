@@ -1,4 +1,7 @@
-"""Orders of commands to the guardian, and its answers, as files: ``orders/ID.json`` and ``answers/ID.json``."""
+"""Orders of commands to the guardian, and its answers, as files: ``orders/ID.json`` and ``answers/ID.json``.
+
+An order that is carried out later moves below PERSIST: it survives a reboot.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from kubeletx.linux.files import read_regular, remove_file, replace_unflushed
+from kubeletx.linux.files import read_regular, remove_file, replace_file, replace_unflushed
 
 from .model import Order, OrderAnswer
 
@@ -19,13 +22,14 @@ MAX_ORDERS: Final = 64
 
 
 class Orders:
-    """The guardian's side. `directory`: its own directory below RUN, entered by root alone."""
+    """The guardian's side. `run`, `persist`: its own directories, entered by root alone."""
 
-    def __init__(self, directory: Path, complain: Callable[[str], object]) -> None:
-        self._orders, self._answers = directory / "orders", directory / "answers"
+    def __init__(self, run: Path, persist: Path, complain: Callable[[str], object]) -> None:
+        self._orders, self._answers, self._later = run / "orders", run / "answers", persist / "orders"
         self._complain = complain
         self._kept: dict[str, str] = {}
-        for path in (self._orders, self._answers):
+        """Last answers to orders that are carried out later, by ID."""
+        for path in (self._orders, self._answers, self._later):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @property
@@ -35,7 +39,10 @@ class Orders:
     def pending(self) -> list[Order]:
         """Return the orders that are not carried out, in the order of their files' names."""
         orders = []
-        for path in sorted(self._orders.glob("[!.]*.json"))[:MAX_ORDERS]:
+        files = {
+            path.name: path for place in (self._orders, self._later) for path in place.glob("[!.]*.json")
+        }
+        for _, path in sorted(files.items())[:MAX_ORDERS]:
             try:
                 order = msgspec.json.decode(read_regular(path, MAX_BYTES), type=Order)
                 if order.id != path.stem:
@@ -49,22 +56,36 @@ class Orders:
 
     def is_kept(self, order: Order) -> bool:
         """Return True if the order has had its first answer and is carried out later."""
-        return order.id in self._kept
+        return order.id in self._kept or (self._later / f"{order.id}.json").exists()
 
     def kept(self, label: str) -> list[Order]:
         """Return the orders about a slot that wait. Orders to cancel are left out."""
         orders = [order for order in self.pending() if self.is_kept(order)]
         return [order for order in orders if order.label == label and order.verb != "cancel"]
 
-    def answer(self, answer: OrderAnswer, *, keeps: bool) -> None:
-        """OrderAnswer an order and forget it; `keeps`: it is carried out later."""
-        if self._kept.get(answer.id) != answer.message:
-            replace_unflushed(self._answers / f"{answer.id}.json", msgspec.json.encode(answer))
+    def answer(self, order: Order, answer: OrderAnswer, *, keeps: bool) -> None:
+        """Answer an order and forget it; `keeps`: it is carried out later."""
+        name = f"{order.id}.json"
         if keeps:
-            self._kept[answer.id] = answer.message
+            self._keep(order)
+        if self._kept.get(order.id) != answer.message:
+            replace_unflushed(self._answers / name, msgspec.json.encode(answer))
+        if keeps:
+            self._kept[order.id] = answer.message
         else:
-            self._kept.pop(answer.id, None)
-            (self._orders / f"{answer.id}.json").unlink(missing_ok=True)
+            self._kept.pop(order.id, None)
+            for directory in (self._later, self._orders):
+                (directory / name).unlink(missing_ok=True)
+
+    def _keep(self, order: Order) -> None:
+        path = self._later / f"{order.id}.json"
+        try:
+            if not path.exists():
+                replace_file(path, msgspec.json.encode(order))
+        except OSError as error:  # it is kept below RUN, until the node reboots
+            self._complain(f"{path}: {error.strerror}")
+        else:
+            (self._orders / path.name).unlink(missing_ok=True)
 
 
 def send(directory: Path, order: Order, seconds: float) -> OrderAnswer | None:

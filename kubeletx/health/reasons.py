@@ -138,12 +138,15 @@ class ReasonFiles:
             boot_reason=boot_reason, reason=f"{label} ended before it was tested: {reason}", image=label
         )
 
-    def count_boot(self) -> int:
-        """Add one to the counter of boots and return its value from before; garbage counts as 0."""
+    def restarts(self) -> int:
+        """Return the counter of boots; garbage counts as 0."""
         text = self._text("status/restartcounter", 64)
-        before = int(text) if text.isascii() and text.isdigit() else 0
-        replace_file(self._persist / "status" / "restartcounter", f"{before + 1}\n".encode(), 0o644)
-        return before
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+    def write_restarts(self, count: int) -> None:
+        """Store the counter of boots unless it has this value."""
+        if self._text("status/restartcounter", 64) != str(count):
+            replace_file(self._persist / "status" / "restartcounter", f"{count}\n".encode(), 0o644)
 
     def _power_cycles(self, name: str) -> int | None:
         with suppress(ValueError, RecursionError, AttributeError):

@@ -54,6 +54,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Operations that the controller's agent asked for last."""
     counters: dict[str, int] = {}
     items: dict[str, int | str] = {}
+    activated: str = ""
+    """Version of the image that was installed last because of BaseOsConfig.Activate."""
     asks_maintenance: bool = False
     """A user has asked for maintenance mode."""
 
@@ -69,6 +71,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     watched: dict[str, WatchedAgent] = {}
     drain: DrainHold = DrainHold()
     mark: ControllerMark = ControllerMark.NONE
+    restarts: tuple[str, ...] = ()
+    """Units whose restart is decided and may not be done."""
     ignored: tuple[Begin, ...] = ()
     """See `Inbox.ignored`."""
 

@@ -32,6 +32,7 @@ from .model import (
     SetSlot,
     SlotState,
     SlotTable,
+    WithdrawUpdate,
 )
 
 
@@ -214,7 +215,9 @@ def _rest(state: Validation, facts: Facts, table: SlotTable) -> tuple[Validation
             SetSlot(other.label, SlotState.UNUSED),
         ]
     if other.state is not SlotState.UPDATING:
-        return (_go(state, UpgradeCause.CANCELLED) if state.phase is Phase.INSTALLED else state), []
+        if state.phase is not Phase.INSTALLED:
+            return state, []
+        return _go(state, UpgradeCause.CANCELLED), [WithdrawUpdate()]
     if state.phase is Phase.NORMAL:
         state = _go(state, UpgradeCause.WRITTEN)
     if facts.is_busy:

@@ -66,8 +66,9 @@ class CheckRunner:
     def states(self, records: Mapping[str, CheckRecord], facts: LookFacts) -> tuple[CheckState, ...]:
         """Return the results for the verdict: of these checks, and of the agent's that no check names."""
         states = [
-            CheckState(name=name, level=check.level, ok=records[name].ok, message=records[name].message)
+            CheckState(name=name, level=check.level, ok=_verdict(check, record), message=record.message)
             for name, check in self.checks.items()
+            for record in (records[name],)
         ]
         named = {check.check for check in self.checks.values() if isinstance(check, PluginCheck)}
         for result in facts.agent.checks[:MAX_CHECKS] if facts.agent else ():
@@ -83,6 +84,12 @@ class CheckRunner:
             return [RecordEvent(reason, line)]
         self._report(reason, line)
         return []
+
+
+def _verdict(check: NodeCheck, record: CheckRecord) -> bool | None:
+    """Return the result for the verdict: a required check without an answer must not hold a test without limit."""
+    is_silent = record.ok is record.last is None and record.row >= check.failures
+    return False if is_silent and check.level is CheckLevel.REQUIRED else record.ok
 
 
 def _look(check: NodeCheck, facts: LookFacts) -> CheckOutcome:

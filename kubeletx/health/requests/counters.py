@@ -1,11 +1,11 @@
-"""Counters of the controller: a change asks for a retry or for the other image (transitions 12 and 13 of EVE).
+"""Images and counters of the controller: it activates an image, and a changed counter asks for a retry or for the other image.
 
 The first value ever is only stored. A change is stored before it acts; one that cannot act yet is not stored, so it is pending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from ..config import HealthSettings, merge
@@ -36,6 +36,29 @@ def take_cancelled(inbox: Inbox, table: SlotTable) -> tuple[Effect, ...]:
     images, inbox.cancelled = inbox.cancelled, []
     is_cancelled = any(image.base_os_version == table.other.version for image in images)
     return _effects("cancel", table, None) if is_cancelled else ()
+
+
+def kept_activation(
+    activated: str, images: Collection[BaseOsConfig], cancelled: Iterable[BaseOsConfig]
+) -> str:
+    """Return `activated`, the version that was installed last because of Activate; empty: the controller has withdrawn it."""
+    is_removed = activated in {image.base_os_version for image in cancelled}
+    # Without images, the controller's agent may not have started since the boot.
+    is_withdrawn = images and activated not in _active(images)
+    return "" if is_removed or is_withdrawn else activated
+
+
+def find_activated(images: Collection[BaseOsConfig], table: SlotTable, activated: str) -> str:
+    """Return the version in the other slot if the controller wants to boot it (transition 1 of EVE), otherwise empty.
+
+    An image is installed once: a version that went back is not installed again until the controller changes it.
+    """
+    wanted, version = _active(images), table.other.version
+    return version if version in wanted - {activated} and table.current.version not in wanted else ""
+
+
+def _active(images: Iterable[BaseOsConfig]) -> set[str]:
+    return {image.base_os_version for image in images if image.activate and image.base_os_version}
 
 
 def take_counters(

@@ -56,6 +56,13 @@ class BootEnding:
             )
         return replace(run, operation=operation), refusal
 
+    def withdraw_update(self, run: RunState) -> RunState:
+        """Withdraw a reboot into a new image that is announced, because the image was cancelled."""
+        operation = operations.withdraw_update(run.operation)
+        if operation is not run.operation:
+            self._record("OperationWithdrawn", "the new image was cancelled")
+        return replace(run, operation=operation)
+
     def hold(
         self, run: RunState, settings: HealthSettings, *, is_new_order: bool = False
     ) -> tuple[RunState, str]:

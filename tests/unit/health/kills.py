@@ -60,6 +60,17 @@ class KillTrial(Trial):
         KILLER.directory = ""
         super().start()
 
+    def start_killed_at(self, change: int) -> bool:
+        """Start the guardian and kill it instead of its change of this number; False: it has started before."""
+        KILLER.directory, KILLER.left = str(self.base), change
+        try:
+            super().start()
+        except Killed:
+            return True
+        finally:
+            KILLER.directory, KILLER.left = "", None
+        return False
+
     def kill_at(self, change: int) -> None:
         """Kill the guardian instead of its change of this number from here on."""
         KILLER.left = change

@@ -211,3 +211,58 @@ def test_a_slot_with_another_version_is_not_booted(node: CounterTrial) -> None:
     answer = node.order("install", "IMGB", version="3.0")
     assert (answer.outcome, "has version 2.0, not 3.0" in answer.message) == ("refused", True)
     assert node.states[1] == "unused"
+
+
+def activate(node: CounterTrial, version: str, *, is_on: bool = True) -> None:
+    node.publish("zedagent", "BaseOsConfig", IMAGE, BaseOsVersion=version, Activate=is_on)
+
+
+def test_an_image_that_the_controller_activates_is_booted_once_it_is_written(node: CounterTrial) -> None:
+    activate(node, "3.0")
+    node.tick(100)
+    assert (node.states, node.reboots) == (("active", "unused", "IMGA"), [])
+    (node.base / "slots" / "IMGB.version").write_text("3.0")
+    node.until_reboot()
+    node.tick(200)
+    assert node.states == ("unused", "active", "IMGB")
+    node.tick(600)
+    assert len(node.reboots) == 1
+
+
+def test_an_activated_image_that_went_back_is_not_booted_again(node: CounterTrial) -> None:
+    activate(node, "2.0")
+    node.until_reboot()
+    node.tick(20)
+    node.order("mark-failed")
+    node.until_reboot()
+    node.tick(20)
+    node.set_slots("active", "unused")  # the failure is still known
+    node.tick(200)
+    activate(node, "2.0", is_on=False)
+    node.tick(20)
+    activate(node, "2.0")
+    node.tick(200)
+    assert (node.states, len(node.reboots)) == (("active", "unused", "IMGA"), 2)
+    assert [line for line in node.lines if line.startswith("InstallRefused: 2.0 in IMGB has failed")]
+
+
+def test_an_activated_image_that_a_user_cancels_stays_cancelled(node: CounterTrial) -> None:
+    activate(node, "2.0")
+    node.tick(20)
+    node.order("cancel", "IMGB")
+    node.start()
+    node.tick(200)
+    assert (node.states, node.reboots) == (("active", "unused", "IMGA"), [])
+    activate(node, "2.0", is_on=False)
+    node.tick()
+    activate(node, "2.0")
+    node.until_reboot()
+
+
+def test_an_activated_image_waits_for_the_verdict_on_the_running_one(node: CounterTrial) -> None:
+    node.set_slots("active", "inprogress", "IMGB")
+    activate(node, "1.0")
+    node.tick(60)
+    assert node.states == ("active", "inprogress", "IMGB")
+    node.until_reboot()
+    assert node.states == ("inprogress", "active", "IMGA")

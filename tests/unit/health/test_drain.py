@@ -168,3 +168,14 @@ def test_the_plan_knows_the_limits_of_a_drain(node: DrainTrial) -> None:
     assert node.reboots == []
     node.tick()
     assert len(node.reboots) == 1
+
+
+def test_a_command_that_comes_while_the_node_is_cordoned_waits_for_the_drain(node: DrainTrial) -> None:
+    """Defect 8."""
+    node.reports(DrainState.CORDONED)
+    node.publish("zedagent", "ZedAgentStatus", "zedagent", RebootCmd=True, RequestedRebootReason="new")
+    node.is_reached = False
+    node.tick(60)
+    assert (node.begins, node.health.operation_held_by) == (False, "the node is being drained: CORDONED")
+    node.reports(DrainState.COMPLETE)
+    assert node.begins

@@ -9,6 +9,7 @@ import pytest
 
 from kubeletx.health.model import BootReason
 from kubeletx.health.reasons import BootRecord, ReasonFiles, trim_stack
+from tests.unit.health.kills import KillTrial
 from tests.unit.health.trial import SHORT, Trial
 
 
@@ -77,9 +78,23 @@ def test_stacks_are_trimmed_at_their_start() -> None:
 
 @pytest.mark.parametrize(("content", "before"), [(None, 0), ("42", 42), ("garbage", 0), ("99\n", 99)])
 def test_boots_are_counted(tmp_path: Path, content: str | None, before: int) -> None:
-    path = tmp_path / "status" / "restartcounter"
+    path = tmp_path / "persist" / "status" / "restartcounter"
     if content is not None:
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True)
         path.write_text(content)
-    assert ReasonFiles(tmp_path).count_boot() == before
-    assert path.read_text() == f"{before + 1}\n"
+    node = Trial(tmp_path)
+    assert node.status.restart_counter == before
+    assert (node.persist / "status" / "restartcounter").read_text() == f"{before + 1}\n"
+
+
+def test_a_kill_at_the_start_counts_no_boot_twice(memory_path: Path) -> None:
+    node = KillTrial(memory_path)
+    kill, was_killed = 0, True
+    while was_killed:
+        node.slots.reboot("power cut", BootReason.NONE)
+        was_killed = node.start_killed_at(kill)
+        node.start()
+        kill += 1
+        assert node.status.restart_counter == kill
+        assert (node.persist / "status" / "restartcounter").read_text() == f"{kill + 1}\n"
+    assert kill > 3

@@ -102,6 +102,18 @@ def test_a_closed_vault_counts_from_the_first_contact_on(
     assert vault_is_locked(state, end, DEFAULTS) is locked
 
 
+def test_a_vault_that_fails_at_second_0_counts_from_there() -> None:
+    """Defect 10."""
+    state = Validation()
+    for now in (0, 10, 310):
+        contact = Contact(reach=Reach.SUCCESS, last=now, successes=1)
+        state, _ = validate(
+            state, Facts(now=now, table=UPGRADE, vault=Vault.ERROR, contact=contact), DEFAULTS
+        )
+        assert state.vault_failed_since == 0
+    assert vault_is_locked(state, 310, DEFAULTS)
+
+
 @pytest.mark.parametrize(
     ("table", "counted", "commits", "remaining"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,50 @@ def test_an_update_is_cancelled_before_its_reboot(node: Trial) -> None:
     assert node.order("cancel", "IMGB").outcome == "accepted"
     node.tick(100)
     assert node.states == ("active", "unused", "IMGA")
+
+
+@pytest.mark.parametrize("seconds", [10, 30])
+def test_a_cancel_during_the_announcement_ends_without_a_reboot(node: Trial, seconds: int) -> None:
+    node.order("install", "IMGB")
+    node.tick(seconds)
+    announced = node.status
+    assert node.order("cancel", "IMGB").outcome == "accepted"
+    node.tick()
+    assert (announced.device_reboot, node.status.device_reboot) == (True, False)
+    node.tick(600)
+    assert (node.states, node.reboots) == (("active", "unused", "IMGA"), [])
+    install(node)
+
+
+def test_a_cancel_leaves_the_reboot_of_a_user_alone(node: Trial) -> None:
+    node.order("install", "IMGB")
+    node.order("reboot", reason="kernel parameters")
+    node.tick(20)
+    node.order("cancel", "IMGB")
+    node.until_reboot()
+    assert node.reboots[0]["reason"] == "kernel parameters"
+
+
+def test_a_deferred_install_survives_a_reboot(node: Trial) -> None:
+    install(node)
+    assert node.order("install", "IMGA").outcome == "deferred"
+    shutil.rmtree(node.run)  # as a reboot clears /run
+    node.slots.reboot("power cut", BootReason.NONE)  # the loader takes the old image
+    node.set_slots("active", "inprogress", "IMGB")
+    node.start()
+    node.until_reboot()
+    assert node.states == ("inprogress", "active", "IMGA")
+
+
+def test_a_required_check_without_an_answer_fails(tmp_path: Path) -> None:
+    check = {"kind": "plugin", "check": "cam", "name": "cam", "level": "required"}
+    node = Trial(tmp_path, {**SHORT, "timer.update.fallback.failed.checks": 60}, checks=[check])
+    install(node)
+    node.tick(90)
+    assert len(node.reboots) == 1
+    node.tick(60 + DONE + 10)
+    assert [line["bootReason"] for line in node.reboots] == ["Update", "Fallback"]
+    assert "falls back: cam: kubeletx" in node.reboots[1]["reason"]
 
 
 def test_an_install_during_a_test_is_deferred(node: Trial) -> None:

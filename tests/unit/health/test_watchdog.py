@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from kubeletx.health.watchdog.agents import AgentWatch
 from kubeletx.health.watchdog.ages import WatchedAgent
 from kubeletx.health.watchdog.evidence import ask_stack, out_of_memory
 from kubeletx_testing.waiting import block_until
+from tests.unit.health.kills import KILLER, KillTrial
 from tests.unit.health.trial import SHORT, Trial
 
 DONE = 80
@@ -180,6 +183,21 @@ def test_the_stack_of_a_hung_process_is_kept(node: Trial, process: subprocess.Po
     process.send_signal(0)
 
 
+def test_evidence_of_many_hits_takes_the_space_of_one(node: Trial) -> None:
+    """Defect 11."""
+    node = watched(node, unit="cam.service", hit=200, restarts=3)
+    for hit in range(3):
+        node.tick(200)
+        (node.run / "cam.stack").write_bytes(b"%d" % hit * 100_000)
+        node.tick(20)
+        touch("cam", node.run)
+        node.tick(10)
+    assert len(logged(node, "WatchdogRestart")) == 3
+    kept = node.persist / "kubeletx-health"
+    (stack,) = kept.glob("*.stack")
+    assert stack.read_bytes() == b"2" * 100_000
+
+
 def test_a_process_without_handler_gets_no_signal() -> None:
     with subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True) as child:
         assert not ask_stack(child.pid)
@@ -236,3 +254,23 @@ def test_a_process_killed_for_lack_of_memory_is_the_reason(tmp_path: Path) -> No
         agents, effects = watch.tick(agents, now_ticks, is_busy=False)
         begins += [effect for effect in effects if isinstance(effect, Begin)]
     assert [begin.boot_reason for begin in begins] == [BootReason.OOM]
+
+
+def test_a_restart_of_a_unit_is_not_lost_by_a_kill(memory_path: Path) -> None:
+    section = {"agents": {"cam": {"unit": "cam.service", "hit": 200}}}
+    start = memory_path / "start"
+    node = KillTrial(start, watchdog=section)
+    touch("cam", node.run)
+    node.tick(10 + 200)
+    assert logged(node, "WatchdogHit")
+    kill, was_killed = 0, True
+    while was_killed:
+        shutil.copytree(start, memory_path / str(kill), copy_function=os.link)  # the same inodes
+        copy = KillTrial(memory_path / str(kill), watchdog=section)
+        copy.kill_at(kill)
+        copy.tick()
+        was_killed = KILLER.left is None
+        copy.tick()
+        block_until(partial(logged, copy, "would restart cam.service"))
+        assert logged(copy, "WatchdogRestart")
+        kill += 1
