@@ -197,7 +197,8 @@ def read_configuration(
         except InvalidConfig as error:
             problems.append(error)
     # A remedy whose definition is wrong is known by name, so that it has one problem and not two.
-    names = {item.value.get("name") for item in items if isinstance(item.value, dict)}
+    given = (item.value.get("name") for item in items if isinstance(item.value, dict))
+    names = {name for name in given if isinstance(name, str)}
     made: list[RemedyThreshold] = []
     for item in written:
         try:
@@ -265,7 +266,7 @@ def _remedy_config(item: ConfigField) -> FenceMethod:
     )
 
 
-def _threshold(item: ConfigField, names: set[Any], notes: list[str]) -> RemedyThreshold:
+def _threshold(item: ConfigField, names: set[str], notes: list[str]) -> RemedyThreshold:
     fields = item.fields()
     remedies = {int(found[1]): key for key in fields if (found := _REMEDY.fullmatch(key))}
     is_event = "nodeEventReason" in fields
@@ -312,7 +313,7 @@ def _count(field: ConfigField) -> int:
     return count
 
 
-def _planned(field: ConfigField, names: set[Any], notes: list[str]) -> PlannedRemedy:
+def _planned(field: ConfigField, names: set[str], notes: list[str]) -> PlannedRemedy:
     given = _flat(field, notes)
     name = _named(given, field, {*names, FENCE, CORDON}, {"name", "period", *_CLEAN})
     written = [given[key] for key in _CLEAN if key in given]
@@ -342,7 +343,7 @@ def _flat(field: ConfigField, notes: list[str]) -> dict[str, ConfigField]:
     return found
 
 
-def _named(given: Mapping[str, ConfigField], field: ConfigField, names: set[Any], keys: set[str]) -> str:
+def _named(given: Mapping[str, ConfigField], field: ConfigField, names: set[str], keys: set[str]) -> str:
     """Return the name of a remedy, which has to be one of `names`."""
     for key, value in given.items():
         if key not in keys:
@@ -350,7 +351,7 @@ def _named(given: Mapping[str, ConfigField], field: ConfigField, names: set[Any]
     written = given.get("name") or ConfigField(field.document, f"{field.path}.name", None)
     name = written.text("write the name of a remedy")
     if name not in names:
-        known = ", ".join(sorted(str(one) for one in names if one))
+        known = ", ".join(sorted(names))
         raise written.invalid(
             f"remedy {name!r} does not exist", f"add it to remedyConfigs, or write one of {known}"
         )

@@ -28,18 +28,11 @@ class _Limits(NamedTuple):
 
 
 _LIMITS: Final[Mapping[str, _Limits]] = {
-    "power_wait": _Limits(0, _DAY),
-    "settle_time": _Limits(0, _DAY),
-    "quiet_time": _Limits(0, _DAY),
-    "retries": _Limits(0, 100),
-    "retry_wait": _Limits(0, _DAY),
-    "restarts": _Limits(0, 100),
-    "cooldown": _Limits(0, _DAY),
     "pods_per_minute": _Limits(0, 100_000),
     "alarm_count": _Limits(1, 10_000),
     "alarm_period": _Limits(1, 366 * _DAY),
-    "kdump_limit": _Limits(0, _DAY),
 }
+"""Limits other than 0 to 100, and for times 0 to one day."""
 _AMOUNT: Final = re.compile(r"[0-9]{1,6}|(100|[0-9]{1,2})%")
 _WORDS: Final = {
     "true": True,
@@ -103,7 +96,7 @@ def _value(name: str, type_: Any, text: str) -> Any:
     if type_ is int and not is_number:
         raise ValueError("is not a whole number; write one from 0 on")
     value = int(text) if is_number else parse_duration(text)
-    limits = _LIMITS[name]
+    limits = _LIMITS.get(name) or _Limits(0, 100 if type_ is int else _DAY)
     if not limits.least <= value <= limits.most:
         shown = [f"{one:g}" if type_ is int else format_duration(one) for one in limits]
         raise ValueError(f"is out of range; write {shown[0]} to {shown[1]}")

@@ -268,6 +268,8 @@ class ConfigSources:
 
     def _load(self) -> None:
         self._loaded = load_config(self._texts, self._maps.known, self._loaded)
+        if self._reflector is not None and not self._reflector.synced.is_set():
+            return  # what the files lack may be in the cluster
         made = self._loaded.configurations
         lines = {str(error) for error in self.problems} | set(self._loaded.notes)
         for problem in self.problems:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kubeletx.kube.text.yaml import dump_yaml
+from kubeletx.kube.text.yaml import dump_yaml, parse_documents
 from kubeletx.remedy.sources import LoadedConfig, load_config
 
 from .config_values import FENCED, fence, loaded, node, problems
@@ -214,3 +216,33 @@ def test_external_and_plugin_remedies_keep_their_definition() -> None:
         "redfish",
         {"host": "{{.NodeName}}"},
     )
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "repair", "5s", "a=b"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["name", "spec", "period", "containers"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(st.data(), ANYTHING)
+def test_any_value_anywhere_is_read_or_refused(data: st.DataObject, value: Any) -> None:
+    root = yaml_values(document(threshold(recovery="repair", remedy2=[{"name": "fence"}, {"period": "1m"}])))
+    there: Any = root
+    while True:
+        key = data.draw(st.sampled_from(list(there) if isinstance(there, dict) else range(len(there))))
+        if not isinstance(there[key], dict | list) or not there[key] or data.draw(st.booleans()):
+            there[key] = value
+            break
+        there = there[key]
+    found = loaded(dump_yaml(root))
+    assert found.problems or found.configurations.courses(node())
+    assert all(str(problem).startswith("c.yaml") and problem.fix for problem in found.problems)
+
+
+def yaml_values(text: str) -> Any:
+    (raw,) = parse_documents(text)
+    return raw
