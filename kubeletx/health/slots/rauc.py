@@ -201,7 +201,7 @@ class RaucSlots(Slots):
             raise SlotsError(f"rauc {' '.join(arguments)}: {error}") from error
         if result.exit_code:
             # Lines of GLib's log have a process ID and the time: the error would be a new one each time.
-            lines = [line for line in result.stderr.splitlines() if not line.startswith(b"(rauc:")]
+            lines = [line for line in result.stderr.split(b"\n") if not line.startswith(b"(rauc:")]
             problem = replace(result, stderr=b"\n".join(lines)).problem(" ".join(arguments))
             raise SlotsError(f"{problem}; is RAUC's service running, and what does its log say?")
         return result.stdout
