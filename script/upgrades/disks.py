@@ -1,13 +1,14 @@
 """Disks of the machine: an EFI system partition with a boot loader and two images, and one that keeps the node's state.
 
-Both images have Debian's kernel and an initramfs of busybox that shows this machine's files; they differ in the options of
-their kernels, which say what goes wrong in them.
+Both images have Debian's kernel and an initramfs of busybox that mounts the root file system; they differ in the options
+of their kernels, which say what goes wrong in them.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -24,58 +25,33 @@ from kubeletx_testing.lab.process import LabError, run
 from kubeletx_testing.lab.tools import get_tool
 
 HERE: Final = Path(__file__).parent
-SLOTS: Final = {"systemd-boot": "systemd-boot:/efi", "grub": "grub:/efi/grub/grubenv"}
-"""Loader → value of ``--slots`` in the machine."""
+LOADERS: Final = ("systemd-boot", "grub")
 OPTIONS: Final = "console=ttyS0 quiet panic=2 tsc=reliable no_timer_check random.trust_cpu=on mitigations=off kubeletx.slot="
+# fmt: off
 _MODULES: Final = (
-    "virtio_pci",
-    "virtio-rng",
-    "virtio_blk",
-    "9pnet_virtio",
-    "9p",
-    "overlay",
-    "vfat",
-    "nls_cp437",
-    "nls_ascii",
-    "ext4",
-    "crc32c_generic",
-    "efivarfs",
+    "virtio_pci", "virtio-rng", "virtio_blk", "vfat", "nls_cp437", "nls_ascii", "ext4", "crc32c_generic", "efivarfs",
     "i6300esb",
 )
+FIRMWARE: Final = Path("/usr/share/OVMF")
 _SYSTEMD_BOOT: Final = Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
-_GRUB_MODULES: Final = [
-    "part_gpt",
-    "fat",
-    "normal",
-    "configfile",
-    "linux",
-    "loadenv",
-    "test",
-    "echo",
-    "search",
-    "reboot",
-]
+_GRUB_MODULES: Final = (
+    "part_gpt", "fat", "normal", "configfile", "linux", "loadenv", "test", "echo", "search", "reboot"
+)
+# fmt: on
 _GRUB_CFG: Final = """\
-set timeout=0
-menuentry IMGA --id kubeletx-IMGA {
+menuentry {label} --id kubeletx-{label} {{
     set options=
-    source /imga/options.cfg
-    linux /imga/vmlinuz %(options)sIMGA $options
-    initrd /imga/initramfs
-}
-menuentry IMGB --id kubeletx-IMGB {
-    set options=
-    source /imgb/options.cfg
-    linux /imgb/vmlinuz %(options)sIMGB $options
-    initrd /imgb/initramfs
-}
+    source /{place}/options.cfg
+    linux /{place}/vmlinuz {options}{label} $options
+    initrd /{place}/initramfs
+}}
 """
 _ESP_OFFSET: Final = 1 << 20
 _ESP_BYTES: Final = 96 << 20
 
 
-def make_disks(loader: str, directory: Path) -> tuple[Path, Path]:
-    """Make both disks: the one that is booted, with IMGA active, and an empty one for /persist."""
+def make_disks(loader: str, directory: Path) -> list[Path]:
+    """Make the disk that is booted, with IMGA active, an empty one for /persist, and EFI variables."""
     image = _image()
     disk, persist = directory / "disk.img", directory / "persist.img"
     tree = directory / "esp"
@@ -96,7 +72,12 @@ def make_disks(loader: str, directory: Path) -> tuple[Path, Path]:
     run(get_tool("mkfs.vfat"), "-F", "32", "--offset", offset, disk, str(_ESP_BYTES // 1024))
     run(get_tool("mcopy"), "-s", "-i", f"{disk}@@{_ESP_OFFSET}", *sorted(tree.iterdir()), "::/")
     run(get_tool("mkfs.ext4"), "-q", persist, "64M")
-    return disk, persist
+    variables = directory / "variables.img"
+    shutil.copy(FIRMWARE / "OVMF_VARS_4M.fd", variables)
+    disks = [disk, persist, variables]
+    for raw in disks:  # QEMU's own format can keep a state to go back to
+        run(get_tool("qemu-img"), "convert", "-O", "qcow2", "-f", "raw", raw, raw.with_suffix(".qcow2"))
+    return [raw.with_suffix(".qcow2") for raw in disks]
 
 
 def _systemd_boot(tree: Path) -> None:
@@ -118,7 +99,8 @@ def _grub(tree: Path) -> None:
     arguments = ("-O", "x86_64-efi", "-p", "/grub", "-o", program)
     run(get_tool("grub-mkimage"), *arguments, *_GRUB_MODULES)
     snippet = (HERE.parent.parent / "deploy" / "grub" / "kubeletx.cfg").read_text()
-    _put(tree / "grub" / "grub.cfg", (_GRUB_CFG % {"options": OPTIONS} + snippet).encode())
+    menu = [_GRUB_CFG.format(label=one.upper(), place=one, options=OPTIONS) for one in ("imga", "imgb")]
+    _put(tree / "grub" / "grub.cfg", "".join(("set timeout=0\n", *menu, snippet)).encode())
     block = tree / "grub" / "grubenv"
     run(get_tool("grub-editenv"), block, "create")
     run(get_tool("grub-editenv"), block, "set", "kubeletx_IMGA=active", "kubeletx_IMGA_version=0")
@@ -151,7 +133,7 @@ def _image() -> Path:
 
 def _initramfs(busybox: bytes, init: bytes, modules: Path) -> bytes:
     archive = CpioArchive()
-    for name in ("bin", "dev", "host", "modules", "new", "over", "proc", "sys"):
+    for name in ("bin", "dev", "modules", "new", "proc", "sys"):
         archive.directory(name)
     archive.device("dev/console", 5, 1)
     archive.file("bin/busybox", busybox, 0o755)

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# First process of both images: shows this machine's files, read-only, below a file system in memory, and goes on there.
+# First process of both images: goes on in the read-only root file system.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -8,17 +8,11 @@ mount -t devtmpfs dev /dev
 echo "TRIAL kernel $(cat /proc/cmdline)"
 case "$(cat /proc/cmdline)" in *trial=panic*) echo c >/proc/sysrq-trigger ;; esac
 for module in /modules/*.ko; do insmod "$module"; done
-share=trans=virtio,version=9p2000.L,msize=512000
-mount -t 9p -o ro,$share,cache=loose host /host
-mount -t tmpfs tmpfs /over
-mkdir /over/upper /over/work
-mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work root /new
+mount -t ext4 -o ro /dev/vdc /new
 for one in proc sys dev; do mount --move /$one /new/$one; done
 mount -t tmpfs tmpfs /new/run
-mkdir -p /new/run/trial /new/efi /new/persist
-cp /bin/busybox /new/run/busybox
+mount -t tmpfs tmpfs /new/tmp
 mount -t efivarfs efivarfs /new/sys/firmware/efi/efivars
-mount -t 9p -o $share trial /new/run/trial
 mount -t vfat /new/dev/vda1 /new/efi
 mount -t ext4 /new/dev/vdb /new/persist
-exec switch_root /new /run/busybox sh /run/trial/inside.sh
+exec switch_root /new /bin/busybox sh /inside.sh

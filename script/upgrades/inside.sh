@@ -1,77 +1,89 @@
-# Runs in the machine: what a node does at boot, then the guardian, and orders that the host writes into /run/trial.
-bb=/run/busybox
-. /run/trial/environment
-slot=$($bb sed 's/.*kubeletx.slot=\([A-Z]*\).*/\1/' /proc/cmdline)
-behaviour=$($bb sed -n 's/.*trial=\([a-z]*\).*/\1/p' /proc/cmdline)
+# Runs in the machine: what a node does at boot, then the guardian, and orders that the host writes to the console.
+mkdir /run/bin
+/bin/busybox --install -s /run/bin
+export PATH=/run/bin:/bin PYTHONPATH=/site PYTHONDONTWRITEBYTECODE=1 LC_ALL=C.UTF-8
+slots=systemd-boot:/efi
+if [ -e /efi/grub ]; then slots=grub:/efi/grub/grubenv; fi
+cat >/run/config.yaml <<EOF
+backend: kernel
+watchdog: {device: /dev/watchdog, timeout: 15}
+timer.test.baseimage.update: 60
+timer.update.fallback.no.network: 120
+EOF
+slot=$(sed 's/.*kubeletx.slot=\([A-Z]*\).*/\1/' /proc/cmdline)
+behaviour=$(sed -n 's/.*trial=\([a-z]*\).*/\1/p' /proc/cmdline)
+dog=/sys/class/watchdog/watchdog0
 
-# The disk's count of power cycles, which the host knows, and the status of the hardware watchdog: as EVE's scripts write them.
+# The disk's count of power cycles, as EVE's scripts write it; the host tells it as the serial number of the machine.
 cd /persist
-[ -e SMART_details.json ] && $bb mv SMART_details.json SMART_details_previous.json
-echo "{\"power_cycle_count\": $($bb cat /run/trial/power)}" >SMART_details.json
-status=$($bb cat /sys/class/watchdog/watchdog0/bootstatus)
-if [ $((status & 32)) -ne 0 ]; then echo CARDRESET; fi >hw_watchdog_bootstatus
-$bb sync
-$bb watchdog -T 20 -t 4 /dev/watchdog
+[ -e SMART_details.json ] && mv SMART_details.json SMART_details_previous.json
+echo "{\"power_cycle_count\": $(cat /sys/class/dmi/id/product_serial)}" >SMART_details.json
+sync
+
+[ "$behaviour" = hang ] || echo "TRIAL ready $slot"
+python -m kubeletx.health --run-dir /run --persist-dir /persist --slots "$slots" --tick 400ms \
+    --config /run/config.yaml &
 
 if [ "$behaviour" = hang ]; then
-    # Nothing else runs on the only processor, so nothing feeds the watchdog.
+    # Nothing else runs on the only processor after the first tick, so nothing feeds the watchdog.
+    until [ -e /run/nodeagent/HealthStatus/nodeagent.json ]; do usleep 100000; done
+    echo "TRIAL hangs, watchdog $(cat $dog/state)"
     echo -1 >/proc/sys/kernel/sched_rt_runtime_us
-    /usr/bin/chrt -f 99 $bb sh -c 'while :; do :; done'
+    python -c 'import os
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+while True: pass'
 fi
-
-echo "TRIAL ready $slot" >/dev/console
-cd "$repository"
-$python -m kubeletx.health --run-dir /run --persist-dir /persist --slots "$slots" --tick "$tick" \
-    --config /run/trial/config.yaml >/dev/console 2>&1 &
 
 reach() {
     [ "$behaviour" = lost ] && return
-    $bb mkdir -p /run/zedagent/ZedAgentStatus
+    mkdir -p /run/zedagent/ZedAgentStatus
     echo '{"ConfigGetStatus": 1}' >/run/zedagent/.new
-    $bb mv /run/zedagent/.new /run/zedagent/ZedAgentStatus/zedagent.json
+    mv /run/zedagent/.new /run/zedagent/ZedAgentStatus/zedagent.json
 }
 
 # install LABEL OPTIONS VERSION: what an installer of images does. OPTIONS: of the image's kernel.
 install() {
-    lower=$(echo "$1" | $bb tr A-Z a-z)
+    lower=$(echo "$1" | tr A-Z a-z)
     case "$slots" in
         systemd-boot*)
             for entry in /efi/loader/entries/kubeletx-*-"$lower"*.conf; do
-                $bb sed -i -e "s/^version .*/version $3/" -e "s/ trial=.*//" -e "/^options/s/\$/ trial=$2/" "$entry"
+                sed -i -e "s/^version .*/version $3/" -e "s/ trial=.*//" -e "/^options/s/\$/ trial=$2/" "$entry"
             done
             ;;
         grub*)
             echo "set options='trial=$2'" >"/efi/$lower/options.cfg"
-            $grub_editenv /efi/grub/grubenv set "kubeletx_$1_version=$3"
+            grub-editenv /efi/grub/grubenv set "kubeletx_$1_version=$3"
             ;;
     esac
-    $bb sync
+    sync
     ask install "$1" --version "$3"
 }
 
-ask() { $python -m kubeletx.health "$@" --run-dir /run; }
+ask() { python -m kubeletx.health "$@" --run-dir /run; }
 
 # Shows the states of both slots when nothing is left to do, or after a while.
 show_slots() {
     for attempt in 0 1 2 3 4 5 6 7 8 9; do
         line=
         for label in IMGA IMGB; do
-            line="$line $label=$($bb sed 's/.*"PartitionState":"\([a-z]*\)".*/\1/' /run/baseosmgr/ZbootStatus/$label.json)"
+            line="$line $label=$(sed 's/.*"PartitionState":"\([a-z]*\)".*/\1/' /run/baseosmgr/ZbootStatus/$label.json)"
         done
         case "$line" in *active*active* | *updating*) ;; *active*) break ;; esac
-        reach
-        $bb sleep 1
+        sleep 1
     done
     echo "TRIAL slots$line"
 }
 
-reach
+# Shows the watchdog when it would have reset the machine if nothing had fed it.
+show_watchdog() {
+    sleep "$(($(cat $dog/timeout) + 1))"
+    echo "TRIAL watchdog $(cat $dog/state)"
+}
+
 while :; do
     reach
-    if [ -e /run/trial/order ]; then
-        $bb mv /run/trial/order /run/trial/taken
-        { . /run/trial/taken; } >/dev/console 2>&1
-        $bb mv /run/trial/taken /run/trial/done
-    fi
-    $bb usleep 300000
+    usleep 500000
+done &
+while read -r line; do
+    eval "$line"
 done
