@@ -38,6 +38,7 @@ CLOUDS: Final[Mapping[str, Cloud]] = {
             "plug": "{{.InstanceName}}",
             "zone": "{{.Zone}}",
             "project": "{{.Project}}",
+            "method": "onoff",  # the agent's default is cycle, which verifies nothing
         },
     ),
     "openstack": Cloud(

@@ -5,7 +5,7 @@
     reboot  ─► status ─► off: proven; on once more
     repeat: status first; what is already so is done; a reboot that may have happened is unknown
 
-An agent's exit code alone proves nothing: success of ``off`` counts when a second ``status`` says off, and a
+`FenceMethod.proof` is what success would prove. An agent's exit code alone proves nothing: success of ``off`` counts when a second ``status`` says off, and a
 reboot counts when the agent verifies off (not with ``method=cycle``) and the device answers afterwards. An agent
 that was stopped at the deadline, or lost its connection, may have acted: unknown. A controller that ends does not end
 its agent, but ``timeout`` does at the deadline, so that the next controller knows when it no longer acts.
@@ -45,9 +45,6 @@ _UNSURE: Final = re.compile(r"connection lost|timed out|timeout", re.IGNORECASE)
 _UNSURE_CODES: Final = frozenset({4, 5, 6, 7})
 _SAYS_DUMPING: Final = frozenset({"fence_kdump"})
 """Success means that the node runs its crash kernel, hence no pod."""
-_STORAGE_FABRICS: Final = frozenset(
-    {"fence_scsi", "fence_mpath", "fence_brocade", "fence_cisco_mds", "fence_sanbox2"}
-)
 
 
 class _Power(enum.Enum):
@@ -91,7 +88,7 @@ class FenceAgents:
             outcome = _before(task, f"nothing began within {task.method.seconds:g} s")
         except (KubeletxError, OSError) as error:
             outcome = _before(task, str(error))
-        return msgspec.structs.replace(outcome, message=clean(f"{task.method.agent}: {outcome.message}"))
+        return msgspec.structs.replace(outcome, message=f"{task.method.agent}: {clean(outcome.message)}")
 
     async def check(self, method: FenceMethod) -> tuple[str, ...]:
         """Return the names of parameters that the agent ignores. Raises InvalidConfig or NotFound if it cannot run.
@@ -282,14 +279,11 @@ class _Device(msgspec.Struct, frozen=True, kw_only=True):
         return RemedyOutcome(result=result, message=text, proofs=self._proofs() if proves else ())
 
     def _proofs(self) -> tuple[FenceProof, ...]:
-        agent = self.path.name
-        verified = self.metadata.has_status
-        proofs = []
-        if self.proof is FenceProof.STORAGE or (verified and agent in _STORAGE_FABRICS):
-            proofs.append(FenceProof.STORAGE)
-        if agent in _SAYS_DUMPING or (verified and not self.is_fabric):
-            proofs.append(FenceProof.POWER)
-        return tuple(proofs)
+        """Return what success proves: the method's proof, but POWER only if the agent can know that the node was off."""
+        if self.proof is FenceProof.POWER and self.path.name not in _SAYS_DUMPING:
+            is_known = self.metadata.has_status and not self.is_fabric
+            return (self.proof,) if is_known else ()
+        return () if self.proof is FenceProof.NONE else (self.proof,)
 
     async def do(self, action: str) -> _Answer:
         """Run an action that changes the device."""

@@ -16,6 +16,9 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kubeletx.api.errors import InvalidConfig, NotFound, TimedOut, Unavailable
+from kubeletx.kube.client.requests import KubeClient
+from kubeletx.kube.client.resources import SECRETS
+from kubeletx.kube.types.objects import Secret
 from kubeletx.linux.redaction import Redactor
 
 from ..model import FenceMethod
@@ -49,6 +52,15 @@ async def no_secrets(name: str) -> Mapping[str, bytes]:
     raise NotFound(f"Secret {name}: there is no cluster to read it from")
 
 
+def secrets_of(client: KubeClient, namespace: str) -> SecretReader:
+    """Return the reader of a namespace's Secrets."""
+
+    async def read(name: str) -> Mapping[str, bytes]:
+        return (await client.get(SECRETS.path(namespace, name), Secret)).data
+
+    return read
+
+
 @asynccontextmanager
 async def credentials_of(
     method: FenceMethod, read_secret: SecretReader, fetch: KeyFetcher
@@ -60,7 +72,13 @@ async def credentials_of(
     """
     secret: dict[str, bytes] = {}
     for name in method.secrets:
-        for key, data in (await read_secret(name)).items():
+        try:
+            found = await read_secret(name)
+        except NotFound:
+            if method.secrets_optional:
+                continue
+            raise
+        for key, data in found.items():
             if key in method.parameters or f"{key}{FROM_URL}" in method.parameters:
                 problem = f"is also in Secret {name}"
                 raise InvalidConfig(obj=method.name, field=key, problem=problem, fix="keep one of them")

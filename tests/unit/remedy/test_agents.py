@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
+import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.remedy.actions.agent import AGENTS_DIRECTORY, FenceAgents
@@ -106,7 +111,7 @@ def make_task(
     *,
     agent: str,
     seconds: float = 60.0,
-    proof: FenceProof = FenceProof.NONE,
+    proof: FenceProof = FenceProof.POWER,
     secret_names: tuple[str, ...] = (),
     is_repeat: bool = False,
     boot_id: str = "old",
@@ -179,6 +184,23 @@ async def test_metadata_of_real_agents_is_understood(agent: str) -> None:
     assert metadata.has_status == (agent != "fence_kdump")
 
 
+async def test_a_message_of_a_kernel_dump_proves_that_the_node_runs_no_pod() -> None:
+    """Source of the message: fence-agents, agents/kdump/message.h."""
+    message = struct.pack("<II", 0x1B302A40, 1)
+    with socket.socket(type=socket.SOCK_DGRAM) as sender, socket.socket(type=socket.SOCK_DGRAM) as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        reserved.close()
+        parameters: dict[str, Any] = {"nodename": "127.0.0.1", "ipport": port, "timeout": 30}
+        dump = asyncio.create_task(
+            FenceAgents().run(make_task(agent="fence_kdump", action="off", **parameters)), name="fence_kdump"
+        )
+        while not dump.done():  # the kernel repeats its message too
+            sender.sendto(message, ("127.0.0.1", port))
+            await asyncio.wait([dump], timeout=0.05)
+    assert (dump.result().result, dump.result().proofs) == (MethodResult.DONE, (FenceProof.POWER,))
+
+
 # --- proofs ---
 
 
@@ -207,9 +229,14 @@ async def test_a_failed_off_of_a_device_that_is_off_is_done(lab: Lab) -> None:
 )
 async def test_a_status_that_is_not_clear_proves_nothing(lab: Lab, status: str) -> None:
     lab.agent(f'case "$action" in\n  status) {status};;\nesac\n')
-    for action in ("off", "reboot"):
-        outcome = await lab.run(action=action)
-        assert (outcome.result, outcome.proofs) == (MethodResult.UNKNOWN, ())
+    outcome = await lab.run(action="off")
+    assert (outcome.result, outcome.proofs) == (MethodResult.UNKNOWN, ())
+
+
+async def test_a_reboot_without_a_status_afterwards_proves_nothing(lab: Lab) -> None:
+    lab.agent('[ "$action" = reboot ]')
+    outcome = await lab.run(action="reboot")
+    assert (outcome.result, outcome.proofs) == (MethodResult.UNKNOWN, ())
 
 
 async def test_a_reboot_is_proven_by_agents_that_verify_off(lab: Lab) -> None:
@@ -231,6 +258,12 @@ async def test_a_fabric_agent_never_proves_power(lab: Lab) -> None:
     assert (await lab.run(action="off")).proofs == ()
     lab.state.write_text("on")
     assert (await lab.run(action="off", proof=FenceProof.STORAGE)).proofs == (FenceProof.STORAGE,)
+
+
+async def test_a_method_without_a_proof_proves_nothing(lab: Lab) -> None:
+    lab.agent()
+    outcome = await lab.run(action="off", proof=FenceProof.NONE)
+    assert (outcome.result, outcome.proofs) == (MethodResult.DONE, ())
 
 
 async def test_an_agent_without_status_never_proves_power(lab: Lab) -> None:
@@ -362,6 +395,36 @@ async def test_a_key_is_a_file_that_ends_with_the_method(lab: Lab) -> None:
     assert (lab.directory / "mode").read_text() == "600\n"
     path = next(line.partition("=")[2] for line in lab.input if line.startswith("identity_file"))
     assert not Path(path).exists()
+
+
+async def test_a_key_is_read_from_its_url_at_each_run(lab: Lab) -> None:
+    lab.agent()
+    keys = iter(["first", "second"])
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=f"{next(keys)}\n")
+
+    app = web.Application()
+    app.router.add_get("/key", answer)
+    async with TestServer(app) as server:
+        for key in ("first", "second"):
+            parameters: dict[str, Any] = {"password@url": server.make_url("/key?token=t0ken")}
+            assert (await lab.run(action="off", **parameters)).result is MethodResult.DONE
+            assert f"password={key}" in lab.input
+        parameters = {"password@url": server.make_url("/other?token=t0ken")}
+        outcome = await lab.run(action="off", **parameters)
+    assert outcome.result is MethodResult.FAILED
+    assert "/other: the answer is 404 Not Found" in outcome.message
+    assert "t0ken" not in outcome.message
+
+
+async def test_a_missing_secret_stops_the_agent_before_it_acts(lab: Lab) -> None:
+    lab.agent()
+    outcome = await FenceAgents(directory=lab.directory).run(
+        make_task(agent="fence_lab", secret_names=("s",))
+    )
+    assert (outcome.result, lab.actions) == (MethodResult.FAILED, [])
+    assert "Secret s" in outcome.message
 
 
 async def test_a_parameter_in_the_method_and_in_a_secret_is_refused(lab: Lab) -> None:
