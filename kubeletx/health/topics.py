@@ -95,7 +95,8 @@ class LedBlinkerConfig(_Fields, frozen=True, kw_only=True):
 class BaseOsConfig(_Fields, frozen=True, kw_only=True):
     """Image that the controller wants, a key for each; it is removed to cancel the update.
 
-    A change of `retry_update_counter` asks to boot the image once more after it has failed.
+    With `activate`, the image is booted when the unused slot has its version. A change of `retry_update_counter` asks to boot
+    it once more after it has failed.
     """
 
     base_os_version: str = ""

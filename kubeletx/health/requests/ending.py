@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from .. import drain, operations
-from ..config import HealthSettings
 from ..drain import DrainHold, DrainPhase, DrainRequester
 from ..inbox import Inbox
 from ..machine import MachineEffects, sync_within
 from ..model import Begin
 from ..operations import Deed
 from ..reasons import BootRecord, ReasonFiles
-from ..state import RunState
 from ..statuses import held_operation
 from ..validation import Phase
+from .guardian_state import GuardianState
 
 
 class Exit(Exception):
@@ -25,27 +22,28 @@ class Exit(Exception):
 
 
 class BootEnding:
-    """The operation under way and the drain before it; both are values of the `RunState` that comes in and goes out.
+    """The operation under way and the drain before it.
 
     `report` logs a line, `record` keeps it in the history as well; their first argument is a CamelCase reason.
     """
 
     def __init__(
         self,
+        state: GuardianState,
         persist: Path,
         inbox: Inbox,
         machine: MachineEffects,
         report: Callable[[str, str], object],
         record: Callable[[str, str], object],
     ) -> None:
-        self._reasons = ReasonFiles(persist)
+        self._state, self._reasons = state, ReasonFiles(persist)
         self._inbox, self._machine, self._report, self._record = inbox, machine, report, record
         self._is_drain_needed = False
 
-    def begin(self, run: RunState, request: Begin, *, must_wait: bool) -> tuple[RunState, str]:
-        """Begin an operation; returns why it is refused, too: empty if it is not."""
-        before = run.operation
-        operation, refusal = operations.begin(before, request, run.now, must_wait=must_wait)
+    def begin(self, request: Begin, *, must_wait: bool) -> str:
+        """Begin an operation; returns why it is refused: empty if it is not."""
+        before = self._state.run.operation
+        operation, refusal = operations.begin(before, request, self._state.run.now, must_wait=must_wait)
         if refusal:
             self._report("OperationRefused", f"{request.kind}: {refusal}")
         elif operation is not before and operation is not None:
@@ -54,61 +52,62 @@ class BootEnding:
                 "OperationBegins",
                 f"{operation.kind} ({operation.boot_reason.text}): {operation.reason}{replaces}",
             )
-        return replace(run, operation=operation), refusal
+        self._state.update_run(operation=operation)
+        return refusal
 
-    def withdraw_update(self, run: RunState) -> RunState:
+    def withdraw_update(self) -> None:
         """Withdraw a reboot into a new image that is announced, because the image was cancelled."""
-        operation = operations.withdraw_update(run.operation)
-        if operation is not run.operation:
+        before = self._state.run.operation
+        operation = operations.withdraw_update(before)
+        if operation is not before:
             self._record("OperationWithdrawn", "the new image was cancelled")
-        return replace(run, operation=operation)
+        self._state.update_run(operation=operation)
 
-    def hold(
-        self, run: RunState, settings: HealthSettings, *, is_new_order: bool = False
-    ) -> tuple[RunState, str]:
+    def hold(self, *, is_new_order: bool = False) -> str:
         """Return why an operation of a user does not begin yet; asks for a drain if no test holds it."""
-        if run.validation.phase is not Phase.TESTING and operations.waits(run.operation):
-            run, _ = self.drain(run, DrainRequester.DEVICEOP, settings, is_new_order=is_new_order)
-        return run, held_operation(run)
+        if not self._state.is_testing and operations.waits(self._state.run.operation):
+            self.drain(DrainRequester.DEVICEOP, is_new_order=is_new_order)
+        return held_operation(self._state.run)
 
-    def drain(
-        self, run: RunState, requester: DrainRequester, settings: HealthSettings, *, is_new_order: bool
-    ) -> tuple[RunState, str]:
-        """Wait for a drain; returns why it holds `requester`, too: empty if it does not. A new order asks again."""
-        before, seen = run.drain, self._inbox.drain
-        hold = drain.wait(before, requester, seen, run.now, settings, is_new_order=is_new_order)
+    def drain(self, requester: DrainRequester, *, is_new_order: bool) -> str:
+        """Wait for a drain; returns why it holds `requester`: empty if it does not. A new order asks again."""
+        state, seen = self._state, self._inbox.drain
+        before, now = state.run.drain, state.run.now
+        hold = drain.wait(before, requester, seen, now, state.settings, is_new_order=is_new_order)
         self._is_drain_needed = True
         if hold.phase is not before.phase and (seen is not None or before.phase is not DrainPhase.NONE):
             self._record("NodeDrain", hold.reason)
-        return replace(run, drain=hold), hold.held_by
+        state.update_run(drain=hold)
+        return hold.held_by
 
-    def advance(self, run: RunState, settings: HealthSettings) -> tuple[RunState, tuple[Deed, ...]]:
+    def advance(self) -> tuple[Deed, ...]:
         """Take the commands of the controller and go one step on; returns what is to be done once it is stored."""
         for request in self._inbox.take_requests():
-            run, _ = self.begin(run, request, must_wait=True)
+            self.begin(request, must_wait=True)
         is_new, self._inbox.has_new_command = self._inbox.has_new_command, False
-        run, held_by = self.hold(run, settings, is_new_order=is_new)
+        held_by = self.hold(is_new_order=is_new)
         deeds: tuple[Deed, ...] = ()
+        run = self._state.run
         if run.operation is not None:
             operation, deeds = operations.advance(
                 run.operation, run.now, is_held=bool(held_by), all_halted=self._inbox.is_halted
             )
-            run = replace(run, operation=operation)
+            self._state.update_run(operation=operation)
         elif not self._is_drain_needed and run.validation.phase is not Phase.INSTALLED:
-            run = replace(run, drain=DrainHold())
+            self._state.update_run(drain=DrainHold())
         self._is_drain_needed = False
-        return run, deeds
+        return deeds
 
-    def do(self, run: RunState, deed: Deed, image: str) -> None:
-        """Carry out a deed. `image`: label of the running one. Raises Exit, and what `MachineEffects.act` raises."""
-        operation = run.operation
+    def do(self, deed: Deed) -> None:
+        """Carry out a deed. Raises Exit, and what `MachineEffects.act` raises."""
+        operation, table = self._state.run.operation, self._state.table
         assert operation is not None
         match deed:
             case Deed.WRITE_REASON:
                 record = BootRecord(
                     boot_reason=operation.boot_reason,
                     reason=operation.reason,
-                    image=image,
+                    image=table.current_label if table else "",
                     stack=operation.stack,
                 )
                 try:
