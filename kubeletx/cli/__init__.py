@@ -6,11 +6,15 @@ import sys
 
 
 def start() -> None:
-    """Run the command line. The guardian starts without the imports of the other commands."""
+    """Run the command line. The guardian and node remedy start without the imports of the other commands."""
     if sys.argv[1:2] == ["health"]:
         from kubeletx.health.main import main as run_health
 
         sys.exit(run_health(sys.argv[2:]))
+    if sys.argv[1:2] == ["remedy"]:
+        from kubeletx.remedy.main import main as run_remedy
+
+        sys.exit(run_remedy(sys.argv[2:]))
     from .main import main as run_all
 
     run_all()

@@ -47,7 +47,11 @@ COMMANDS = {
         "kubeletx.cli.commands.fornaxcore.status:fornaxcore", "Show the node's connections to FornaxCores."
     ),
     "health": Lazy(
-        "kubeletx.cli.commands.health:health", "Run this node's guardian: watchdog, OS upgrades, reboots."
+        "kubeletx.cli.commands.processes:health", "Run this node's guardian: watchdog, OS upgrades, reboots."
+    ),
+    "remedy": Lazy(
+        "kubeletx.cli.commands.processes:remedy",
+        "Run the cluster's node remedy: fence, repair and bring back sick nodes.",
     ),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
     "plugin": Lazy(

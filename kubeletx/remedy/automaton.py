@@ -34,7 +34,7 @@ RESTORE: Final = FenceMethod(name="restore", kind="builtin")
 
 
 class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision about one node depends on. Times in seconds.
+    """Facts that a decision about one node depends on. Times in seconds.
 
     `reasons`: thresholds that match now; empty: the node is well. `is_due`: one of them has matched for its period. `waited`:
     time in the present step and status; `quiet`: time for which the node has been well. `holds`: reasons of the policy for which
@@ -55,7 +55,7 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """Nothing to do now. `reasons`: what the flow waits for, with times; `next`: what comes after it."""
+    """The flow waits. `reasons`: for each of these, with times; `next`: the step after the wait."""
 
     reasons: tuple[str, ...] = ()
     next: str = ""
@@ -86,15 +86,21 @@ class Release(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Stay | Change | Act | Release
 
 
-def begin(name: str, facts: FlowFacts, before: NodeFence | None = None) -> Change:
-    """Return the record of a new flow. `before`: the node's record of an earlier flow, which keeps its counters."""
+def begin(
+    name: str, facts: FlowFacts, configuration: str, threshold: int, before: NodeFence | None = None
+) -> Change:
+    """Return the record of a new flow. `before`: the node's record of an earlier flow, which keeps its counters.
+
+    `configuration`, `threshold`: name of the configuration and index of the threshold whose courses the flow follows.
+    """
     node = facts.node
     flow = FenceFlow(
         node_uid=node.metadata.uid,
+        configuration=configuration,
+        threshold=threshold,
         status=FlowStatus.NEW.value,
         reasons=facts.reasons,
         boot_id=node.status.node_info.boot_id,
-        was_unschedulable=node.spec.unschedulable,
         remedy_name=facts.courses[0].name if facts.courses else "",
     )
     fence = before or NodeFence(node=name)
@@ -110,7 +116,7 @@ def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
         return Stay(facts.pauses, _next(fence, facts))
     match fence.present_status:
         case FlowStatus.FINAL:
-            return _at_rest(fence, facts)
+            return Stay()  # a sick node gets a new flow from the planner
         case FlowStatus.NEW:
             return _new(fence, facts)
         case FlowStatus.RUNNING:
@@ -127,7 +133,9 @@ def after(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> Change:
     operation = flow.operation
     name = operation.name if operation is not None else ""
     message = f"{name}: {outcome.message}" if outcome.message else f"{name} {outcome.result.value}"
-    proofs = dict.fromkeys((*flow.proofs, *(proof.value for proof in outcome.proofs if proof.value)))
+    proofs = dict.fromkeys(
+        (*flow.proofs, *(proof.value for proof in _proven(fence, facts, outcome) if proof.value))
+    )
     if outcome.result is MethodResult.DONE:
         place = (operation.method if operation is not None else flow.method) + 1
         flow = replace(flow, operation=None, method=place, proofs=tuple(proofs), message=message)
@@ -135,6 +143,17 @@ def after(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> Change:
     kept = operation if outcome.result is MethodResult.UNKNOWN else None
     flow = replace(flow, operation=kept, proofs=tuple(proofs))
     return _failed(replace(fence, flow=flow), facts, message)
+
+
+def _proven(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> tuple[FenceProof, ...]:
+    """Return what the method has proven. If its remedy cleans, success of a job and the like is a proof by configuration."""
+    course, operation = course_of(fence, facts), fence.flow.operation
+    if course is None or operation is None or not course.cleans or outcome.result is not MethodResult.DONE:
+        return outcome.proofs
+    method = methods_of(fence, facts)[operation.method]
+    if fence.present_step is FlowStep.RECOVERY or method.kind in ("agent", "builtin"):
+        return outcome.proofs
+    return (*outcome.proofs, method.proof if method.proof is not FenceProof.NONE else FenceProof.POWER)
 
 
 def released(fence: NodeFence, message: str) -> Change:
@@ -156,12 +175,6 @@ def methods_of(fence: NodeFence, facts: FlowFacts) -> tuple[FenceMethod, ...]:
 
 
 # --- one function per status ---
-
-
-def _at_rest(fence: NodeFence, facts: FlowFacts) -> Decision:
-    if not facts.reasons:
-        return Stay()
-    return begin(fence.node, facts, fence)
 
 
 def _new(fence: NodeFence, facts: FlowFacts) -> Decision:

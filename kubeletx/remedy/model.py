@@ -96,6 +96,13 @@ class NodeView(ApiStruct, frozen=True, kw_only=True):
         return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
 
+class NodeViewList(ApiStruct, frozen=True, kw_only=True):
+    """One page of nodes."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[NodeView, ...] = ()
+
+
 # --- what the administrator wants ---
 
 
@@ -209,7 +216,7 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     the present remedy. `waited`: seconds in this step and status, as measured by running controllers; `since`: its
     start by the wall clock, for people. `quiet`: the same for the time for which the node has been well. `method`: index of the
     next method of the step. `operation`: intent of a method that may be acting. `proofs`: proofs so far. `boot_id`: of the
-    node when the flow began. `was_unschedulable`: the node was cordoned before the flow. `cordoned`, `taints`: what this flow set.
+    node when the flow began.
     `released`: pods were released. `restarts`: of the flow. `message`: the last result. `before`: the step before recovery.
     `stopped`: by an administrator: only recovery is left. `terminal`: all retries and restarts failed; a person has to help.
     """
@@ -217,7 +224,7 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     node_uid: str = ""
     configuration: str = ""
     threshold: int = 0
-    status: str = FlowStatus.NEW.value
+    status: str = constant(FlowStatus.NEW.value)
     reasons: tuple[str, ...] = ()
     remedy: int = 0
     remedy_name: str = ""
@@ -228,9 +235,6 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     operation: FenceOperation | None = None
     proofs: tuple[str, ...] = ()
     boot_id: str = ""
-    was_unschedulable: bool = False
-    cordoned: bool = False
-    taints: tuple[str, ...] = ()
     released: bool = False
     before: str = ""
     stopped: bool = False
@@ -246,7 +250,7 @@ class NodeFence(ApiStruct, frozen=True, kw_only=True):
     kind: str = constant("NodeFence")
     metadata: ObjectMeta = ObjectMeta()
     node: str = ""
-    step: str = FlowStep.ISOLATION.value
+    step: str = constant(FlowStep.ISOLATION.value)
     status: str = ""
     retries: int = 0
     jobs: tuple[str, ...] = ()

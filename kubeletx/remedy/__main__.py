@@ -1,0 +1,7 @@
+"""``python -m kubeletx.remedy``."""
+
+import sys
+
+from .main import main
+
+sys.exit(main())

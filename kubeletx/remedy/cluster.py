@@ -1,0 +1,153 @@
+"""The cluster as this controller sees it: nodes and records by watches, and times by its own monotonic clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+import msgspec
+
+from kubeletx.api import Clock
+from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.reflector import Reflector
+from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.types.meta import ObjectMeta, is_older
+
+from .model import NODE_FENCES, NodeFence, NodeView
+from .planner import FlowTimes
+
+_Item = TypeVar("_Item", NodeView, NodeFence)
+
+
+class WatchedObjects(Generic[_Item]):
+    """Objects of one resource by the node's name. Implements `ReflectorSink`.
+
+    `touched`: names that have changed since they were last taken. An object that is on the server but cannot be read stays as it
+    was: no answer is not "gone".
+    """
+
+    def __init__(self, name_of: Callable[[_Item], str], changed: asyncio.Event) -> None:
+        self.items: dict[str, _Item] = {}
+        self.touched: set[str] = set()
+        self._name_of: Callable[[_Item], str] = name_of
+        self._changed = changed
+
+    def replace(self, items: Sequence[_Item], unreadable: Sequence[ObjectMeta]) -> None:
+        kept = {meta.name for meta in unreadable}
+        found = {self._name_of(item): item for item in items}
+        for name, item in list(self.items.items()):
+            if name not in found and item.metadata.name not in kept:
+                self._gone(name)
+        for item in items:
+            self.put(item)
+
+    def put(self, item: _Item) -> None:
+        name = self._name_of(item)
+        known = self.items.get(name)
+        if (
+            known is not None
+            and known.metadata.uid == item.metadata.uid
+            and is_older(item.metadata, known.metadata)
+        ):
+            return
+        self.items[name] = item
+        self.touched.add(name)
+        self._changed.set()
+
+    def drop(self, item: _Item) -> None:
+        known = self.items.get(self._name_of(item))
+        if known is not None and known.metadata.uid == item.metadata.uid:
+            self._gone(self._name_of(item))
+
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
+        del meta, problem  # the reflector has logged it
+
+    def _gone(self, name: str) -> None:
+        self.items.pop(name, None)
+        self.touched.add(name)
+        self._changed.set()
+
+
+class _Mark(msgspec.Struct):
+    """Measured part of a node's flow: `key` identifies the step and status; `base` seconds were recorded at `at`."""
+
+    key: tuple[str, ...]
+    base: float
+    at: float
+
+
+class FlowClock:
+    """Measures flows by the monotonic clock. Recorded times go on from where a former controller stopped, never earlier.
+
+    The clock of decisions, `now`, is the wall time at the start plus monotonic time since, so that a clock that jumps, or a
+    machine that sleeps, makes nothing happen early.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall, self._zero = clock.now(), clock.monotonic()
+        self._waits: dict[str, _Mark] = {}
+        self._well: dict[str, tuple[str, float, float]] = {}
+
+    def now(self) -> datetime:
+        return self._wall + timedelta(seconds=self._clock.monotonic() - self._zero)
+
+    def times(self, name: str, fence: NodeFence | None, *, is_well: bool) -> FlowTimes:
+        """Return the times of a node's flow. Call it at each look, since it also notes whether the node is well."""
+        now = self._clock.monotonic()
+        if fence is None:
+            self.forget(name)
+            return FlowTimes()
+        flow = fence.flow
+        key = (fence.metadata.uid, fence.step, flow.status, str(flow.since), str(flow.method))
+        mark = self._waits.get(name)
+        if mark is None or mark.key != key:
+            mark = self._waits[name] = _Mark(key, flow.waited, now)
+        quiet = 0.0
+        if is_well:
+            phase = f"{fence.metadata.uid}/{flow.since}"
+            known = self._well.get(name)
+            if known is None:
+                known = self._well[name] = (phase, flow.quiet, now)
+            quiet = known[1] + now - known[2]
+        else:
+            self._well.pop(name, None)
+        return FlowTimes(waited=mark.base + now - mark.at, quiet=quiet)
+
+    def forget(self, name: str) -> None:
+        self._waits.pop(name, None)
+        self._well.pop(name, None)
+
+
+class ClusterWatch:
+    """Follows nodes and records. `changed` is set when anything has changed."""
+
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self.changed = asyncio.Event()
+        self.nodes: WatchedObjects[NodeView] = WatchedObjects(lambda node: node.metadata.name, self.changed)
+        self.fences: WatchedObjects[NodeFence] = WatchedObjects(lambda fence: fence.node, self.changed)
+        self._reflectors: tuple[Reflector[NodeView], Reflector[NodeFence]] = (
+            Reflector(client, NODES, NodeView, self.nodes, clock=clock),
+            Reflector(client, NODE_FENCES, NodeFence, self.fences, clock=clock),
+        )
+
+    @property
+    def problem(self) -> str:
+        """Reason why the view may be outdated; empty if it is current."""
+        for reflector in self._reflectors:
+            if not reflector.synced.is_set():
+                return "nodes and records are not read yet"
+            if reflector.problem:
+                return f"the API server does not answer: {reflector.problem}"
+        return ""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()

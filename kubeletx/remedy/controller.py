@@ -1,0 +1,261 @@
+"""`RemedyController`: looks at the nodes, decides with `planner`, and carries the decisions out, one at a time per node."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, sleep_or
+
+from .automaton import Act, Change, Decision, Release, after, operation_of, released
+from .cluster import ClusterWatch, FlowClock
+from .config import Configurations
+from .fences import FenceRecords
+from .model import MethodResult, NodeFence, RemedyOutcome, RemedyTask
+from .planner import ClusterView, FlowPlan, plan_node, sickness_of
+from .policy import PolicyView
+from .release import PodRelease
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 0.5
+"""Time between two looks while a node is sick or has a flow."""
+SAVE_SECONDS: Final = 10.0
+"""Measured times are recorded this often, for the next leader."""
+KILL_SECONDS: Final = 10.0
+"""Time that a method may take beyond its deadline, until its programs have ended."""
+
+
+class RemedyAction(Protocol):
+    """Carries out the methods of one kind."""
+
+    async def run(self, task: RemedyTask) -> RemedyOutcome:
+        """Carry out the method. Does not raise for what the outside does; see `RemedyOutcome`."""
+        ...
+
+
+class RemedyController:
+    """Treats sick nodes while it leads. All state is in the cluster, so `run` may be cancelled at any time."""
+
+    def __init__(  # noqa: PLR0913 - its parts, by keyword
+        self,
+        watch: ClusterWatch,
+        records: FenceRecords,
+        actions: Mapping[str, RemedyAction],
+        release: PodRelease,
+        *,
+        clock: Clock,
+        configured: Callable[[], Configurations],
+        may_act: Callable[[], bool],
+        own_node: str = "",
+        report: Callable[[FlowPlan, Change], object] = lambda _plan, _change: None,
+    ) -> None:
+        """`may_act`: asked before each write and method; False: this controller does not lead.
+
+        `own_node`: name of the node that it runs on; empty: none. `report`: gets every change, for events and metrics.
+        """
+        self._watch = watch
+        self._records = records
+        self._actions = actions
+        self._release = release
+        self._clock = clock
+        self._configured = configured
+        self._may_act = may_act
+        self._own_node = own_node
+        self._report = report
+        self._flow_clock = FlowClock(clock)
+        self._sick: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._own_operations: set[str] = set()
+        self._saved: dict[str, float] = {}
+        self._configuration: Configurations | None = None
+
+    async def run(self) -> None:
+        """Look and act until cancelled."""
+        try:
+            while True:
+                self._look()
+                is_busy = bool(
+                    self._sick or self._tasks or any(map(_is_open, self._watch.fences.items.values()))
+                )
+                await sleep_or(self._clock, LOOK_SECONDS if is_busy else 30.0, self._watch.changed)
+                self._watch.changed.clear()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def view(self) -> ClusterView:
+        """Return the cluster as it is decided on now."""
+        fences = self._watch.fences.items
+        names = {name for name, fence in fences.items() if _is_open(fence)} | self._sick
+        return ClusterView(
+            now=self._flow_clock.now(),
+            nodes=self._watch.nodes.items,
+            fences=fences,
+            times={
+                name: self._flow_clock.times(name, fences.get(name), is_well=name not in self._sick)
+                for name in names
+            },
+            policy=PolicyView(
+                own_node=self._own_node, sick=frozenset(self._sick), problem=self._watch.problem
+            ),
+        )
+
+    def _look(self) -> None:
+        self._find_sick()
+        view, configured = self.view(), self._configured()
+        for name in sorted({*view.times, *(set(view.fences) - set(view.nodes))}):
+            if name in self._tasks:
+                continue
+            plan = plan_node(name, view, configured)
+            if plan is not None:
+                self._start(name, self._carry_out(plan))
+            elif name not in view.nodes and not view.policy.problem:
+                self._start(name, self._forget(name))
+
+    def _find_sick(self) -> None:
+        """Update the sick nodes: those that have changed, or all if the configuration has."""
+        configured, nodes = self._configured(), self._watch.nodes
+        names = nodes.touched
+        if configured is not self._configuration:
+            self._configuration, names = configured, {*nodes.items, *names}
+        now = self._flow_clock.now()
+        for name in {*names, *self._sick}:
+            node = nodes.items.get(name)
+            is_sick = node is not None and bool(
+                sickness_of(node, configured, now, ClusterView(now=now, nodes={}).events)
+            )
+            (self._sick.add if is_sick else self._sick.discard)(name)
+        nodes.touched = set()
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except Conflict as error:  # another writer was faster; the next look sees its record
+                log.info("A record has changed meanwhile", node=name, err=str(error))
+                await self._clock.sleep(LOOK_SECONDS)
+            except KubeletxError as error:
+                log.warning("Cannot treat the node now", node=name, err=str(error))
+                await self._clock.sleep(LOOK_SECONDS * 4)
+            finally:
+                self._tasks.pop(name, None)
+                self._watch.changed.set()
+
+        self._tasks[name] = asyncio.create_task(run(), name=f"remedy {name}")
+
+    async def _carry_out(self, plan: FlowPlan) -> None:
+        decision: Decision = plan.decision
+        if not self._may_act():
+            return
+        match decision:
+            case Change():
+                await self._write(plan, decision)
+            case Act():
+                await self._act(plan, decision)
+            case Release():
+                message = await self._release.release(plan.node.name, decision.proofs)
+                assert plan.fence is not None
+                await self._write(plan, released(plan.fence, message))
+            case _:
+                await self._save(plan)
+
+    async def _act(self, plan: FlowPlan, act: Act) -> None:
+        fence, method = plan.fence, act.method
+        assert fence is not None
+        operation, is_repeat = fence.flow.operation, True
+        if operation is None:
+            is_repeat = False
+            operation = operation_of(act, uuid.uuid4().hex, method.seconds + KILL_SECONDS)
+            self._own_operations.add(operation.id)
+            flow = replace(fence.flow, operation=operation)
+            fence = await self._write(plan, Change(replace(fence, flow=flow), ""))
+        elif operation.id not in self._own_operations:
+            log.info(
+                "A former controller may still act",
+                node=fence.node,
+                method=method.name,
+                seconds=operation.rest,
+            )
+            await self._clock.sleep(operation.rest)
+        if not self._may_act():
+            return
+        action = self._actions.get(method.kind)
+        if action is None:
+            outcome = RemedyOutcome(
+                result=MethodResult.FAILED, message=f"nothing carries out methods of kind {method.kind!r}"
+            )
+        else:
+            outcome = await action.run(
+                RemedyTask(
+                    node=plan.node,
+                    fence=fence,
+                    step=act.step,
+                    method=method,
+                    operation=operation,
+                    is_repeat=is_repeat,
+                )
+            )
+        log.info(
+            "A method has ended",
+            node=fence.node,
+            method=method.name,
+            result=outcome.result.value,
+            detail=outcome.message,
+        )
+        change = after(fence, plan.facts, outcome)
+        await self._write(plan, change)
+
+    async def _write(self, plan: FlowPlan, change: Change) -> NodeFence:
+        if not self._may_act():
+            raise Conflict("this controller is not the leader any more")
+        is_new_flow = plan.fence is None or (plan.fence.is_over and not change.fence.is_over)
+        stored = await self._records.write(change, is_new_flow=is_new_flow)
+        self._watch.fences.put(stored)
+        if change.message:
+            log.info(
+                "A flow has changed",
+                node=stored.node,
+                step=stored.step,
+                status=stored.flow.status,
+                detail=change.message,
+            )
+            self._report(plan, msgspec.structs.replace(change, fence=stored))
+        return stored
+
+    async def _save(self, plan: FlowPlan) -> None:
+        """Record the measured times now and then, so that the next leader goes on from them."""
+        fence, now = plan.fence, self._clock.monotonic()
+        if (
+            fence is None
+            or fence.is_over
+            or now - self._saved.get(fence.node, now - SAVE_SECONDS) < SAVE_SECONDS
+        ):
+            return
+        self._saved[fence.node] = now
+        flow = replace(fence.flow, waited=plan.facts.waited, quiet=plan.facts.quiet)
+        if flow != fence.flow:
+            await self._write(plan, Change(replace(fence, flow=flow), ""))
+
+    async def _forget(self, name: str) -> None:
+        fence = self._watch.fences.items.get(name)
+        if fence is None:
+            return
+        log.info("The node is gone; its flow ends", node=name)
+        self._flow_clock.forget(name)
+        try:
+            await self._records.delete(fence)
+        except NotFound:
+            pass
+        self._watch.fences.items.pop(name, None)
+
+
+def _is_open(fence: NodeFence) -> bool:
+    return not fence.is_over

@@ -1,0 +1,93 @@
+"""Writes NodeFence records: the flow and its step in one request, then the copy of the status.
+
+Source: apiextensions.k8s.io/v1; the fields are of the proposal's NodeFence (ha.k8s.io/v1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound
+from kubeletx.kube.client import KubeClient, Patch
+from kubeletx.kube.client.definitions import install_definition
+from kubeletx.kube.text.yaml import parse_documents
+from kubeletx.kube.types.meta import ObjectMeta
+
+from .automaton import Change
+from .model import MOST_HISTORY, NODE_FENCES, FlowChange, NodeFence
+
+DEFINITION: Final = Path(__file__).with_name("crd.yaml")
+MOST_STARTS: Final = 50
+
+
+def fence_name(node: str) -> str:
+    """Return the name of a node's NodeFence."""
+    return f"node-fence-{node}"
+
+
+def crd() -> dict[str, Any]:
+    """Return the definition of NodeFence."""
+    (document,) = parse_documents(DEFINITION.read_text())
+    made: dict[str, Any] = document
+    return made
+
+
+class FenceRecords:
+    """Writes records. Every write checks the version, so that two controllers never both go on from one record."""
+
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    async def install(self) -> None:
+        """Install the definition. Raises PermissionDenied if the identity may not, and the definition is missing."""
+        await install_definition(self._client, crd(), clock=self._clock)
+
+    async def write(self, change: Change, *, is_new_flow: bool = False) -> NodeFence:
+        """Write the changed record and return it as stored. Raises Conflict if it has been changed meanwhile.
+
+        `is_new_flow`: the problem counters go up.
+        """
+        fence, now = change.fence, self._clock.now()
+        if fence.flow.since is None:
+            fence = replace(fence, flow=replace(fence.flow, since=now.replace(microsecond=0)))
+        if change.message:
+            line = FlowChange(time=now, step=fence.step, status=fence.flow.status, message=change.message)
+            fence = replace(fence, history=(*fence.history, line)[-MOST_HISTORY:])
+        if is_new_flow:
+            problems = dict(fence.problems)
+            for reason in fence.flow.reasons:
+                problems[reason] = problems.get(reason, 0) + 1
+            fence = replace(fence, problems=problems, starts=(*fence.starts, now)[-MOST_STARTS:])
+        return await self.mirror(await self._put(fence))
+
+    async def delete(self, fence: NodeFence) -> None:
+        """Delete the record of a node that no longer exists."""
+        with contextlib.suppress(NotFound, Conflict):
+            await self._client.delete(
+                NODE_FENCES.path(name=fence.metadata.name), resource_version=fence.metadata.resource_version
+            )
+
+    async def _put(self, fence: NodeFence) -> NodeFence:
+        if fence.metadata.resource_version:
+            return await self._client.replace(NODE_FENCES.path(name=fence.metadata.name), fence, NodeFence)
+        meta = ObjectMeta(name=fence_name(fence.node))
+        try:
+            return await self._client.create(NODE_FENCES.path(), replace(fence, metadata=meta), NodeFence)
+        except AlreadyExists as error:
+            raise Conflict(str(error)) from error
+
+    async def mirror(self, fence: NodeFence) -> NodeFence:
+        """Copy the flow's status to the status subresource, and return the record as stored."""
+        if fence.status == fence.flow.status:
+            return fence
+        path = NODE_FENCES.path(name=fence.metadata.name, subresource="status")
+        body = {
+            "metadata": {"resourceVersion": fence.metadata.resource_version},
+            "status": fence.flow.status,
+        }
+        return await self._client.patch(path, body, NodeFence, kind=Patch.MERGE)

@@ -1,0 +1,144 @@
+"""Decisions for each node now, and the reasons that hold them back. Pure: the controller and ``kubeletx remedy plan`` both use it.
+
+A node is sick while a threshold's condition holds; its flow follows the courses of the first threshold that was due, and records
+all that match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from .automaton import Decision, FlowFacts, Stay, advance, begin
+from .config import Configurations, NodeCourses
+from .model import NodeFence, NodeView
+from .policy import PolicyView, holds_of, pauses_of
+
+CONFIRMED = "remedy.kubeletx.io/confirmed-healthy"
+"""Annotation of a NodeFence with the UID of the node that a person confirms."""
+
+
+class ProblemEvents(msgspec.Struct, frozen=True):
+    """Events about nodes: times of each (node, reason), oldest first."""
+
+    times: Mapping[tuple[str, str], tuple[datetime, ...]] = {}
+
+
+class FlowTimes(msgspec.Struct, frozen=True):
+    """Measured times of a node's flow, in seconds; see `FlowFacts`."""
+
+    waited: float = 0.0
+    quiet: float = 0.0
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one moment. `now`: wall time of the cluster. `times`: of each node's flow. `policy`: see `policy`."""
+
+    now: datetime
+    nodes: Mapping[str, NodeView]
+    fences: Mapping[str, NodeFence] = {}
+    times: Mapping[str, FlowTimes] = {}
+    events: ProblemEvents = ProblemEvents()
+    policy: PolicyView = PolicyView()
+
+
+class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Decision about one node, with what it follows from."""
+
+    node: NodeView
+    fence: NodeFence | None
+    facts: FlowFacts
+    decision: Decision
+
+
+class Sickness(msgspec.Struct, frozen=True):
+    """A threshold that matches. `is_due`: it has matched for its period; `left`: seconds until then."""
+
+    courses: NodeCourses
+    reason: str
+    is_due: bool
+    left: float
+
+
+def sickness_of(
+    node: NodeView, configured: Configurations, now: datetime, events: ProblemEvents
+) -> list[Sickness]:
+    """Return the thresholds that match the node now."""
+    return [
+        found
+        for courses in configured.courses(node)
+        if (found := _match(node, courses, now, events)) is not None
+    ]
+
+
+def plan_node(name: str, view: ClusterView, configured: Configurations) -> FlowPlan | None:
+    """Return the decision about a node; None if it is well and has no record, or no longer exists."""
+    node, fence = view.nodes.get(name), view.fences.get(name)
+    if node is None:
+        return None
+    sick = sickness_of(node, configured, view.now, view.events)
+    if fence is None and not sick:
+        return None
+    courses = _courses(node, fence, sick, configured)
+    times = view.times.get(name, FlowTimes())
+    facts = FlowFacts(
+        node=node,
+        courses=courses.courses if courses is not None else (),
+        settings=configured.settings,
+        reasons=tuple(item.reason for item in sick),
+        is_due=any(item.is_due for item in sick),
+        waited=times.waited,
+        quiet=times.quiet,
+        holds=holds_of(node, view.nodes, view.fences, configured.settings, view.policy),
+        pauses=pauses_of(node, fence, view.policy),
+        is_confirmed=fence is not None and fence.metadata.annotations.get(CONFIRMED) == node.metadata.uid,
+    )
+    if fence is None or (fence.is_over and sick):
+        decision: Decision = Stay(facts.pauses)
+        if courses is not None and not facts.pauses:
+            decision = begin(name, facts, courses.configuration, courses.place, fence)
+    else:
+        decision = advance(fence, facts)
+    return FlowPlan(node=node, fence=fence, facts=facts, decision=decision)
+
+
+def plan_all(view: ClusterView, configured: Configurations) -> Iterator[FlowPlan]:
+    """Yield the decision about each node that is sick or has a record."""
+    for name in sorted({*view.nodes, *view.fences}):
+        plan = plan_node(name, view, configured)
+        if plan is not None:
+            yield plan
+
+
+def _courses(
+    node: NodeView, fence: NodeFence | None, sick: list[Sickness], configured: Configurations
+) -> NodeCourses | None:
+    """Return the courses of the node's flow: the ones it began with, or of the first threshold that is due."""
+    if fence is not None and not fence.is_over:
+        for courses in configured.courses(node):
+            if (courses.configuration, courses.place) == (fence.flow.configuration, fence.flow.threshold):
+                return courses
+    first = min(sick, key=lambda item: item.left, default=None)
+    return first.courses if first is not None else None
+
+
+def _match(node: NodeView, courses: NodeCourses, now: datetime, events: ProblemEvents) -> Sickness | None:
+    threshold = courses.threshold
+    if threshold.event:
+        times = [
+            at
+            for at in events.times.get((node.name, threshold.event), ())
+            if (now - at).total_seconds() <= threshold.period
+        ]
+        if len(times) < threshold.count:
+            return None
+        return Sickness(courses, f"{len(times)} events {threshold.event}", is_due=True, left=0.0)
+    condition = node.condition(threshold.condition)
+    if condition is None or condition.status not in threshold.statuses:
+        return None
+    since = condition.last_transition_time
+    age = (now - since).total_seconds() if since is not None else 0.0
+    left = max(0.0, threshold.period - age)
+    return Sickness(courses, f"{condition.type}={condition.status}", is_due=left <= 0, left=left)

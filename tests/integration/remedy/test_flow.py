@@ -1,0 +1,45 @@
+"""The controller as a process, with an API server and real fence agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeletx_testing.waiting import block_until
+from tests.integration.support.clusters import API_SERVERS, ApiServer, running_api
+from tests.integration.support.remedy_lab import RemedyLab
+
+
+@pytest.fixture(scope="module", params=API_SERVERS)
+def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    yield from running_api(request.param, tmp_path_factory.mktemp("api"))
+
+
+@pytest.fixture
+def lab(api: ApiServer, tmp_path: Path) -> Iterator[RemedyLab]:
+    made = RemedyLab(api, tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_lost_node_loses_its_pods_only_after_it_was_off_and_comes_back(lab: RemedyLab) -> None:
+    for name in ("worker-1", "worker-2", "worker-3"):
+        lab.add_node(name)
+    lab.add_pod("web-0", "worker-1")
+    lab.add_pod("web-1", "worker-2")
+    lab.start()
+    lab.ready("worker-1", "Unknown")
+    lab.await_state("worker-1", "Power-Management/Done")
+    block_until(lambda: lab.pods("worker-1") == [])
+    assert lab.node("worker-1")["spec"]["unschedulable"]
+    (plan,) = json.loads(lab.ask("plan", "-o", "json"))
+    assert (plan["node"], plan["step"], plan["status"]) == ("worker-1", "Power-Management", "Done")
+    lab.ready("worker-1", "True", boot_id="boot 2")
+    lab.await_state("worker-1", "Recovery/Final")
+    messages = [line["message"] for line in lab.fence("worker-1")["history"]]
+    assert messages.index("off: fence_dummy: off, verified by status") < messages.index("1 pods released")
+    assert lab.pods("worker-2") == ["web-1"]
+    assert "unschedulable" not in lab.node("worker-1")["spec"]

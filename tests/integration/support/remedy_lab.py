@@ -1,0 +1,164 @@
+"""A cluster for node remedy: an API server, nodes whose machines are status files of fence_dummy, and the real process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubeletx_testing.waiting import block_until
+from tests.integration.support.clusters import ApiServer
+
+Json = dict[str, Any]
+SETTINGS = {"power_wait": "1", "quiet_time": "1", "settle_time": "30", "retry_wait": "1"}
+READY_FENCE = """
+apiVersion: node-remedy/v1alpha
+kind: Configuration
+thresholdConfigs:
+- nodeConditionType: Ready
+  nodeConditionStatus: false
+  nodeConditionPeriod: 1s
+  remedy1: {name: fence}
+"""
+
+
+class RemedyLab:
+    """Nodes of an API server, and their machines. `agents`: directory of fence agents."""
+
+    def __init__(self, api: ApiServer, directory: Path, agents: Path = Path("/usr/sbin")) -> None:
+        self.api = api
+        self.directory = directory
+        self.agents = agents
+        self.config = directory / "remedy.yaml"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._documents = [READY_FENCE]
+        self.settings(**SETTINGS)
+
+    # --- the cluster ---
+
+    def add_node(self, name: str, *, config: str = "", **labels: str) -> None:
+        """Add a ready node whose machine is on. `config`: config.properties; empty: off and on by fence_dummy."""
+        self.machine(name).write_text("on")
+        made = self.api.admin.create(
+            "nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        )
+        self._set_status(made, "True", "boot 1")
+        power = f"agent=fence_dummy\nstatus_file={self.machine(name)}\n"
+        data = {
+            "config.properties": config
+            or f"node_name={name}\nisolation=mark-unschedulable\npower_management=off on\nrecovery=mark-schedulable\n",
+            "fence-method-off": f"{power}action=off\n",
+            "fence-method-on": f"{power}action=on\n",
+        }
+        self.config_map(f"fence-config-{name}", data)
+
+    def machine(self, name: str) -> Path:
+        """Return the status file of a node's machine: ``on`` or ``off``."""
+        return self.directory / f"{name}.power"
+
+    def node(self, name: str) -> Json:
+        return self.api.admin.get("nodes", name)
+
+    def ready(self, name: str, status: str, boot_id: str = "boot 1") -> None:
+        """Give the node's Ready condition another status now."""
+        self._set_status(self.node(name), status, boot_id)
+
+    def add_pod(self, name: str, node: str, **metadata: Any) -> None:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, **metadata},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "busybox"}]},
+        }
+        self.api.admin.create("pods", pod, "default")
+
+    def pods(self, node: str) -> list[str]:
+        items = self.api.admin.list("pods", "default")["items"]
+        return sorted(item["metadata"]["name"] for item in items if item["spec"].get("nodeName") == node)
+
+    def fence(self, node: str) -> Json:
+        """Return the node's NodeFence; empty if it has none."""
+        reply = self.api.admin.send("GET", f"/apis/ha.k8s.io/v1/nodefences/node-fence-{node}")
+        return reply.json if reply.code == 200 else {}
+
+    def state(self, node: str) -> str:
+        fence = self.fence(node)
+        return f"{fence['step']}/{fence.get('status', '')}" if fence else ""
+
+    def await_state(self, node: str, state: str) -> None:
+        block_until(lambda: self.state(node) == state)
+
+    # --- the configuration ---
+
+    def settings(self, **values: str) -> None:
+        """Write ConfigMap ``remedy-settings`` of the configuration file."""
+        text = "".join(f"{key}={value}\n" for key, value in values.items())
+        self.config_map("remedy-settings", {"settings.properties": text})
+
+    def config_map(self, name: str, data: dict[str, str]) -> None:
+        """Add or replace a ConfigMap of the configuration file."""
+        lines = [f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:"]
+        for key, text in data.items():
+            lines += [f"  {key}: |-", *(f"    {line}" for line in text.splitlines())]
+        self._documents = [text for text in self._documents if f"name: {name}}}" not in text]
+        self._documents.append("\n".join(lines) + "\n")
+        self.write()
+
+    def configuration(self, text: str) -> None:
+        """Replace the Configuration."""
+        self._documents[0] = text
+        self.write()
+
+    def write(self) -> None:
+        temporary = self.config.with_suffix(".new")
+        temporary.write_text("---\n".join(self._documents))
+        temporary.rename(self.config)
+
+    # --- the process ---
+
+    def start(self, *flags: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start a controller. It leads once the former leader has ended or its lease has expired."""
+        process = subprocess.Popen(
+            [*self._command(), f"--agents-dir={self.agents}", *flags],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+        self.processes.append(process)
+        return process
+
+    def ask(self, *words: str) -> str:
+        """Run a verb and return its output."""
+        python, dash_m, module, *places = self._command()
+        command = [python, dash_m, module, words[0], *places, *words[1:]]
+        done = subprocess.run(
+            command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=60
+        )
+        return done.stdout
+
+    def end(self) -> None:
+        """End all controllers."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            process.wait(30)
+
+    def _command(self) -> list[str]:
+        places = [f"--kubeconfig={self.api.admin_kubeconfig()}", f"--config={self.config}"]
+        return [sys.executable, "-m", "kubeletx.remedy", *places]
+
+    def _set_status(self, node: Json, status: str, boot_id: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "Ready", "status": status, "lastTransitionTime": now, "lastHeartbeatTime": now}
+        words = (
+            "machineID", "systemUUID", "kernelVersion", "osImage", "containerRuntimeVersion",
+            "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+        )  # fmt: skip
+        info = {**dict.fromkeys(words, ""), "bootID": boot_id}
+        changed = {**node, "status": {**node.get("status", {}), "conditions": [condition], "nodeInfo": info}}
+        self.api.admin.replace("nodes", changed, "status")
