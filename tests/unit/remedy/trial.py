@@ -140,7 +140,7 @@ class Trial:
     def _carry_out(self, plan: FlowPlan) -> bool:
         match plan.decision:
             case Change() as change:
-                self._write(change)
+                self.write(change)
             case Act() as act:
                 fence = plan.fence
                 assert fence is not None
@@ -148,24 +148,32 @@ class Trial:
                 self._ids += 1
                 operation = fence.flow.operation or operation_of(act, str(self._ids), 1.0)
                 fence = replace(fence, flow=replace(fence.flow, operation=operation))
+                self.fences[plan.node.name] = fence  # the intent precedes the act
                 self.calls.append(f"{plan.node.name}/{act.method.name}")
-                self._write(after(fence, plan.facts, self._outcome(act, is_repeat)))
+                self.write(after(fence, plan.facts, self.outcome(plan.node.name, act, is_repeat)))
             case Release():
-                self.released.append(plan.node.name)
                 assert plan.fence is not None
-                self._write(released(plan.fence, "released"))
+                self.release(plan)
+                self.write(released(plan.fence, "released"))
             case _:
                 return False
         return True
 
-    def _outcome(self, act: Act, is_repeat: bool) -> RemedyOutcome:
+    def release(self, plan: FlowPlan) -> None:
+        """Release the pods of the plan's node."""
+        self.released.append(plan.node.name)
+
+    def outcome(self, name: str, act: Act, is_repeat: bool) -> RemedyOutcome:
+        """Return the result of a method on node `name`."""
+        del name
         scripted = self.outcomes.get(act.method.name)
         if scripted is not None:
             return scripted(is_repeat)
         proofs = {"pdu-off": (FenceProof.POWER,), "fc-off": (FenceProof.STORAGE,)}.get(act.method.name, ())
         return RemedyOutcome(result=MethodResult.DONE, proofs=proofs)
 
-    def _write(self, change: Change) -> None:
+    def write(self, change: Change) -> None:
+        """Store the record of a change."""
         fence = change.fence
         if fence.flow.since is None:
             fence = replace(fence, flow=replace(fence.flow, since=self.now))
