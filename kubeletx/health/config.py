@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 _MAX: Final = 4294967295
+_T = TypeVar("_T")
+MOST_ENTRIES: Final = 100
+"""Entries of a list in a section that are read."""
 MAX_BYTES: Final = 1 << 20
 
 
@@ -121,3 +124,30 @@ def read_file(path: Path, complain: Callable[[str], object]) -> HealthSettings:
     sections = {name: content[name] for name in SECTIONS if name in content}
     items = {str(name): value for name, value in content.items() if name not in sections}
     return merge(HealthSettings(sections=sections), items, lambda line: complain(f"{path}: {line}"))
+
+
+def convert(value: Any, kind: type[_T], path: str) -> _T:
+    """Return a section, or an entry of one, as this type. Raises ValueError that names the path, one line."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{path}: {str(error).replace(' - at `$.', ' - at `')}") from None
+
+
+def read_section(value: Any, kind: type[_T], path: str, complain: Callable[[str], object]) -> _T:
+    """Return a section; a wrong one counts as its defaults, and `complain` gets a line."""
+    try:
+        return convert(value, kind, path)
+    except ValueError as error:
+        complain(f"{error}; its defaults count")
+        return kind()
+
+
+def read_entries(value: Any, path: str, complain: Callable[[str], object]) -> list[tuple[str, Any]]:
+    """Return the entries of a list, each with its path; None is an empty list."""
+    if not isinstance(value, list | None):
+        complain(f"{path}: a list is expected, found {str(value)[:40]!r}; it is left out")
+    entries = value if isinstance(value, list) else []
+    if len(entries) > MOST_ENTRIES:
+        complain(f"{path}: {len(entries)} entries; the first {MOST_ENTRIES} count")
+    return [(f"{path}[{index}]", entry) for index, entry in enumerate(entries[:MOST_ENTRIES])]

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -218,7 +219,8 @@ def _open_slots(text: str, persist: Path, report: Callable[[str, str], object]) 
 class Log:
     """Log on standard error. What is wrong is found again at each tick, so its line is printed once an hour."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[str], object] | None = None) -> None:
+        self._write = write or partial(print, file=sys.stderr, flush=True)
         self._printed: dict[str, float] = {}
 
     def __call__(self, reason: str, message: str) -> None:
@@ -232,4 +234,4 @@ class Log:
 
     def event(self, reason: str, message: str) -> None:
         """Log something that has happened, however often it happens."""
-        print(f"{reason}: {message}", file=sys.stderr, flush=True)
+        self._write(f"{reason}: {message}")

@@ -146,12 +146,12 @@ class CheckLevel(enum.StrEnum):
     INFORMATION = "information"
 
 
-class CheckState(msgspec.Struct, frozen=True, kw_only=True):
-    """Last settled result of a check, after hysteresis. `ok` None: no result yet. `message`: one line for users."""
+class CheckState(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """Settled result of a check, after hysteresis. `ok` null: no result yet. `level`: required, wanted or information."""
 
     name: str
-    level: CheckLevel
-    ok: bool | None
+    level: str = CheckLevel.INFORMATION
+    ok: bool | None = None
     message: str = ""
 
 

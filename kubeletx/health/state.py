@@ -18,7 +18,7 @@ import msgspec
 
 from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 
-from .checks.settling import CheckRecord
+from .checks.base import CheckRecord
 from .contact import Contact
 from .drain import DrainHold
 from .model import TICK_SECONDS, Begin

@@ -9,7 +9,7 @@ from .maintenance import Maintenance
 from .model import CheckState, OperationKind, Slot, SlotTable
 from .operations import OperationStep, waits
 from .state import Memory, RunState
-from .topics import HealthStatus, NodeAgentStatus, TopicCheck, ZbootConfig, ZbootStatus
+from .topics import HealthStatus, NodeAgentStatus, ZbootConfig, ZbootStatus
 from .validation import Phase, failed_checks, remaining_seconds
 
 
@@ -69,7 +69,7 @@ def health_status(
         is_healthy=not failed_checks(checks),
         drain_request=run.drain.request,
         drain=run.drain.reason,
-        checks=tuple(TopicCheck(name=c.name, level=c.level, ok=c.ok, message=c.message) for c in checks),
+        checks=tuple(checks),
         maintenance_mode=maintenance.is_on,
         maintenance_reasons=maintenance.reasons,
     )

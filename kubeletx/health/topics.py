@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from kubeletx.linux.files import read_regular, remove_file, replace_file, replace_unflushed
+from kubeletx.linux.files import read_regular, replace_file, replace_unflushed, stamp_of
+
+from .model import CheckState
 
 MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 256
@@ -149,15 +151,6 @@ ANY: Final = "*"
 """Name of the agent in topics that any agent may publish."""
 
 
-class TopicCheck(_Fields, frozen=True, kw_only=True):
-    """Result of a check in a topic. `ok` null: no result yet. `level`: required, wanted or information."""
-
-    name: str
-    level: str = "information"
-    ok: bool | None = None
-    message: str = ""
-
-
 class KubeletxStatus(_Fields, frozen=True, kw_only=True):
     """Published by the node agent kubeletx, key ``kubeletx``; it is written again every 10 s, as a sign of life."""
 
@@ -171,7 +164,7 @@ class KubeletxStatus(_Fields, frozen=True, kw_only=True):
     is_ending: bool = False
     """The agent ends its pods because the guardian, or the host, goes down."""
     all_pods_ended: bool = False
-    checks: tuple[TopicCheck, ...] = ()
+    checks: tuple[CheckState, ...] = ()
     """Results of plugins' checks (hook kubeletx_register_health_checks)."""
     drain: NodeDrainStatus = NodeDrainStatus()
     """Answer to HealthStatus.DrainRequest. Status NOTREQUESTED (2) means that the agent can drain the node when it is asked."""
@@ -201,7 +194,7 @@ class HealthStatus(_Fields, frozen=True, kw_only=True):
     uncordon what was drained for the last one."""
     drain: str = ""
     """What is known of that drain, one line."""
-    checks: tuple[TopicCheck, ...] = ()
+    checks: tuple[CheckState, ...] = ()
     maintenance_mode: bool = False
     maintenance_reasons: tuple[str, ...] = ()
 
@@ -269,13 +262,6 @@ class Publisher:
             return
         self._written[path] = data
 
-    def withdraw(self, topic: HealthTopic, key: str) -> None:
-        path = (
-            (self._persist if topic.is_persistent else self._run) / topic.agent / topic.name / f"{key}.json"
-        )
-        self._written.pop(path, None)
-        remove_file(path)
-
 
 class Reader:
     """Reads topics. `changes` returns what was written since its last call.
@@ -289,7 +275,6 @@ class Reader:
     ) -> None:
         self._run, self._persist, self._topics, self._complain = run, persist, topics, complain
         self._seen: dict[Path, tuple[int, int]] = {}
-        self._told: dict[Path, str] = {}
         self._is_first = True
         self.is_changed = True
         self._calls = 0
@@ -338,16 +323,12 @@ class Reader:
         except OSError:
             return []
         if len(paths) > MAX_KEYS:
-            self._report(directory, f"has {len(paths)} files; the first {MAX_KEYS} are read")
+            self._complain(f"{directory}: has {len(paths)} files; the first {MAX_KEYS} are read")
         return paths[:MAX_KEYS]
 
     def _read(self, topic: HealthTopic, agent: str, path: Path) -> Update | None:
-        try:
-            status = path.lstat()
-        except OSError:
-            return None
-        stamp = (status.st_ino, status.st_mtime_ns)
-        if self._seen.get(path) == stamp:
+        stamp = stamp_of(path)
+        if stamp is None or self._seen.get(path) == stamp:
             return None
         self._seen[path] = stamp
         try:
@@ -355,15 +336,9 @@ class Reader:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            self._report(path, f"{error}; the last valid value counts")
+            self._complain(f"{path}: {error}; the last valid value counts")
             return None
-        self._told.pop(path, None)
         return Update(topic, agent, path.stem, value, self._is_first)
-
-    def _report(self, path: Path, problem: str) -> None:
-        if self._told.get(path) != problem:
-            self._told[path] = problem
-            self._complain(f"{path}: {problem}")
 
 
 def path_of(base: Path, topic: HealthTopic, key: str) -> Path:

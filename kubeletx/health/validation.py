@@ -153,7 +153,7 @@ def validate(
 
 def failed_checks(checks: Sequence[CheckState]) -> list[CheckState]:
     """Return the required checks that fail."""
-    return [check for check in checks if check.level is CheckLevel.REQUIRED and check.ok is False]
+    return [check for check in checks if check.level == CheckLevel.REQUIRED and check.ok is False]
 
 
 def remaining_seconds(state: Validation, settings: HealthSettings) -> int:
@@ -282,7 +282,7 @@ def _hold(facts: Facts, settings: HealthSettings) -> tuple[str, bool]:
         return f"check {failed[0].name} fails: {failed[0].message}", True
     if facts.vault is Vault.ERROR:
         return "the vault is not open", True
-    unknown = [c.name for c in facts.checks if c.level is CheckLevel.REQUIRED and c.ok is None]
+    unknown = [c.name for c in facts.checks if c.level == CheckLevel.REQUIRED and c.ok is None]
     return (f"check {unknown[0]} has no result yet" if unknown else ""), False
 
 

@@ -125,3 +125,12 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", str(path))
     return data
+
+
+def stamp_of(path: Path) -> tuple[int, int] | None:
+    """Return inode and time of modification, which differ whenever a file is written; None without a file."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns

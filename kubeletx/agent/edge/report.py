@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from kubeletx.api.names import POD_READY, STANDBY_CONDITION
-from kubeletx.health.model import CheckLevel, Reach
-from kubeletx.health.topics import TopicCheck
+from kubeletx.health.model import CheckLevel, CheckState, Reach
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.node.readiness import CheckFacts
 from kubeletx.pods import FINAL
@@ -67,10 +66,10 @@ def pods_by_readiness(
     return tuple(ready[:most]), tuple(not_ready[:most])
 
 
-def topic_check(check: CheckFacts) -> TopicCheck:
+def topic_check(check: CheckFacts) -> CheckState:
     """Return the result of a plugin's check. A check that only warns is not required."""
     ok = {"True": True, "False": False}.get(check.status)
     level = CheckLevel.REQUIRED
     if check.reason == "CheckWarning":
         ok, level = False, CheckLevel.WANTED
-    return TopicCheck(name=check.name, level=level, ok=ok, message=check.message)
+    return CheckState(name=check.name, level=level, ok=ok, message=check.message)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Final
 
+from kubeletx.linux.files import stamp_of
+
 from ..topics import KubeletxStatus
 from ..watchdog.ages import WatchLevel
-from .base import LookFacts, NodeCheck
-from .settling import CheckOutcome
-from .topic_field import TopicWords, is_among, read_field, topic_file, topic_stamp, validate_topic
+from .base import CheckOutcome, LookFacts, NodeCheck
+from .topic_field import TopicWords, is_among, read_field, topic_file, validate_topic
 
 _SILENT_SECONDS: Final = 60
 """The node agent writes its status every 10 s."""
@@ -94,12 +95,12 @@ class AgentStatusCheck(NodeCheck, frozen=True, kw_only=True, tag="topic"):
     good: TopicWords
     fresh: int = 0
 
-    def validate(self) -> None:
+    def __post_init__(self) -> None:
         validate_topic(self.topic)
 
     def look(self, facts: LookFacts) -> CheckOutcome:
         path = topic_file(facts.run, self.topic)
-        stamp = topic_stamp(path)
+        stamp = stamp_of(path)
         if stamp is None:
             return CheckOutcome(False, f"{path} does not exist")
         before, counters = facts.before, {"inode": stamp[0], "time": stamp[1], "since": facts.now}

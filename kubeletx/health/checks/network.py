@@ -7,9 +7,8 @@ from typing import ClassVar, Final, Literal
 from msgspec.structs import replace
 
 from ..model import Reach
-from .base import LookFacts, NodeCheck, amount, at_most
+from .base import CheckOutcome, LookFacts, NodeCheck, amount, at_most, first_look
 from .http_get import get, validate_url
-from .settling import CheckOutcome
 
 _FEW_PACKETS: Final = 100
 """Below it, a share of errors says nothing."""
@@ -20,33 +19,20 @@ _ROUTE_REJECTS: Final = 0x200
 IpFamily = Literal["any", "ipv4", "ipv6"]
 
 
-def _counters(facts: LookFacts, interface: str, *names: str) -> dict[str, int]:
-    directory = facts.sys / "class" / "net" / interface / "statistics"
-    return {name: int((directory / name).read_text()) for name in names}
-
-
-def _passed(facts: LookFacts, counters: dict[str, int]) -> dict[str, int] | None:
-    """Return the differences since the last look; None: there was none, or the counters began again."""
-    if not counters.keys() <= facts.before.keys():
-        return None
-    passed = {name: value - facts.before[name] for name, value in counters.items()}
-    return passed if min(passed.values()) >= 0 else None
-
-
 class NetworkUseCheck(NodeCheck, frozen=True, kw_only=True, tag="network-usage"):
     """Bytes per second that an interface sends and receives, from look to look."""
 
     interface: str
     most: str
 
-    def validate(self) -> None:
+    def __post_init__(self) -> None:
         amount(self.most, 0)
 
     def look(self, facts: LookFacts) -> CheckOutcome:
-        counters = _counters(facts, self.interface, "rx_bytes", "tx_bytes")
-        passed = _passed(facts, counters)
+        counters = _counters(facts, self.interface, "bytes")
+        passed = facts.differences(counters)
         if passed is None or facts.seconds <= 0:
-            return CheckOutcome(None, "the first look only counts", counters)
+            return first_look(counters)
         rate = int(sum(passed.values()) / facts.seconds)
         message = f"{self.interface} carries {rate} bytes/s, at most {self.most}"
         return CheckOutcome(rate <= amount(self.most, 0), message, counters)
@@ -60,17 +46,22 @@ class NetworkErrorsCheck(NodeCheck, frozen=True, kw_only=True, tag="network-erro
     """Percent."""
 
     def look(self, facts: LookFacts) -> CheckOutcome:
-        names = [f"{way}_{what}" for way in ("rx", "tx") for what in ("packets", "errors", "dropped")]
-        counters = _counters(facts, self.interface, *names)
-        passed = _passed(facts, counters)
+        counters = _counters(facts, self.interface, "packets", "errors", "dropped")
+        passed = facts.differences(counters)
         if passed is None:
-            return CheckOutcome(None, "the first look only counts", counters)
-        packets = passed["rx_packets"] + passed["tx_packets"]
-        lost = sum(passed.values()) - packets
-        if packets + lost < _FEW_PACKETS:
-            return CheckOutcome(True, f"{self.interface}: {lost} of {packets + lost} packets lost", counters)
-        outcome = at_most(f"{self.interface} loses", 100 * lost / (packets + lost), self.most)
+            return first_look(counters)
+        packets = sum(passed.values())
+        lost = packets - passed["rx_packets"] - passed["tx_packets"]
+        if packets < _FEW_PACKETS:
+            return CheckOutcome(True, f"{self.interface}: {lost} of {packets} packets lost", counters)
+        outcome = at_most(f"{self.interface} loses", 100 * lost / packets, self.most)
         return replace(outcome, counters=counters)
+
+
+def _counters(facts: LookFacts, interface: str, *names: str) -> dict[str, int]:
+    directory = facts.sys / "class" / "net" / interface / "statistics"
+    both = [f"{way}_{name}" for way in ("rx", "tx") for name in names]
+    return {name: int((directory / name).read_text()) for name in both}
 
 
 class LinkCheck(NodeCheck, frozen=True, kw_only=True, tag="link"):
@@ -168,7 +159,7 @@ class UrlCheck(NodeCheck, frozen=True, kw_only=True, tag="url"):
     ca: str = ""
     blocks: ClassVar[bool] = True
 
-    def validate(self) -> None:
+    def __post_init__(self) -> None:
         validate_url(self.url, self.ca)
 
     def look(self, facts: LookFacts) -> CheckOutcome:

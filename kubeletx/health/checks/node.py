@@ -7,8 +7,7 @@ from typing import ClassVar, Final, Literal
 
 from msgspec.structs import replace
 
-from .base import LookFacts, NodeCheck, amount, at_least, at_most
-from .settling import CheckOutcome
+from .base import CheckOutcome, LookFacts, NodeCheck, amount, at_least, at_most, first_look
 
 _TIMEX_BYTES: Final = 512
 """More than struct timex has."""
@@ -24,7 +23,7 @@ class DiskSpaceCheck(NodeCheck, frozen=True, kw_only=True, tag="disk-space"):
     free: str = "5%"
     blocks: ClassVar[bool] = True
 
-    def validate(self) -> None:
+    def __post_init__(self) -> None:
         amount(self.free, 0)
 
     def look(self, facts: LookFacts) -> CheckOutcome:
@@ -51,7 +50,7 @@ class AvailableMemoryCheck(NodeCheck, frozen=True, kw_only=True, tag="memory"):
 
     available: str = "5%"
 
-    def validate(self) -> None:
+    def __post_init__(self) -> None:
         amount(self.available, 0)
 
     def look(self, facts: LookFacts) -> CheckOutcome:
@@ -73,11 +72,10 @@ class CpuUseCheck(NodeCheck, frozen=True, kw_only=True, tag="cpu"):
             # user nice system idle iowait irq softirq steal; guests are part of user
             times = [int(word) for word in file.readline().split()[1:9]]
         counters = {"all": sum(times), "idle": sum(times[3:5])}
-        passed = counters["all"] - facts.before.get("all", 0)
-        if not facts.before or passed <= 0:
-            return CheckOutcome(None, "the first look only counts", counters)
-        idle = counters["idle"] - facts.before["idle"]
-        outcome = at_most("CPUs are busy for", 100 * (passed - idle) / passed, self.most)
+        passed = facts.differences(counters)
+        if passed is None or not passed["all"]:
+            return first_look(counters)
+        outcome = at_most("CPUs are busy for", 100 * (1 - passed["idle"] / passed["all"]), self.most)
         return replace(outcome, counters=counters)
 
 
@@ -125,7 +123,7 @@ class CommandCheck(NodeCheck, frozen=True, kw_only=True, tag="command"):
     blocks: ClassVar[bool] = True
     spare_seconds: ClassVar[float] = 5.0
 
-    def validate(self) -> None:
+    def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
             raise ValueError("command is empty")
 

@@ -10,11 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..background import Background
+from ..config import MOST_ENTRIES
 from ..model import CheckLevel, CheckState, Effect, RecordEvent
 from .agents import PluginCheck
-from .base import LookFacts, NodeCheck
-from .section import MAX_CHECKS, read_checks
-from .settling import CheckOutcome, CheckRecord, settle
+from .base import CheckOutcome, CheckRecord, LookFacts, NodeCheck, settle
+from .section import read_checks
 
 CheckRecords = dict[str, CheckRecord]
 
@@ -71,10 +71,12 @@ class CheckRunner:
             for record in (records[name],)
         ]
         named = {check.check for check in self.checks.values() if isinstance(check, PluginCheck)}
-        for result in facts.agent.checks[:MAX_CHECKS] if facts.agent else ():
-            if result.name not in named | records.keys():
-                level = CheckLevel.INFORMATION
-                states.append(CheckState(name=result.name, level=level, ok=result.ok, message=result.message))
+        others = facts.agent.checks[:MOST_ENTRIES] if facts.agent else ()
+        states += [
+            replace(result, level=CheckLevel.INFORMATION)
+            for result in others
+            if result.name not in named | records.keys()
+        ]
         return tuple(states)
 
     def _change(self, check: NodeCheck, name: str, record: CheckRecord) -> list[Effect]:

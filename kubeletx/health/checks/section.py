@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from ..config import convert, read_entries
 from ..model import CheckLevel, Complain
 from . import agents, network, node
-from .base import LookFacts, NodeCheck
-from .settling import CheckOutcome
+from .base import CheckOutcome, LookFacts, NodeCheck
 
-MAX_CHECKS: Final = 100
 KINDS: Final[dict[str, type[NodeCheck]]] = {
     str(kind.__struct_config__.tag): kind
     for module in (agents, network, node)
@@ -32,36 +31,27 @@ class BrokenCheck(NodeCheck, frozen=True, kw_only=True, tag="broken"):
 
 def read_checks(section: Any, complain: Complain) -> dict[str, NodeCheck]:
     """Return the checks by name, in the order of the section. `complain` gets a line for each that is wrong."""
-    if section is None:
-        return {}
-    if not isinstance(section, list):
-        complain(f"checks: a list of checks is expected, found {str(section)[:40]!r}; no check is made")
-        return {}
-    if len(section) > MAX_CHECKS:
-        complain(f"checks: {len(section)} entries; the first {MAX_CHECKS} count")
     checks: dict[str, NodeCheck] = {}
-    for index, entry in enumerate(section[:MAX_CHECKS]):
-        path = f"checks[{index}]"
+    for path, entry in read_entries(section, "checks", complain):
         try:
-            name, check = _read(entry)
+            name, check = _read(entry, path)
             if name in checks:
-                raise ValueError(f"the name {name!r} is taken; set name to another one")
+                raise ValueError(f"{path}: the name {name!r} is taken; set name to another one")
         except ValueError as error:
-            problem = f"{path}: {str(error).replace(' - at `$.', ' - at `')}"
-            complain(f"{problem}; its result is unknown")
-            name, check = path, BrokenCheck(level=_level(entry), failures=1, problem=problem)
+            complain(f"{error}; its result is unknown")
+            name, check = path, BrokenCheck(level=_level(entry), failures=1, problem=str(error))
         checks[name] = check
     return checks
 
 
-def _read(entry: Any) -> tuple[str, NodeCheck]:
+def _read(entry: Any, path: str) -> tuple[str, NodeCheck]:
     word = entry.get("kind") if isinstance(entry, dict) else None
     kind = KINDS.get(word) if isinstance(word, str) else None
     if kind is None:
-        raise ValueError(f"kind {str(word)[:40]!r} is not one of {', '.join(KINDS)}")
+        raise ValueError(f"{path}: kind {str(word)[:40]!r} is not one of {', '.join(KINDS)}")
     try:
-        check = msgspec.convert(entry, kind)
-    except msgspec.ValidationError as error:
+        check = convert(entry, kind, path)
+    except ValueError as error:
         fields = [field.name for field in msgspec.structs.fields(kind)]
         fix = f"; the fields of {word} are {', '.join(fields)}" if "unknown field" in str(error) else ""
         raise ValueError(f"{error}{fix}") from None

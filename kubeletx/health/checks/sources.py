@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
+
+from kubeletx.linux.files import stamp_of
 
 from ..background import Background
+from ..config import convert, read_entries
 from ..model import Complain, Reach
 from .http_get import get, validate_url
-from .topic_field import TopicWords, is_among, read_field, topic_file, topic_stamp, validate_topic
+from .topic_field import TopicWords, is_among, read_field, topic_file, validate_topic
 
-MAX_SOURCES: Final = 20
 _T = TypeVar("_T")
 
 
@@ -27,15 +30,11 @@ class ContactUrl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     url: str
     ca: str = ""
-    period: int = 60
-    deadline: float = 10.0
+    period: Annotated[int, Meta(ge=10, le=120)] = 60
+    deadline: Annotated[float, Meta(ge=0.1, le=60)] = 10.0
 
     def __post_init__(self) -> None:
         validate_url(self.url, self.ca)
-        if not 10 <= self.period <= 120 or not 0.1 <= self.deadline <= 60:
-            raise ValueError(
-                f"period {self.period} is not between 10 and 120, or deadline {self.deadline:g} between 0.1 and 60"
-            )
 
 
 class ContactTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,13 +70,13 @@ class ContactSources:
         self.background: Background[tuple[Reach, str]] = Background()
         self._asked: dict[str, int] = {}
         self._stamps: dict[str, tuple[int, int] | None] | None = None
-        self._lines: dict[str, str] = {}
 
     def tick(self, now: int, receive: Callable[..., None]) -> None:
         """Pass the answers of the sources to `receive` (`Inbox.receive`), and ask each source that is due."""
         for name, answer in self.background.results().items():
             reach, line = answer or (Reach.FAIL, f"{name}: no answer within its deadline")
-            self._say(name, "" if reach is Reach.SUCCESS else line)
+            if reach is not Reach.SUCCESS:
+                self._report("ContactSource", line)
             receive(name, reach, now)
         for url in self._urls:
             if now >= self._asked.get(url.url, now):
@@ -85,7 +84,7 @@ class ContactSources:
                 self.background.start(url.url, partial(get, url.url, url.deadline, url.ca), url.deadline)
         before = self._stamps
         self._stamps = {
-            source.topic: topic_stamp(topic_file(self._run, source.topic)) for source in self._topics
+            source.topic: stamp_of(topic_file(self._run, source.topic)) for source in self._topics
         }
         for source in self._topics:
             stamp = self._stamps[source.topic]
@@ -98,32 +97,19 @@ class ContactSources:
         try:
             value = read_field(topic_file(self._run, source.topic), source.field)
         except (OSError, ValueError) as error:
-            self._say(source.topic, f"{error}; its last word counts")
+            self._report("ContactSource", f"{error}; its last report counts")
             return
-        self._say(source.topic, "")
         reach = Reach.SUCCESS if is_among(value, source.good) else Reach.FAIL
         if is_among(value, source.temporary):
             reach = Reach.TEMPORARY_FAIL
         receive(source.topic, reach, now, is_old=is_old)
 
-    def _say(self, name: str, line: str) -> None:
-        if line and self._lines.get(name) != line:
-            self._report("ContactSource", line)
-        self._lines[name] = line
-
 
 def _read_sources(section: dict[str, Any], name: str, kind: type[_T], complain: Complain) -> list[_T]:
-    entries = section.get(name, [])
-    if not isinstance(entries, list):
-        complain(f"contact.{name}: a list is expected, found {str(entries)[:40]!r}; it is left out")
-        return []
     sources: list[_T] = []
-    for index, entry in enumerate(entries):
+    for path, entry in read_entries(section.get(name), f"contact.{name}", complain):
         try:
-            if index >= MAX_SOURCES:
-                raise ValueError(f"only {MAX_SOURCES} entries are used")
-            sources.append(msgspec.convert(entry, kind))
+            sources.append(convert(entry, kind, path))
         except ValueError as error:
-            line = str(error).replace(" - at `$.", " - at `")
-            complain(f"contact.{name}[{index}]: {line}; this source is left out")
+            complain(f"{error}; this source is left out")
     return sources

@@ -28,15 +28,6 @@ def topic_file(run: Path, topic: str) -> Path:
     return run / f"{topic}.json"
 
 
-def topic_stamp(path: Path) -> tuple[int, int] | None:
-    """Return inode and time of modification, which differ whenever the topic is written; None without a file."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 def read_field(path: Path, field: str) -> Any:
     """Return the value at a dotted path, such as ``Port.State``. Raises OSError, and ValueError if it is not there."""
     try:

@@ -19,6 +19,7 @@ import msgspec
 
 from kubeletx.linux.files import replace_file
 
+from ..config import read_section
 from ..model import Complain
 
 SYSFS: Final = Path("/sys/class/watchdog")
@@ -51,11 +52,7 @@ class HardwareWatchdog:
         ioctl: Callable[[int, int, bytes], bytes] = fcntl.ioctl,
     ) -> None:
         self._complain, self._ioctl = complain, ioctl
-        try:
-            settings = msgspec.convert(section, HardwareSettings)
-        except msgspec.ValidationError as error:
-            complain(f"watchdog: {error}; no hardware watchdog is used")
-            settings = HardwareSettings()
+        settings = read_section(section, HardwareSettings, "watchdog", complain)
         self._path = settings.device
         # A tick may take long.
         self._timeout = max(settings.timeout, int(3 * tick_seconds))

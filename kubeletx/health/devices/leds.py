@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..config import read_section
 from ..model import Complain, Reach
 from ..topics import HealthStatus
 
@@ -74,11 +75,7 @@ class Leds:
         self._complain = complain
         self._shown: dict[str, LedPattern] = {}
         self._thread: Thread | None = None
-        try:
-            self._settings = msgspec.convert(section, LedSettings)
-        except msgspec.ValidationError as error:
-            complain(f"leds: {error}; no light is used")
-            self._settings = LedSettings()
+        self._settings = read_section(section, LedSettings, "leds", complain)
 
     def show(self, status: HealthStatus, blink_counter: int) -> None:
         """Let each light show this status, as soon as the last change is written."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from kubeletx.linux.files import read_regular, replace_unflushed
+from kubeletx.linux.files import read_regular, replace_unflushed, stamp_of
 from kubeletx.linux.processes import ENDED, read_stat
 
 from ..model import Begin, BootReason, Effect, OperationKind, RecordEvent, RestartUnit
@@ -53,7 +53,6 @@ class AgentWatch:
         self._stacks: dict[str, str] = {}
         """What the stack files held before they were asked for, by agent."""
         self._pids: dict[str, int] = {}
-        self._told: dict[str, str] = {}
 
     def tick(
         self, before: Mapping[str, WatchedAgent], now: int, *, is_busy: bool
@@ -117,9 +116,13 @@ class AgentWatch:
         for kind, suffix in _SUFFIXES.items():
             names = self._registered(kind, suffix)
             for name in names[:MAX_AGENTS]:
-                signs[f"{kind}/{name}"] = self._touch(name) if kind == TOUCH else self._process(name)
-            excess = f"has {len(names)} registrations; the first {MAX_AGENTS} count"
-            self._report_once(f"{self._run}/watchdog/{kind}", excess if len(names) > MAX_AGENTS else "")
+                signs[f"{kind}/{name}"] = (
+                    stamp_of(self._run / f"{name}.touch") if kind == TOUCH else self._process(name)
+                )
+            if len(names) > MAX_AGENTS:
+                self._complain(
+                    f"{self._run}/watchdog/{kind}: has {len(names)} registrations; the first {MAX_AGENTS} count"
+                )
         return signs
 
     def _registered(self, kind: str, suffix: str) -> list[str]:
@@ -130,13 +133,6 @@ class AgentWatch:
         return sorted(
             entry.removesuffix(suffix) for entry in entries if entry.endswith(suffix) and entry[0] != "."
         )
-
-    def _touch(self, name: str) -> tuple[int, int] | None:
-        try:
-            status = (self._run / f"{name}.touch").lstat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns
 
     def _process(self, name: str) -> tuple[int, int] | None:
         pid = self._pid(name)
@@ -155,19 +151,12 @@ class AgentWatch:
         except FileNotFoundError:
             return None
         except OSError as error:
-            text, problem = "", f"cannot be read: {error.strerror}"
-        else:
-            problem = f"{text!r} is not the ID of a process"
+            text = error.strerror or "unreadable"
         if text.isascii() and text.isdigit() and int(text) > 0:
             self._pids[name] = int(text)
-            problem = ""
-        self._report_once(str(path), problem and f"{problem}; the last good ID counts")
+        else:
+            self._complain(f"{path}: {text!r} is not the ID of a process; the last good ID counts")
         return self._pids.get(name, _UNREADABLE)
 
     def _complain(self, problem: str) -> None:
         self._report("BadWatchdog", problem)
-
-    def _report_once(self, path: str, problem: str) -> None:
-        if problem and self._told.get(path) != problem:
-            self._complain(f"{path}: {problem}")
-        self._told[path] = problem

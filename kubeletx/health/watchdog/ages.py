@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ..config import read_section
 from ..model import Complain
 
 TOUCH: Final = "file"
@@ -143,17 +144,10 @@ def _level(kind: str, age: int, limits: WatchLimits) -> WatchLevel:
 
 
 def read_limits(section: Any, complain: Complain) -> dict[str, WatchLimits]:
-    """Return the limits of section ``watchdog`` by agent; what is wrong is reported in one line and keeps its defaults."""
+    """Return the limits of section ``watchdog`` by agent; `complain` gets a line for each that is wrong."""
     agents = section.get("agents", {}) if isinstance(section, dict) else section
-    if not isinstance(agents, dict):
-        complain(
-            f"watchdog.agents: a mapping by name is expected, found {str(agents)[:40]!r}; defaults count"
-        )
-        return {}
-    limits = {}
-    for name, value in agents.items():
-        try:
-            limits[str(name)] = msgspec.convert(value, WatchLimits)
-        except msgspec.ValidationError as error:
-            complain(f"watchdog.agents.{name}: {error}; its defaults count")
-    return limits
+    named = read_section(agents, dict[str, Any], "watchdog.agents", complain)
+    return {
+        name: read_section(value, WatchLimits, f"watchdog.agents.{name}", complain)
+        for name, value in named.items()
+    }

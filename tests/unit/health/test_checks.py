@@ -13,14 +13,13 @@ import pytest
 from msgspec.structs import fields, replace
 
 from kubeletx.health.background import Background
-from kubeletx.health.checks.base import LookFacts
+from kubeletx.health.checks.base import CheckOutcome, CheckRecord, LookFacts, settle
 from kubeletx.health.checks.http_get import get
 from kubeletx.health.checks.section import BrokenCheck, read_checks
-from kubeletx.health.checks.settling import CheckOutcome, CheckRecord, settle
 from kubeletx.health.checks.topic_field import read_field
 from kubeletx.health.commands import status_lines
-from kubeletx.health.model import Reach
-from kubeletx.health.topics import HEALTH_STATUS, HealthStatus, KubeletxStatus, TopicCheck, find, path_of
+from kubeletx.health.model import CheckState, Reach
+from kubeletx.health.topics import HEALTH_STATUS, HealthStatus, KubeletxStatus, find, path_of
 from kubeletx.health.watchdog.ages import WatchedAgent, WatchLevel
 from kubeletx_testing.waiting import block_until
 from tests.unit.health.trial import SHORT, Trial, fail
@@ -165,7 +164,7 @@ def test_runtimes_pods_and_plugins_are_as_kubeletx_says(node: Path) -> None:
         runtimes_not_ready=("quark",),
         pods_not_ready=("apps/db-0",),
         pods_ready=("apps/web-0", "system/dns-node1"),
-        checks=(TopicCheck(name="raid", ok=False, message="degraded"),),
+        checks=(CheckState(name="raid", ok=False, message="degraded"),),
     )
     assert look(node, "runtimes", agent=agent).message == "quark is not ready"
     assert look(node, "runtimes").message == "kubeletx has not published KubeletxStatus"
@@ -215,7 +214,7 @@ def test_an_agent_works_if_a_field_of_its_topic_says_so(node: Path) -> None:
         (["disk"], "checks[0]: kind 'None' is not one of "),
         ({"kind": "memory", "free": "5%"}, "unknown field `free`; the fields of memory are name, level, "),
         ({"kind": "memory", "available": "much"}, "'much' is not an amount such as 512Mi or 5%"),
-        ({"kind": "cpu", "period": 5}, "period 5 is not between 10 and 86400"),
+        ({"kind": "cpu", "period": 5}, "checks[0]: Expected `int` >= 10 - at `period`"),
         ({"kind": "cpu", "level": "vital"}, "Invalid enum value 'vital' - at `level`"),
         ({"kind": "topic", "topic": "../x/y", "field": "f", "good": []}, "is not AGENT/TOPIC/KEY"),
         ({"kind": "url", "url": "ftp://host/"}, "is not http://HOST/ or https://HOST/"),
@@ -238,7 +237,7 @@ def test_names_are_unique_and_a_section_is_a_list() -> None:
     assert list(checks) == ["cpu", "checks[1]"]
     assert checks["checks[1]"].level == "required"
     assert read_checks({"kind": "cpu"}, lines.append) == {}
-    assert "a list of checks is expected" in lines[1]
+    assert "checks: a list is expected" in lines[1]
 
 
 # -- results

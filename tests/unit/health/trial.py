@@ -12,6 +12,7 @@ import msgspec
 from kubeletx.health.config import HealthSettings, merge
 from kubeletx.health.guardian import Guardian
 from kubeletx.health.machine import Rebooted, SimulatedMachine
+from kubeletx.health.main import Log
 from kubeletx.health.model import Order, OrderAnswer
 from kubeletx.health.outbox import new_id
 from kubeletx.health.slots.file import FileSlots
@@ -45,9 +46,7 @@ class Trial:
         self.slots = self.slots_kind(self.base / "slots")
         machine = SimulatedMachine(self.lines.append, self.slots)
 
-        def report(reason: str, message: str) -> None:
-            self.lines.append(f"{reason}: {message}")
-
+        log = Log(self.lines.append)
         self.guardian = Guardian(
             self.run,
             self.persist,
@@ -55,8 +54,8 @@ class Trial:
             machine,
             self.settings,
             boot=str(self.slots.boots()),
-            report=report,
-            report_event=report,
+            report=log,
+            report_event=log.event,
         )
 
     def tick(self, seconds: int = 10) -> None:
