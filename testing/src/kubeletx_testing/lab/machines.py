@@ -212,7 +212,7 @@ timeout 0
 label linux
   kernel /vmlinuz
   initrd /initrd
-  append console=ttyS0 quiet panic=5 printk.devkmsg=off tsc=reliable no_timer_check
+  append console=ttyS0 quiet panic=5 printk.devkmsg=off tsc=reliable no_timer_check mitigations=off nokaslr
 """
 
 
