@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import re
 import sys
@@ -113,8 +112,18 @@ def _without_typing_extensions() -> Iterator[None]:
         del sys.modules[name]
 
 
+def _without_plugin_contract() -> None:
+    """Let ``kubeletx.api.errors`` be imported without the rest of the room api: that costs 6 MB, and no plugin runs here."""
+    from importlib.util import find_spec, module_from_spec
+
+    spec = find_spec("kubeletx.api")
+    if spec is not None and spec.name not in sys.modules:
+        sys.modules[spec.name] = module_from_spec(spec)
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the guardian until SIGTERM (0), a simulated reboot (75), or an error in a flag (2)."""
+    _without_plugin_contract()
     from kubeletx.linux.boot import boot_id
 
     from .config import HealthSettings, read_file
@@ -183,18 +192,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lock(own: Path) -> int:
-    """Lock the guardian's directory until the process ends; returns an exit code, 0: it is locked.
+    """Lock the guardian's directory until the process ends; returns an exit code, 0: it is locked."""
+    from kubeletx.linux.locks import LockHeld, take_lock
 
-    Not by linux.locks: with its errors come all modules of the room api.
-    """
     try:
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        from kubeletx.linux.locks import LockHeld
-
-        print(f"kubeletx health: another guardian runs: {LockHeld(own / 'lock')}", file=sys.stderr)
+        take_lock(own / "lock")
+    except LockHeld as error:
+        print(f"kubeletx health: another guardian runs: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"kubeletx health: --run-dir: {own}: {error.strerror}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +22,7 @@ from kubeletx.health.commands import status_lines
 from kubeletx.health.model import CheckState, Reach
 from kubeletx.health.topics import HEALTH_STATUS, HealthStatus, KubeletxStatus, find, path_of
 from kubeletx.health.watchdog.ages import WatchedAgent, WatchLevel
+from kubeletx_testing.apiserver import CertificateAuthority
 from kubeletx_testing.waiting import block_until
 from tests.unit.health.trial import SHORT, Trial, fail
 
@@ -360,6 +362,16 @@ def health(trial: Trial) -> HealthStatus:
     return status
 
 
+def test_a_required_check_of_an_unknown_kind_is_named_at_the_start_and_holds_the_commit(
+    tmp_path: Path,
+) -> None:
+    trial = Trial(tmp_path, SHORT, checks=[{"kind": "disc", "level": "required"}])
+    assert any(line.startswith("BadCheck: checks[0]: kind 'disc' is not one of ") for line in trial.lines)
+    install(trial)
+    tick(trial, 200)
+    assert trial.states == ("active", "inprogress", "IMGB")
+
+
 def test_a_broken_check_costs_no_tick(tmp_path: Path) -> None:
     trial = Trial(tmp_path, SHORT, checks=["rubbish", {"kind": "disk-space", "path": "/does/not/exist"}])
     tick(trial, 50)
@@ -397,6 +409,30 @@ def test_a_server_says_how_the_controller_is_reached(server: str) -> None:
     assert reaches == good | dict.fromkeys((302, 404, 500), Reach.FAIL) | {503: Reach.TEMPORARY_FAIL}
     assert get(f"https://{server}/200", 30)[0] is Reach.FAIL, "no certificate"
     assert get("http://127.0.0.1:1/", 30)[0] is Reach.FAIL
+    assert get(f"http://{server}/200", 30) == (Reach.SUCCESS, f"http://{server}/200: 200 OK")
+
+
+def test_only_a_server_with_a_trusted_certificate_is_contact(tmp_path: Path) -> None:
+    ca = CertificateAuthority(tmp_path / "ca")
+    pair, other = ca.server("server"), CertificateAuthority(tmp_path / "other")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert_file, pair.key_file)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Controller) as http_server:
+        http_server.socket = context.wrap_socket(http_server.socket, server_side=True)
+        Thread(target=http_server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"https://localhost:{http_server.server_port}/200"
+        assert get(url, 30, str(ca.ca_file))[0] is Reach.SUCCESS
+        for untrusted in (str(other.ca_file), ""):
+            reach, line = get(url, 30, untrusted)
+            assert (reach, "certificate verify failed" in line) == (Reach.FAIL, True)
+        trial = Trial(tmp_path, contact={"urls": [{"url": url, "period": 10, "deadline": 60}]})
+        trial.is_reached = False
+        for _ in range(3):
+            trial.tick()
+            block_until(lambda: trial.guardian.contact_sources.background.is_idle)
+        assert health(trial).contact == Reach.FAIL
+        assert len([line for line in trial.lines if "certificate verify failed" in line]) == 1
+        http_server.shutdown()
 
 
 def test_an_image_is_committed_on_the_word_of_a_server_or_a_topic(tmp_path: Path, server: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ HEAVY = {
     "asyncio",
     "grpc",
     "kubeletx.api",
+    "kubeletx.api.host",
     "lzma",
     "sqlalchemy",
     "ssl",
@@ -115,6 +117,24 @@ def test_a_device_that_appears_later_is_opened_then(hardware: Hardware) -> None:
     assert hardware.device.read_bytes() == b"\0"
 
 
+def test_a_device_that_another_program_feeds_is_named(
+    hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel lets one program open a watchdog."""
+
+    def busy(path: str, flags: int, *rest: int) -> int:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+
+    watchdog = hardware.watchdog()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", busy)
+        watchdog.feed()
+    owned = "another program feeds it, such as systemd with RuntimeWatchdogSec="
+    assert hardware.lines == [f"{hardware.device}: {owned}"]
+    watchdog.feed()
+    assert hardware.device.read_bytes() == b"\0", "it is free again"
+
+
 @pytest.mark.parametrize("section", [{"device": 5}, {"divice": "/dev/watchdog"}, {"timeout": "long"}])
 def test_a_bad_section_uses_no_device(hardware: Hardware, section: dict[str, Any]) -> None:
     hardware.watchdog(**section).feed()
@@ -144,7 +164,9 @@ def test_a_guardian_that_is_ended_stops_the_timer_and_one_that_is_killed_does_no
 ) -> None:
     device, config = tmp_path / "watchdog", tmp_path / "health.yaml"
     device.touch()
-    config.write_text(f"watchdog: {{device: {device}}}")
+    config.write_text(
+        f"watchdog: {{device: {device}}}\nchecks: [{{kind: command, command: [touch, {tmp_path}/ran]}}]"
+    )
     argv = [
         sys.executable,
         "-X",
@@ -169,6 +191,7 @@ def test_a_guardian_that_is_ended_stops_the_timer_and_one_that_is_killed_does_no
         ) as guardian:
             try:
                 assert {manager.recv(100) for _ in range(3)} == {b"READY=1\nWATCHDOG=1"}
+                block_until((tmp_path / "ran").exists)
                 guardian.send_signal(end)
                 guardian.wait(60)
             finally:
