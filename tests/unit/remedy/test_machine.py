@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec.structs import replace
 
-from kubeletx.remedy.automaton import Act, Change
+from kubeletx.remedy.automaton import Act, Change, Release
 from kubeletx.remedy.model import (
     FenceProof,
     FlowStatus,
@@ -34,7 +34,7 @@ SETTINGS = RemedySettings(
 CONFIG = {
     **FENCE_CONFIG,
     "config.properties": (
-        "isolation=mark-unschedulable fc-off\npower_management=pdu-off pdu-on\nrecovery=fc-on mark-schedulable\n"
+        "isolation=mark-unschedulable fc-off\npower_management=pdu-off pdu-on\nrecovery=fc-on\n"
     ),
 }
 
@@ -80,7 +80,9 @@ class SimulatedCluster(Trial):
 
     def release(self, plan: FlowPlan) -> None:
         name = plan.node.name
-        assert name in self.was_off or name in self.cut_off, f"the pods of {name} go without a proof"
+        assert isinstance(plan.decision, Release)
+        is_safe = name in (self.was_off if FenceProof.POWER in plan.decision.proofs else self.cut_off)
+        assert is_safe, f"the pods of {name} go without a proof"
         super().release(plan)
 
     def outcome(self, name: str, act: Act, is_repeat: bool) -> RemedyOutcome:
