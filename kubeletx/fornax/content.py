@@ -228,7 +228,12 @@ class NodeContent:
         if self._pods.find(pod_id) is not None or (ended is not None and uid and ended.uid == uid):
             self._mailbox.pod(pod_id)
         elif not (self._is_configured and self._is_node_ready):
-            self._pods.refuse(create, Unavailable("the node is not ready for pods", reason="NodeNotReady"))
+            why = (
+                "the node is not ready" if self._is_configured else "the core has not configured the node yet"
+            )
+            self._pods.refuse(
+                create, Unavailable(f"pod {pod_id}: {why}; create it again later", reason="NodeNotReady")
+            )
         else:
             log.info("Creating a pod of a core", pod=pod_id, core=core)
             self._pods.create(create)

@@ -432,10 +432,7 @@ class ImageVerbs(Protocol):
 
 
 class SessionVerbs(Protocol):
-    """Operations on application sessions, named by ids ``namespace/name``.
-
-    Every method raises Unsupported if the agent serves no sessions.
-    """
+    """Operations on application sessions, named by ids ``namespace/name``."""
 
     async def list_sessions(self) -> Sequence[SessionView]:
         """Return all sessions in order of their ids, with those that ended within the last ten minutes."""

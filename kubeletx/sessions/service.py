@@ -165,7 +165,7 @@ class Sessions:
             raise NotFound(f"session {request.id}: pod {request.pod_id} is not on this node")
         known = self._instances.get(pod.pod.uid)
         if pod.is_ending or (known is not None and known.is_ending):
-            raise Conflict(f"session {request.id}: pod {request.pod_id} is ending")
+            raise Conflict(f"session {request.id}: pod {request.pod_id} is ending; use another pod")
         instance = known or self.ensure_instance(pod.pod)
         self._check_room(request, instance)
         session = new_session(request, instance.uid, self._clock.now())

@@ -65,7 +65,9 @@ def encode_message(protocol: WsProtocol, channel: int, data: bytes) -> bytes | s
 def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, bytes]:
     """Decode a message to (channel, data). Raises KubeletxError if it is empty or malformed."""
     if not message:
-        raise KubeletxError("empty message: the channel is missing")
+        raise KubeletxError(
+            f"message of {protocol.value}: it is empty; begin it with the number of a channel"
+        )
     if not protocol.is_base64:
         raw = message.encode() if isinstance(message, str) else message
         return raw[0], raw[1:]
@@ -73,7 +75,9 @@ def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, byt
     try:
         return int(text[0]), base64.b64decode(text[1:], validate=True)
     except (ValueError, binascii.Error) as error:
-        raise KubeletxError(f"malformed message: {error}") from error
+        raise KubeletxError(
+            f"message of {protocol.value}, channel {text[0]!r}: {error}; send a digit, then the data in base64"
+        ) from error
 
 
 def encode_resize(width: int, height: int) -> bytes:

@@ -69,4 +69,8 @@ def exit_code_of(data: bytes) -> int:
         for cause in status.causes:
             if cause.reason == EXIT_CODE and cause.message.lstrip("-").isdigit():
                 return int(cause.message)
-    raise Internal(status.message or status.reason or "the command failed")
+    raise Internal(
+        status.message
+        or status.reason
+        or f"the command failed, and its status has no message: {data[:100]!r}"
+    )

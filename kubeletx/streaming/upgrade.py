@@ -79,7 +79,7 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
     first, *rest = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
     if len(words) < 2 or not words[1].isdigit():
-        raise Internal(f"not an HTTP answer: {first[:100]!r}")
+        raise Internal(f"the streaming server's first line is not an HTTP answer: {first[:100]!r}")
     pairs = (line.partition(":") for line in rest if line)
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
 

@@ -69,14 +69,18 @@ class FakeVolumeDriver(BaseVolumeDriver):
     async def stats(self, request: VolumeRequest) -> VolumeStats:
         await self._begin("stats", request)
         if not self.capabilities.stats:
-            raise Unsupported("the fake has no statistics")
+            raise Unsupported(
+                f"volume {request.volume_name}: the fake has no statistics; set capabilities.stats"
+            )
         used = sum(path.stat().st_size for path in self._path(request).rglob("*") if path.is_file())
         return VolumeStats(capacity_bytes=1 << 30, used_bytes=used, available_bytes=(1 << 30) - used)
 
     async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
         await self._begin("expand", request)
         if not self.capabilities.expand:
-            raise Unsupported("the fake does not expand")
+            raise Unsupported(
+                f"volume {request.volume_name}: the fake does not expand; set capabilities.expand"
+            )
         name = request.volume_name
         self.sizes[name] = max(size_bytes, self.sizes.get(name, 0))
         return self.sizes[name]

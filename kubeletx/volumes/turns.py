@@ -81,6 +81,7 @@ class PodTurns:
 
 def _still_busy() -> Unavailable:
     return Unavailable(
-        "earlier work on the pod's volumes has not returned yet; a file system may hang",
+        "earlier work on the pod's volumes has not returned yet; look for a hanging file system with "
+        "'findmnt' or in the kernel's log",
         reason=Event.FAILED_MOUNT,
     )

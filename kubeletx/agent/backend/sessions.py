@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
-from kubeletx.api import NotFound, Unsupported
+from kubeletx.api import NotFound
 from kubeletx.server.session_views import (
     ApplicationUsageView,
     LogPositionView,
@@ -32,28 +32,22 @@ if TYPE_CHECKING:
 class SessionBackend:
     """Answers the requests about sessions of the admin socket. Implements `SessionVerbs`."""
 
-    def __init__(self, sessions: Sessions | None, usage: SessionUsage | None = None) -> None:
-        """`sessions` None: the agent has no sessions; every request raises Unsupported. `usage`: what they use."""
+    def __init__(self, sessions: Sessions, usage: SessionUsage) -> None:
         self._sessions = sessions
         self._usage = usage
         self._waiters: dict[str, set[asyncio.Event]] = {}
-        if sessions is not None:
-            sessions.subscribe(self._changed)
+        sessions.subscribe(self._changed)
 
     async def list_sessions(self) -> Sequence[SessionView]:
-        return [_view(session) for session in sorted(self._room.all(), key=lambda session: session.id)]
+        return [_view(session) for session in sorted(self._sessions.all(), key=lambda session: session.id)]
 
     async def find_session(self, id: str) -> SessionView:
         session = self._find(id)
-        if self._usage is None:
-            return _view(session)
         await self._usage.refresh()
         row = self._usage.find(session)
         return replace(_view(session), usage=_usage_view(row) if row is not None else None)
 
     async def session_usage(self) -> SessionUsageList:
-        if self._usage is None:
-            raise Unsupported("this agent serves no sessions")
         await self._usage.refresh()
         totals = sorted(self._usage.totals.items.values(), key=lambda total: total.key)
         return SessionUsageList(
@@ -69,7 +63,7 @@ class SessionBackend:
         from kubeletx.sessions.model import OPENING, OpenRequest
 
         name = request.name or f"{request.pod}-{secrets.token_hex(3)}"
-        session = await self._room.open(
+        session = await self._sessions.open(
             OpenRequest(
                 id=f"{request.namespace}/{name}",
                 pod_id=f"{request.namespace}/{request.pod}",
@@ -85,19 +79,13 @@ class SessionBackend:
         return _view(session)
 
     async def close_session(self, id: str, grace_seconds: float | None, *, wait: bool) -> SessionView:
-        session = await self._room.close(id, grace_seconds)
+        session = await self._sessions.close(id, grace_seconds)
         if wait:
             session = await self._wait(session, lambda now: now.is_over)
-        return _view(self._room.find(id) or session)
-
-    @property
-    def _room(self) -> Sessions:
-        if self._sessions is None:
-            raise Unsupported("this agent serves no sessions")
-        return self._sessions
+        return _view(self._sessions.find(id) or session)
 
     def _find(self, id: str) -> Session:
-        session = self._room.find(id)
+        session = self._sessions.find(id)
         if session is None:
             raise NotFound(f"session {id} not found; 'kubeletx session list -A' shows all of this node")
         return session
@@ -109,7 +97,7 @@ class SessionBackend:
         waiters.add(news)
         try:
             while True:
-                present = self._room.find(session.id)
+                present = self._sessions.find(session.id)
                 if present is None or present.created_at != session.created_at:
                     raise NotFound(f"session {session.id} has ended and is forgotten")
                 if holds(present):

@@ -72,10 +72,12 @@ class StandbyBackend:
         status = self._services.board.statuses.get(worker.uid)
         if status is not None and status.phase in FINAL:
             raise Conflict(
-                f"pod {worker.desired.ref} has ended (phase {status.phase}); no container of it runs"
+                f"pod {worker.desired.ref} has ended (phase {status.phase}); create it again first"
             )
         if worker.desired.deletion is not None:
-            raise Conflict(f"pod {worker.desired.ref} is ending")
+            raise Conflict(
+                f"pod {worker.desired.ref} is being deleted, so that its standby no longer changes"
+            )
 
     def _check(self, worker: PodWorker) -> None:
         """Raise Unavailable if the runtime does not answer, Unsupported if it cannot freeze the pod's units."""

@@ -134,7 +134,9 @@ class Composition:
     def add(self, part: Part) -> None:
         """Add a component. Raises AlreadyExists if another one has a provider of extras of the same name."""
         if taken := sorted(self.extras.keys() & part.extras.keys()):
-            raise AlreadyExists(f"{part.name}: another part has providers of extras {taken}")
+            raise AlreadyExists(
+                f"part {part.name}: another part already has providers of extras named {', '.join(taken)}; rename them"
+            )
         self.parts.append(part)
         self.objects.update(part.objects)
         self.extras.update(part.extras)

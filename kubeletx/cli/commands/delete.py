@@ -176,7 +176,9 @@ def _wait(
     def ring(*_: object) -> None:
         nonlocal said
         if time.monotonic() >= end:
-            raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")
+            raise TimedOut(
+                f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s; see 'kubeletx describe pod'"
+            )
         text = _waits_for(agent, namespace, name)
         if text != said:
             click.echo(f"Waiting for pod {namespace}/{name}: {text}", err=True)

@@ -46,7 +46,9 @@ def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet
         updates = _updates(agent, name, runtime)
         last = _show(name, updates) if sys.stderr.isatty() and not quiet else _drain(updates)
         if last is None or not last.ref:
-            raise Internal(f"the agent ended the pull of {name} without a result")
+            raise Internal(
+                f"the agent ended the pull of {name} without a result; see its log, and pull again"
+            )
         click.echo(f"{name} pulled into {last.runtime}: {last.ref}")
     return ExitCode.OK
 

@@ -113,7 +113,9 @@ class CoreObjects:
         return self._objects.get(("Secret", namespace, name))
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
-        raise Unsupported("a FornaxCore has no service account tokens")
+        raise Unsupported(
+            f"audience {wanted.audience!r}: pods of a FornaxCore have no service account tokens; remove the volume"
+        )
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
         return None

@@ -121,7 +121,7 @@ class CgroupTrees:
         Internal if the cgroup cannot be removed within `wait_seconds`.
         """
         if not path.strip("/"):
-            raise Internal("refused to remove the root cgroup")
+            raise Internal(f"cgroup {path!r} is the root, which is never removed; name a cgroup below it")
         deadline = time.monotonic() + wait_seconds
         while not self._try_remove(path):
             for pid in self.processes(path):

@@ -86,12 +86,16 @@ async def _imported(
 
     async def imported(items: Sequence[LoadedPlugin]) -> list[Candidate] | KubeletxError:
         request = request_of(items)
+        seconds = (request.seconds + _MARGIN_SECONDS) * len(items)
         try:
-            async with turns, asyncio.timeout((request.seconds + _MARGIN_SECONDS) * len(items)):
+            async with turns, asyncio.timeout(seconds):
                 reported = await child.peer.call(CONTROL, "register", (request,), tuple[ReportedPlugin, ...])
             return [candidate_of(item, what) for item, what in zip(items, reported, strict=True)]
         except TimeoutError:
-            return TimedOut("the process that imports the plugin does not answer")
+            return TimedOut(
+                f"the process that imports the plugin has not answered within {seconds:g} s; repair the plugin, or leave "
+                f"it out with --disable-plugin={items[0].name}"
+            )
         except Unavailable:
             return Unavailable(
                 "the import of the plugin ended its parent process; repair or uninstall the plugin, or leave it out with "

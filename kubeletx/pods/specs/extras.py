@@ -153,7 +153,7 @@ async def _ask(
         async with asyncio.timeout(seconds):
             extras = await provider(pod, container)
     except TimeoutError as err:
-        raise ExtrasError(name, container.name, f"no answer within {seconds:g} s") from err
+        raise ExtrasError(name, container.name, f"no answer within {seconds:g} s; it is asked again") from err
     except KubeletxError as err:
         raise ExtrasError(name, container.name, str(err)) from err
     except Exception as err:
@@ -163,7 +163,7 @@ async def _ask(
         )
         raise ExtrasError(name, container.name, f"{type(err).__name__}, see the agent's log") from err
     if not isinstance(extras, UnitExtras):
-        raise ExtrasError(name, container.name, f"it gave {type(extras).__name__}; UnitExtras is expected")
+        raise ExtrasError(name, container.name, f"it returned {type(extras).__name__}; return UnitExtras")
     return extras
 
 
@@ -179,14 +179,16 @@ def _check(
     for kind, key in _things(extras):
         problem = _problem(kind, key, pod)
         if (owner := owners.get((kind, key))) is not None:
-            problem = f"provider {owner!r} gives it too"
+            problem = f"provider {owner!r} gives it too; rename one of them"
         if problem:
             raise ExtrasError(provider, container.name, f"{kind} {key!r}: {problem}")
         owners[kind, key] = provider
     for mount in extras.mounts:
         if not mount.image and not mount.source.startswith("/"):
             raise ExtrasError(
-                provider, container.name, f"mount {mount.target!r}: its source is not an absolute path"
+                provider,
+                container.name,
+                f"mount {mount.target!r}: source {mount.source!r} is not an absolute path",
             )
 
 

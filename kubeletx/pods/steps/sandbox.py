@@ -30,9 +30,10 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
         status = await handle.sandbox_status(sandbox_id)
         handle.note_sandbox(status)
         if step.facts.expects_address and not status.host_network and not status.ips:
-            raise Internal(
-                f"the runtime gave sandbox {sandbox_id} no address"
-            )  # the next plan replaces the sandbox, with back-off
+            raise Internal(  # the next plan replaces the sandbox, with back-off
+                f"sandbox {sandbox_id}: runtime {handle.name} reported no IP address; see the runtime's log and its CNI "
+                "configuration"
+            )
     except KubeletxError as error:
         step.deps.counters.started_pods_errors += 1
         text = f"Failed to create pod sandbox: {error}"

@@ -172,7 +172,7 @@ def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
     try:
         documents = parse_documents(data.decode())
     except UnicodeDecodeError as error:
-        raise refused("", "is not UTF-8", "is this the right file?") from error
+        raise refused(f"byte {error.start}", "is not UTF-8", "save the file as UTF-8") from error
     except YamlError as error:
         raise refused(f"line {error.line}" if error.line else "", error.problem, error.fix) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):

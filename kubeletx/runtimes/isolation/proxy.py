@@ -131,8 +131,10 @@ def _names_of(factory: RuntimeFactory | None, settings: Any) -> tuple[str, str]:
     if factory is None:
         return "", ""  # a program gets plain values
     if isinstance(factory, FactoryElsewhere):
-        if not factory.name or (settings is not None and not factory.settings):
-            raise LookupError("its factory or the class of its settings cannot be imported by name")
+        if not factory.name:
+            raise LookupError("its factory cannot be imported by name")
+        if settings is not None and not factory.settings:
+            raise LookupError("the class of its settings cannot be imported by name")
         return factory.name, factory.settings if settings is not None else ""
     return name_of(factory), name_of(type(settings)) if settings is not None else ""
 

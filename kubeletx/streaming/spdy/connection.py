@@ -121,7 +121,7 @@ class SpdyStream:
         """
         for start in range(0, len(data), CHUNK_BYTES):
             if self._write_closed:
-                raise Unavailable("the stream is closed")
+                raise Unavailable(f"stream {self.id} is closed for writing")
             await self._connection.send(Data(stream_id=self.id, data=data[start : start + CHUNK_BYTES]))
 
     async def close_write(self) -> None:
@@ -230,7 +230,9 @@ class SpdyConnection:
         the other side is closing the connection, or has closed it.
         """
         if self.going_away:
-            raise Unavailable("the other side is closing the connection")
+            raise Unavailable(
+                f"stream {self._next_id}: the other side is closing the connection; connect again"
+            )
         stream = SpdyStream(self, self._next_id, headers)
         stream._write_closed = fin
         self._next_id += 2

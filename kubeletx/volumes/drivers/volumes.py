@@ -466,7 +466,10 @@ async def _all_ended(tasks: Iterable[asyncio.Task[None]], seconds: float, verb: 
 
 def _error_of(task: asyncio.Task[None]) -> KubeletxError | None:
     if task.cancelled():
-        return Unavailable("the call of the volume driver was cancelled", reason=Event.FAILED_MOUNT)
+        name = task.get_name().rpartition("/")[2]
+        return Unavailable(
+            f"volume {name}: the call of its driver was cancelled; it is repeated", reason=Event.FAILED_MOUNT
+        )
     error = task.exception()
     if isinstance(error, OSError):
         return mount_error("volume", error)

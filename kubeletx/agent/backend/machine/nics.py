@@ -73,11 +73,15 @@ class MachineNics:
         failure = self._failure(worker, unit, nic.name or "")
         if failure is not None and failure.retry_at is None:
             await self._order(worker, removed=nic.name or "")
-            raise Conflict(f"cannot attach interface {nic.name}: {failure.message}", reason=failure.reason)
+            raise Conflict(
+                f"cannot attach interface {nic.name} to machine {target.ref}: {failure.message}; correct it and attach the "
+                "interface again",
+                reason=failure.reason,
+            )
         if failure is not None:
             raise Conflict(
-                f"cannot attach interface {nic.name}: {failure.message}; the agent tries again; to stop it, run "
-                f"'kubeletx vm nic detach {target.name} {nic.name}'",
+                f"cannot attach interface {nic.name} to machine {target.ref}: {failure.message}; the agent tries again; to "
+                f"stop it, run 'kubeletx vm nic detach {target.name} {nic.name}'",
                 reason=failure.reason,
             )
         return await self.list(target)
@@ -86,7 +90,9 @@ class MachineNics:
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
         if name == FIRST_NIC:
-            raise Conflict(f"{FIRST_NIC} is the pod network's own interface and stays")
+            raise Conflict(
+                f"cannot detach interface {name} of machine {target.ref}: it belongs to the pod network; name another one"
+            )
         if name in wanted_nics(worker.desired, worker.facts):
             await self._order(worker, removed=name)
         unit = self._access.find_unit(worker)
@@ -98,7 +104,8 @@ class MachineNics:
             nic.name == name for nic in machine_unit(worker.facts, unit.name).nics or ()
         ):
             raise Conflict(
-                f"cannot detach interface {name}: {failure.message}; it is tried again", reason=failure.reason
+                f"cannot detach interface {name} of machine {target.ref}: {failure.message}; the agent tries again",
+                reason=failure.reason,
             )
         return await self.list(target)
 

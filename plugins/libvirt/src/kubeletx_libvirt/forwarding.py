@@ -82,7 +82,9 @@ class TcpSession:
             self._writer.write(data)
             await self._writer.drain()
         except OSError as error:
-            raise Unavailable(f"the machine accepts no more data: {_words(error)}") from error
+            raise Unavailable(
+                f"the machine accepts no more data: {_words(error)}; see whether its server runs"
+            ) from error
 
     async def close_stdin(self) -> None:
         with contextlib.suppress(OSError):

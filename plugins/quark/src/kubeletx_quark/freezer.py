@@ -116,7 +116,9 @@ class Freezer:
             if state is FreezerState.GONE:
                 raise NotFound(f"cgroup {self.directory} is gone")
             if state is FreezerState.THAWED:  # not by `_freeze_again`, which is one step
-                raise Conflict("thawed by another call or program while it froze")
+                raise Conflict(
+                    f"cgroup {self.directory} was thawed by another call or program while it froze"
+                )
             if clock.monotonic() >= deadline:
                 raise _NotReached
             looks += 1

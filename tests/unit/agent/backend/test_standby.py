@@ -115,13 +115,15 @@ async def test_a_pod_that_has_ended_or_is_ending_is_refused(agent: AgentModel, v
         (unit,) = fake.backend.units
         fake.backend.exit_unit(unit, 0)
         await agent.until(lambda: agent.phase("job") == "Succeeded")
-        said = "Conflict: pod default/job has ended (phase Succeeded); no container of it runs"
+        said = "Conflict: pod default/job has ended (phase Succeeded); create it again first"
         assert await refusal(agent, "job", verb) == said
         await agent.apply(a_pod("web"))
         stuck = fake.script("stop_unit", hang=True)
         ending = asyncio.create_task(backend.pods.delete_pod(WEB, DeleteOptions()))
         await agent.until(lambda: fake.counts["stop_unit"] == 1)
-        assert await refusal(agent, "web", verb) == "Conflict: pod default/web is ending"
+        assert await refusal(agent, "web", verb) == (
+            "Conflict: pod default/web is being deleted, so that its standby no longer changes"
+        )
         stuck.release()
         await agent.done(ending)
         await agent.until(lambda: agent.parts.manager.find("default", "web") is None)
@@ -321,6 +323,7 @@ async def test_the_strategy_reaches_the_runtime_as_it_is(agent: AgentModel) -> N
     async with agent.running():
         await agent.apply(with_strategy("by signal"))
         (sandbox,) = agent.runtimes["one"].backend.sandboxes.values()
+        assert sandbox.spec is not None
         assert sandbox.spec.annotations["kubeletx.io/standby-strategy"] == "by signal"
 
 
@@ -348,7 +351,7 @@ async def test_a_strategy_that_the_runtime_does_not_have_is_refused(
         (pod,) = await backend.pods.list_pods()
         assert (pod.status.phase, pod.status.reason) == ("Pending", "RuntimeUnsupported")
         field = "metadata.annotations[kubeletx.io/standby-strategy]"
-        assert f"runtime one: {field}: {problem}" in pod.status.message
+        assert f"runtime one: {field}: {problem}" in (pod.status.message or "")
         assert agent.runtimes["one"].counts["create_sandbox"] == 0
 
 
@@ -368,7 +371,9 @@ async def test_a_runtime_that_cannot_is_named_with_the_feature(agent: AgentModel
         await agent.until(lambda: has_reason(agent))
         (pod,) = await backend.pods.list_pods()
         assert (pod.status.phase, pod.status.reason) == ("Pending", "RuntimeUnsupported")
-        assert "runtime one: the pod's runtime cannot do what the pod needs: standby" in pod.status.message
+        assert "runtime one: the pod's runtime cannot do what the pod needs: standby" in (
+            pod.status.message or ""
+        )
 
 
 def condition(agent: AgentModel) -> PodCondition | None:
@@ -406,7 +411,7 @@ async def test_the_condition_says_since_when_a_pod_rests_and_what_memory_it_gave
         assert awake is not None
         assert (awake.status, awake.reason, awake.message) == ("False", "NotFrozen", "thawed in 0.000s")
         events = [one for one in await backend.node.list_events() if one.involved_object.name == "web"]
-        said = {one.reason: one.message for one in events}
+        said = {event.reason: event.message or "" for event in events}
         assert said["Standby"] == "Froze container main in 0.000s"
         assert said["Hibernated"].startswith("Hibernated container main in ")
         assert said["Activated"].startswith("Thawed container main in ")

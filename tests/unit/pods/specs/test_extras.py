@@ -139,7 +139,7 @@ async def test_a_path_that_the_container_mounts_is_refused(
     [
         ({"mounts": (Mount(source="/a", target="b"),)}, "mount 'b': no absolute path below /"),
         ({"mounts": (Mount(source="/a", target="/"),)}, "mount '/': no absolute path below /"),
-        ({"mounts": (Mount(source="a", target="/b"),)}, "mount '/b': its source is not an absolute path"),
+        ({"mounts": (Mount(source="a", target="/b"),)}, "mount '/b': source 'a' is not an absolute path"),
         ({"mounts": (SOCKET, SOCKET)}, "mount '/run/session': provider 'sessions' gives it too"),
         ({"variables": {"A=B": "1"}}, "variable 'A=B': no name of a variable"),
         ({"annotations": {"kubeletx.io/source": "x"}}, "the key belongs to the agent"),
@@ -169,7 +169,7 @@ async def test_two_providers_may_not_give_the_same(fields: dict[str, Any]) -> No
 
 
 async def test_a_scope_names_the_roles_that_get_something(tmp_path: Path) -> None:
-    units = {
+    units: dict[str, Any] = {
         "initContainers": [
             {"name": "first", "image": "i"},
             {"name": "proxy", "image": "i", "restartPolicy": "Always"},
@@ -261,5 +261,5 @@ async def test_a_provider_that_gives_no_extras_is_named() -> None:
         return None
 
     pod = make_pod()
-    with pytest.raises(ExtrasError, match=r"'sessions' .* it gave NoneType; UnitExtras is expected"):
+    with pytest.raises(ExtrasError, match=r"'sessions' .* it returned NoneType; return UnitExtras"):
         await gather_extras({"sessions": give_nothing}, pod, pod.spec.containers[0])

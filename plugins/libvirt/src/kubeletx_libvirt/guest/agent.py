@@ -176,7 +176,9 @@ def agent_error(code: int, text: str) -> KubeletxError | None:
     if (refusal := _FILE_CALL.search(text)) is not None:
         return FileRefused(refusal[1])
     if code == libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED:
-        return Unsupported("the machine was made without a channel for the guest agent")
+        return Unsupported(
+            f"the machine was made without a channel for the guest agent ({text}); delete and create its pod again"
+        )
     if code == libvirt.VIR_ERR_RPC or "exceeds maximum" in text:
         return Conflict(
             f"the command ended, but its output is lost: libvirt carries about {OUTPUT_LIMIT_BYTES >> 20} MiB ({text})"

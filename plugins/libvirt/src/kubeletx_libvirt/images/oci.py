@@ -227,7 +227,7 @@ class Registry:
             raise Unavailable(f"{self._shown}: the token server gave no readable answer") from error
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isprintable() or not token.isascii():
-            raise PermissionDenied(f"{self._shown}: the token server gave no token")
+            raise PermissionDenied(f"{self._shown}: the token server gave no token; check the pull secret")
         return token
 
 

@@ -51,7 +51,8 @@ async def test_an_interface_that_can_never_be_attached_is_refused_and_forgotten(
         agent.runtimes["kvm"].script("attach_nic", error=NO_NETWORK)
         wanted = NicRequest(name="data", subnet_name="blue")
         with pytest.raises(
-            Conflict, match=r"cannot attach interface data: .*'blue' is unknown; use one of: red"
+            Conflict,
+            match=r"cannot attach interface data to machine default/vm: .*'blue' is unknown; use one of: red",
         ):
             await agent.done(backend.machines.attach_nic(VM, wanted))
         calls = agent.runtimes["kvm"].counts["attach_nic"]
