@@ -33,6 +33,7 @@ from kubeletx.kube.types.core import (
     VirtualMachineResizePolicy,
 )
 from kubeletx.pods.worker import PodWorker
+from kubeletx.pods.workloads.overrides import PodOverrides
 from kubeletx.server.views import DeleteOptions, MachineSize, NicRequest, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -63,6 +64,11 @@ def worker_of(agent: AgentModel) -> PodWorker:
     worker = agent.parts.manager.find("default", "vm")
     assert worker is not None
     return worker
+
+
+def overrides_of(worker: PodWorker) -> PodOverrides | None:
+    overrides = worker.facts.overrides
+    return overrides if isinstance(overrides, PodOverrides) else None
 
 
 async def test_power_verbs_reach_their_state_and_show_what_they_stand_above(agent: AgentModel) -> None:
@@ -181,7 +187,7 @@ async def test_a_reboot_that_is_to_come_ends_with_its_pod(agent: AgentModel) -> 
         await agent.apply(a_machine())
         worker = worker_of(agent)
         call = asyncio.ensure_future(backend.machines.reboot_machine(VM, 86_400))
-        await agent.until(lambda: worker.facts.overrides is not None and worker.facts.overrides.operations)
+        await agent.until(lambda: bool((overrides_of(worker) or PodOverrides()).operations))
         waiting = [one.get_name() for one in asyncio.all_tasks() if one.get_name().startswith("reboot-")]
         assert set(waiting) == {f"reboot-{worker.uid}-delay"}
         began = agent.clock.monotonic()
@@ -412,7 +418,7 @@ def sized_machine(memory: str) -> Pod:
 
 
 def wanted_memory(agent: AgentModel) -> str | None:
-    overrides = worker_of(agent).facts.overrides
+    overrides = overrides_of(worker_of(agent))
     return overrides.resources.get("memory") if overrides is not None else None
 
 
