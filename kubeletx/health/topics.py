@@ -7,6 +7,7 @@ fields are those of EVE (pkg/pillar/types), so that agents written for it can be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -21,6 +22,9 @@ MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 256
 """Most files of one topic that are read."""
 _UNWATCHED_CALLS: Final = 6
+_TOPIC: Final = re.compile(r"[^/.\0][^/\0]*(/[^/.\0][^/\0]*){2}")
+TopicWords = tuple[str | int | bool, ...]
+"""Values of a field, such as ``[up, 1, true]``."""
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -352,3 +356,27 @@ def find(kind: type[_T], path: Path) -> _T | None:
         return msgspec.json.decode(read_regular(path, MAX_BYTES), type=kind)
     except FileNotFoundError:
         return None
+
+
+def validate_topic(topic: str) -> None:
+    """Raises ValueError unless it is AGENT/TOPIC/KEY."""
+    if not _TOPIC.fullmatch(topic):
+        raise ValueError(f"topic {topic[:80]!r} is not AGENT/TOPIC/KEY")
+
+
+def read_field(path: Path, field: str) -> Any:
+    """Return the value at a dotted path, such as ``Port.State``. Raises OSError, and ValueError if it is not there."""
+    try:
+        value = msgspec.json.decode(read_regular(path, MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    for name in field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise ValueError(f"{path}: there is no field {field}")
+        value = value[name]
+    return value
+
+
+def is_among(value: Any, words: TopicWords) -> bool:
+    """Return True if a value is one of these; 1 is not true here."""
+    return any(type(value) is type(word) and value == word for word in words)

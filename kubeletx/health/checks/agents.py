@@ -7,10 +7,9 @@ from typing import Final
 
 from kubeletx.linux.files import stamp_of
 
-from ..topics import KubeletxStatus
+from ..topics import KubeletxStatus, TopicWords, is_among, read_field, validate_topic
 from ..watchdog.ages import WatchLevel
 from .base import CheckOutcome, LookFacts, NodeCheck
-from .topic_field import TopicWords, is_among, read_field, topic_file, validate_topic
 
 _SILENT_SECONDS: Final = 60
 """The node agent writes its status every 10 s."""
@@ -99,7 +98,7 @@ class AgentStatusCheck(NodeCheck, frozen=True, kw_only=True, tag="topic"):
         validate_topic(self.topic)
 
     def look(self, facts: LookFacts) -> CheckOutcome:
-        path = topic_file(facts.run, self.topic)
+        path = facts.run / f"{self.topic}.json"
         stamp = stamp_of(path)
         if stamp is None:
             return CheckOutcome(False, f"{path} does not exist")

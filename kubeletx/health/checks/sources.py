@@ -19,8 +19,8 @@ from kubeletx.linux.files import stamp_of
 from ..background import Background
 from ..config import convert, read_entries
 from ..model import Complain, Reach
+from ..topics import TopicWords, is_among, read_field, validate_topic
 from .http_get import get, validate_url
-from .topic_field import TopicWords, is_among, read_field, topic_file, validate_topic
 
 _T = TypeVar("_T")
 
@@ -48,6 +48,12 @@ class ContactTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         validate_topic(self.topic)
 
+    def reach(self, path: Path) -> Reach:
+        value = read_field(path, self.field)
+        if is_among(value, self.temporary):
+            return Reach.TEMPORARY_FAIL
+        return Reach.SUCCESS if is_among(value, self.good) else Reach.FAIL
+
 
 class ContactSources:
     """All sources of section ``contact``."""
@@ -69,7 +75,7 @@ class ContactSources:
         self._run, self._report = run, report
         self.background: Background[tuple[Reach, str]] = Background()
         self._asked: dict[str, int] = {}
-        self._stamps: dict[str, tuple[int, int] | None] | None = None
+        self._stamps: dict[str, tuple[int, int] | None] = {}
 
     def tick(self, now: int, receive: Callable[..., None]) -> None:
         """Pass the answers of the sources to `receive` (`Inbox.receive`), and ask each source that is due."""
@@ -82,27 +88,15 @@ class ContactSources:
             if now >= self._asked.get(url.url, now):
                 self._asked[url.url] = now + url.period
                 self.background.start(url.url, partial(get, url.url, url.deadline, url.ca), url.deadline)
-        before = self._stamps
-        self._stamps = {
-            source.topic: stamp_of(topic_file(self._run, source.topic)) for source in self._topics
-        }
         for source in self._topics:
-            stamp = self._stamps[source.topic]
-            if stamp is not None and (before is None or before[source.topic] != stamp):
-                self._read_topic(source, now, receive, is_old=before is None)
-
-    def _read_topic(
-        self, source: ContactTopic, now: int, receive: Callable[..., None], *, is_old: bool
-    ) -> None:
-        try:
-            value = read_field(topic_file(self._run, source.topic), source.field)
-        except (OSError, ValueError) as error:
-            self._report("ContactSource", f"{error}; its last report counts")
-            return
-        reach = Reach.SUCCESS if is_among(value, source.good) else Reach.FAIL
-        if is_among(value, source.temporary):
-            reach = Reach.TEMPORARY_FAIL
-        receive(source.topic, reach, now, is_old=is_old)
+            path = self._run / f"{source.topic}.json"
+            stamp, is_old = stamp_of(path), source.topic not in self._stamps
+            if stamp is not None and stamp != self._stamps.get(source.topic):
+                try:
+                    receive(source.topic, source.reach(path), now, is_old=is_old)
+                except (OSError, ValueError) as error:
+                    self._report("ContactSource", f"{error}; its last report counts")
+            self._stamps[source.topic] = stamp
 
 
 def _read_sources(section: dict[str, Any], name: str, kind: type[_T], complain: Complain) -> list[_T]:

@@ -17,10 +17,9 @@ from kubeletx.health.background import Background
 from kubeletx.health.checks.base import CheckOutcome, CheckRecord, LookFacts, settle
 from kubeletx.health.checks.http_get import get
 from kubeletx.health.checks.section import BrokenCheck, read_checks
-from kubeletx.health.checks.topic_field import read_field
 from kubeletx.health.commands import status_lines
 from kubeletx.health.model import CheckState, Reach
-from kubeletx.health.topics import HEALTH_STATUS, HealthStatus, KubeletxStatus, find, path_of
+from kubeletx.health.topics import HEALTH_STATUS, HealthStatus, KubeletxStatus, find, path_of, read_field
 from kubeletx.health.watchdog.ages import WatchedAgent, WatchLevel
 from kubeletx_testing.apiserver import CertificateAuthority
 from kubeletx_testing.waiting import block_until
