@@ -252,6 +252,8 @@ def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
     if facts.waited < settings.retry_wait:
         left = settings.retry_wait - facts.waited
         return Stay((_left(f"{fence.step} is tried again", left), flow.message), _next(fence, facts))
+    if facts.holds and fence.present_step is not FlowStep.RECOVERY:
+        return Stay(facts.holds, _next(fence, facts))
     again = replace(fence, retries=fence.retries + 1)
     return _moved(
         again, FlowStatus.RUNNING, f"{fence.step} is tried again ({again.retries} of {settings.retries})"

@@ -17,7 +17,7 @@ from kubeletx.kube.client.resources import NODES
 
 from .automaton import Act, Change, Release, Stay
 from .model import NODE_FENCES, NodeFence, NodeFenceList, NodeViewList
-from .planner import ClusterView, FlowPlan, FlowTimes, plan_all, sickness_of
+from .planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
 from .policy import PolicyView
 from .sources import ConfigSources
 
@@ -87,7 +87,9 @@ async def _plans(options: argparse.Namespace) -> list[FlowPlan]:
         times={name: _times(fence, now.timestamp()) for name, fence in fences.items()},
     )
     sick = {name for name, node in nodes.items() if sickness_of(node, configured, now, view.events)}
-    return list(plan_all(replace(view, policy=PolicyView(sick=frozenset(sick))), configured))
+    recent = {name for name, node in nodes.items() if has_recovered(node, configured, now)}
+    policy = PolicyView(sick=frozenset(sick), recent=frozenset(recent))
+    return list(plan_all(replace(view, policy=policy), configured))
 
 
 def row(plan: FlowPlan) -> dict[str, Any]:

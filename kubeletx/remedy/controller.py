@@ -18,8 +18,8 @@ from .cluster import ClusterWatch, FlowClock
 from .config import Configurations
 from .fences import FenceRecords
 from .model import MethodResult, NodeFence, RemedyOutcome, RemedyTask
-from .planner import ClusterView, FlowPlan, plan_node, sickness_of
-from .policy import PolicyView
+from .planner import ClusterView, FlowPlan, has_recovered, plan_all, sickness_of
+from .policy import PolicyView, starts
 from .release import PodRelease
 
 log = structlog.get_logger(__name__)
@@ -71,6 +71,8 @@ class RemedyController:
         self._report = report
         self._flow_clock = FlowClock(clock)
         self._sick: set[str] = set()
+        self._recent: set[str] = set()
+        self._starting: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._own_operations: set[str] = set()
         self._saved: dict[str, float] = {}
@@ -104,20 +106,25 @@ class RemedyController:
                 for name in names
             },
             policy=PolicyView(
-                own_node=self._own_node, sick=frozenset(self._sick), problem=self._watch.problem
+                own_node=self._own_node,
+                sick=frozenset(self._sick),
+                recent=frozenset(self._recent),
+                starting=frozenset(self._starting),
+                problem=self._watch.problem,
             ),
         )
 
     def _look(self) -> None:
         self._find_sick()
         view, configured = self.view(), self._configured()
-        for name in sorted({*view.times, *(set(view.fences) - set(view.nodes))}):
-            if name in self._tasks:
-                continue
-            plan = plan_node(name, view, configured)
-            if plan is not None:
-                self._start(name, self._carry_out(plan))
-            elif name not in view.nodes and not view.policy.problem:
+        free = view.times.keys() - self._tasks.keys()
+        for plan in plan_all(view, configured, free & view.nodes.keys()):
+            change = plan.decision
+            if isinstance(change, Change) and starts(plan.fence, change.fence):
+                self._starting.add(plan.node.name)
+            self._start(plan.node.name, self._carry_out(plan))
+        for name in view.fences.keys() - view.nodes.keys() - self._tasks.keys():
+            if not view.policy.problem:
                 self._start(name, self._forget(name))
 
     def _find_sick(self) -> None:
@@ -133,6 +140,11 @@ class RemedyController:
                 sickness_of(node, configured, now, ClusterView(now=now, nodes={}).events)
             )
             (self._sick.add if is_sick else self._sick.discard)(name)
+        self._recent = {
+            name
+            for name in {*names, *self._recent}
+            if name in nodes.items and has_recovered(nodes.items[name], configured, now)
+        }
         nodes.touched = set()
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -147,6 +159,7 @@ class RemedyController:
                 await self._clock.sleep(LOOK_SECONDS * 4)
             finally:
                 self._tasks.pop(name, None)
+                self._starting.discard(name)
                 self._watch.changed.set()
 
         self._tasks[name] = asyncio.create_task(run(), name=f"remedy {name}")

@@ -158,8 +158,10 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     for which a node may be not Ready after power management. `quiet_time`: time for which a node stays well before recovery.
     `retries`: repeats of a failed step, `retry_wait` apart. `restarts`: repeats of the whole flow.
     `max_unhealthy`: most sick nodes of a cluster (or of a failure domain), a number or a percentage, rounded down but at
-    least one if `at_least_one`; with more, no flow starts or goes on to power management. `cooldown`: time that a storm must be
+    least one if `at_least_one`; with more, no step begins but recovery. `cooldown`: time that a storm must be
     over. `domain_label`: label that names a node's failure domain; empty: none. `one_at_a_time`: at most one flow runs.
+    `pause`: nothing is done. `planned_limit`: a planned reboot or upgrade protects a node until it has not been ready for so long.
+    `needs_fencing_label`: only nodes with label ``fencing=enabled`` are treated; otherwise as soon as any node has the label.
     `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted, not deleted, unless a power fence
     is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
     raise an alarm.
@@ -176,6 +178,9 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     domain_label: str = ""
     cooldown: float = 60.0
     one_at_a_time: bool = False
+    pause: bool = False
+    planned_limit: float = 1800.0
+    needs_fencing_label: bool = False
     pods_per_minute: int = 0
     respect_budgets: bool = False
     manual_confirmation: bool = False

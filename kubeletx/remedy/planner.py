@@ -6,15 +6,15 @@ all that match.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 
 import msgspec
 
-from .automaton import Decision, FlowFacts, Stay, advance, begin
+from .automaton import Change, Decision, FlowFacts, Stay, advance, begin
 from .config import Configurations, NodeCourses
 from .model import NodeFence, NodeView
-from .policy import PolicyView, holds_of, pauses_of
+from .policy import ClusterPolicy, PolicyView, starts
 
 CONFIRMED = "remedy.kubeletx.io/confirmed-healthy"
 """Annotation of a NodeFence with the UID of the node that a person confirms."""
@@ -73,8 +73,25 @@ def sickness_of(
     ]
 
 
-def plan_node(name: str, view: ClusterView, configured: Configurations) -> FlowPlan | None:
-    """Return the decision about a node; None if it is well and has no record, or no longer exists."""
+def has_recovered(node: NodeView, configured: Configurations, now: datetime) -> bool:
+    """Return True if a threshold of the node has ceased to match within the setting `cooldown`.
+
+    This is read from the conditions, so that it also holds for a controller that has just begun to lead.
+    """
+    cooldown = timedelta(seconds=configured.settings.cooldown)
+    made = node.metadata.creation_timestamp
+    for courses in configured.courses(node):
+        condition = node.condition(courses.threshold.condition)
+        since = condition.last_transition_time if condition is not None else None
+        if condition is None or since is None or condition.status in courses.threshold.statuses:
+            continue
+        has_just_joined = made is not None and since <= made + cooldown
+        if since > now - cooldown and not has_just_joined:
+            return True
+    return False
+
+
+def _plan(name: str, view: ClusterView, configured: Configurations, policy: ClusterPolicy) -> FlowPlan | None:
     node, fence = view.nodes.get(name), view.fences.get(name)
     if node is None:
         return None
@@ -91,8 +108,8 @@ def plan_node(name: str, view: ClusterView, configured: Configurations) -> FlowP
         is_due=any(item.is_due for item in sick),
         waited=times.waited,
         quiet=times.quiet,
-        holds=holds_of(node, view.nodes, view.fences, configured.settings, view.policy),
-        pauses=pauses_of(node, fence, view.policy),
+        holds=policy.holds(node),
+        pauses=policy.pauses(node, fence),
         is_confirmed=fence is not None and fence.metadata.annotations.get(CONFIRMED) == node.metadata.uid,
     )
     if fence is None or (fence.is_over and sick):
@@ -104,12 +121,18 @@ def plan_node(name: str, view: ClusterView, configured: Configurations) -> FlowP
     return FlowPlan(node=node, fence=fence, facts=facts, decision=decision)
 
 
-def plan_all(view: ClusterView, configured: Configurations) -> Iterator[FlowPlan]:
-    """Yield the decision about each node that is sick or has a record."""
-    for name in sorted({*view.nodes, *view.fences}):
-        plan = plan_node(name, view, configured)
-        if plan is not None:
-            yield plan
+def plan_all(
+    view: ClusterView, configured: Configurations, names: Iterable[str] | None = None
+) -> Iterator[FlowPlan]:
+    """Yield the decision about each node that is sick or has a record, or about these. Each one counts what the others begin."""
+    policy = ClusterPolicy(view.nodes, view.fences, configured.settings, view.policy, view.now)
+    for name in sorted({*view.nodes, *view.fences} if names is None else names):
+        plan = _plan(name, view, configured, policy)
+        if plan is None:
+            continue
+        if isinstance(plan.decision, Change) and starts(plan.fence, plan.decision.fence):
+            policy.start(name)
+        yield plan
 
 
 def _courses(

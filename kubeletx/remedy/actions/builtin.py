@@ -16,11 +16,9 @@ from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.resources import NODES
 
 from ..model import FenceProof, MethodResult, NodeView, RemedyOutcome, RemedyTask
+from ..policy import NOTE, OUT_OF_SERVICE
 from ..release import PodRelease
 
-NOTE: Final = "remedy.kubeletx.io/set"
-"""Annotation of a Node: what the controller has set, separated by commas: cordon, and keys of taints."""
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _TAINT: Final = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 
 

@@ -20,7 +20,7 @@ from kubeletx.remedy.model import (
     RemedyOutcome,
     RemedySettings,
 )
-from kubeletx.remedy.planner import ClusterView, FlowPlan, FlowTimes, plan_all, sickness_of
+from kubeletx.remedy.planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
 from kubeletx.remedy.policy import PolicyView
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ thresholdConfigs:
   - name: fence
 """
 FENCE_CONFIG = {
-    "config.properties": "node_name=n1\nisolation=fc-off\npower_management=pdu-off pdu-on\nrecovery=fc-on\n",
+    "config.properties": "isolation=fc-off\npower_management=pdu-off pdu-on\nrecovery=fc-on\n",
     "fence-method-fc-off": "agent=fence_dummy\naction=off\nproof=storage\n",
     "fence-method-fc-on": "agent=fence_dummy\naction=on\n",
     "fence-method-pdu-off": "agent=fence_dummy\naction=off\n",
@@ -72,8 +72,7 @@ class Trial:
         self.outcomes: dict[str, Callable[[bool], RemedyOutcome]] = {}
         self.messages: list[str] = []
         self.released: list[str] = []
-        self.own_node = ""
-        self.problem = ""
+        self.policy = PolicyView()
         self._well_since: dict[str, datetime] = {}
         self._ids = 0
 
@@ -129,7 +128,8 @@ class Trial:
             else:
                 self._well_since.setdefault(name, self.now)
         times = {name: self._times(name) for name in self.fences}
-        policy = PolicyView(own_node=self.own_node, sick=frozenset(sick), problem=self.problem)
+        recent = {name for name, node in self.nodes.items() if has_recovered(node, self.configured, self.now)}
+        policy = replace(self.policy, sick=frozenset(sick), recent=frozenset(recent))
         return replace(view, fences=self.fences, times=times, policy=policy)
 
     def _times(self, name: str) -> FlowTimes:
@@ -183,7 +183,7 @@ class Trial:
 
 def new_node(name: str, now: datetime) -> NodeView:
     """Return a ready node."""
-    view = NodeView(metadata=ObjectMeta(name=name, uid=f"uid of {name}"))
+    view = NodeView(metadata=ObjectMeta(name=name, uid=f"uid of {name}", creation_timestamp=now))
     ready = NodeCondition(type="Ready", status="True", last_transition_time=now)
     info = replace(view.status.node_info, boot_id="boot 1")
     return replace(view, status=replace(view.status, conditions=(ready,), node_info=info))
