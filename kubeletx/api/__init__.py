@@ -97,6 +97,14 @@ from .panels import Panel, PanelFactory, Png, Table, Text
 from .plugin_host import PluginHost
 from .pod_sources import PodAnswer, PodOutcome, PodSource, PodSourceFactory, PodSourceSink
 from .pulls import SharedPulls
+from .remedies import (
+    Remedy,
+    RemedyFactory,
+    RemedyHost,
+    RemedyRequest,
+    RemedyResult,
+    RemedyState,
+)
 from .runtime import (
     CAPABILITIES,
     Runtime,
@@ -119,7 +127,6 @@ from .runtime import (
     SupportsStandby,
     SupportsStats,
 )
-from .seats import Remedy, RemedyFactory, RemedyResult
 from .specfiles import SandboxRecord, SpecFiles, UnitRecord
 from .specs import (
     Capabilities,
@@ -274,7 +281,10 @@ __all__ = [
     "RegisterVolumeDriver",
     "Remedy",
     "RemedyFactory",
+    "RemedyHost",
+    "RemedyRequest",
     "RemedyResult",
+    "RemedyState",
     "Resources",
     "Runtime",
     "RuntimeCondition",

@@ -21,7 +21,7 @@ from .health import HealthCheckFactory
 from .host import RuntimeFactory
 from .panels import PanelFactory
 from .pod_sources import PodSourceFactory
-from .seats import RemedyFactory
+from .remedies import RemedyFactory
 from .volumes import VolumeDriverFactory
 
 PROJECT = "kubeletx"
@@ -155,10 +155,10 @@ class RegisterVolumeDriver(Protocol):
 
 
 class RegisterRemedy(Protocol):
-    """Function that the hook `kubeletx_register_remedies` gets as `register`; it always raises Unsupported."""
+    """Function that the hook `kubeletx_register_remedies` gets as `register`; each call registers one remedy."""
 
-    def __call__(self, name: str, factory: RemedyFactory, *, settings: type[Any] | None = None) -> None:
-        """Always raise Unsupported: this agent does not support remedies for other nodes yet."""
+    def __call__(self, name: str, factory: RemedyFactory) -> None:
+        """Register a remedy, which a remedyConfig uses with ``plugin: {name: NAME}``. `name`: as for `RegisterHealthCheck`."""
         ...
 
 
@@ -194,4 +194,4 @@ def kubeletx_register_volume_drivers(register: RegisterVolumeDriver) -> None:
 
 @hookspec
 def kubeletx_register_remedies(register: RegisterRemedy) -> None:
-    """Register remedies for other nodes that do not answer. Not supported yet: `register` raises Unsupported."""
+    """Register remedies for sick nodes, which ``kubeletx remedy`` uses, by calling `register` once for each."""

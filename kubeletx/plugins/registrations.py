@@ -17,9 +17,8 @@ from kubeletx.api import (
     AlreadyExists,
     HealthCheck,
     Panel,
-    PluginHost,
     PodSource,
-    Unsupported,
+    Remedy,
     VolumeDriver,
 )
 from kubeletx.pods.model.sources import BUILT_IN
@@ -39,6 +38,8 @@ class Hook(enum.Enum):
     ADMISSION_CHECK = "admission-check"
     PANEL = "panel"
     VOLUME_DRIVER = "volume-driver"
+    REMEDY = "remedy"
+    """Used by ``kubeletx remedy`` only; the agent lists it."""
 
 
 class HookKind(msgspec.Struct, frozen=True):
@@ -63,6 +64,7 @@ KINDS: Final[Mapping[Hook, HookKind]] = {
     ),
     Hook.PANEL: HookKind("kubeletx_register_panels", Panel, ("title", "settings")),
     Hook.VOLUME_DRIVER: HookKind("kubeletx_register_volume_drivers", VolumeDriver, ("sources", "settings")),
+    Hook.REMEDY: HookKind("kubeletx_register_remedies", Remedy, ()),
 }
 
 
@@ -77,7 +79,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     hook: Hook
     name: str
-    factory: Callable[[Any, PluginHost], Any]
+    factory: Callable[[Any, Any], Any]
     settings: type[Any] | None = None
     plugin: str = ""
     distribution: str = ""
@@ -170,10 +172,7 @@ def registrars(into: Registrations, plugin: PluginIdentity) -> Mapping[str, Call
     A call of the function adds a registration to `into`. It raises InvalidConfig, which names the argument, for a wrong
     argument, and AlreadyExists for a name that is taken.
     """
-    return {
-        **{kind.function: _registrar(into, plugin, hook) for hook, kind in KINDS.items()},
-        "kubeletx_register_remedies": _refusing("remedy", plugin),
-    }
+    return {kind.function: _registrar(into, plugin, hook) for hook, kind in KINDS.items()}
 
 
 def _registrar(into: Registrations, plugin: PluginIdentity, hook: Hook) -> Callable[..., None]:
@@ -236,12 +235,3 @@ _OPTIONS: Final[Mapping[str, tuple[Any, Callable[[RegisterArguments, Any], Any]]
     "sources": ((), _volume_sources),
 }
 """Keyword arguments of `register`: default value, and the function that checks a value and returns it."""
-
-
-def _refusing(what: str, plugin: PluginIdentity) -> Callable[..., None]:
-    """Make a `register` function that raises Unsupported, for a hook that is reserved but not implemented."""
-
-    def refuse(name: str, *_: object, **__: object) -> None:
-        raise Unsupported(f"{plugin}: {what} {name!r}: this agent does not support it yet")
-
-    return refuse

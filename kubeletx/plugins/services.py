@@ -59,7 +59,9 @@ class PluginServices:
             if registration.only_configured and configured is not None and registration.name not in configured
         )
         registrations = Registrations(
-            registration for registration in registrations if registration.name not in self._unconfigured
+            registration
+            for registration in registrations
+            if registration.hook is not Hook.REMEDY and registration.name not in self._unconfigured
         )
         self._parts = parts
         self._markers = markers
