@@ -10,7 +10,7 @@ from .fake_records import FakeRecords
 from .fake_runtime import FakeRuntime
 from .fake_volume_driver import FakeVolumeDriver
 from .faults import Script
-from .host import FakeEventSink, FakeHost, FakePluginHost, FakeVolumeHost, Recorded, endpoint
+from .host import FakeEventSink, FakeHost, FakePluginHost, FakeRemedyHost, FakeVolumeHost, Recorded, endpoint
 from .pod_sink import FakePodSink
 from .sessions import FakeSession
 from .specs import sandbox_spec, unit_spec, volume_request
@@ -24,6 +24,7 @@ __all__ = [
     "FakePluginHost",
     "FakePodSink",
     "FakeRecords",
+    "FakeRemedyHost",
     "FakeRuntime",
     "FakeSession",
     "FakeVolumeDriver",

@@ -7,7 +7,7 @@ Events are kept in `sink.recorded`, blocking calls run in a thread, and the test
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -16,6 +16,7 @@ from kubeletx.api import (
     ClusterObjects,
     Endpoint,
     EventSink,
+    NotFound,
     ObjectRef,
     PodNetwork,
     Records,
@@ -115,6 +116,32 @@ class FakePluginHost:
     def events(self) -> EventSink:
         """The event sink; tests read `sink.recorded`."""
         return self.sink
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function in a thread and return its result."""
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class FakeRemedyHost:
+    """Implements `kubeletx.api.RemedyHost`, the controller as a remedy sees it, for one remedy under test."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "under-test",
+        clock: Clock | None = None,
+        secrets: Mapping[str, Mapping[str, bytes]] | None = None,
+    ) -> None:
+        """`clock` None: a new `FakeClock`. `secrets`: data by name of the Secret."""
+        self.name = name
+        self.clock: Clock = clock or FakeClock()
+        self._secrets = secrets or {}
+
+    async def secret(self, name: str) -> Mapping[str, bytes]:
+        """Return the data of a Secret. Raises NotFound."""
+        if name not in self._secrets:
+            raise NotFound(f"secrets {name!r} not found")
+        return self._secrets[name]
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function in a thread and return its result."""

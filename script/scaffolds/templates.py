@@ -32,6 +32,7 @@ EXAMPLES: Final = {
     "admission-check": Example("image-registry", "image-registry", "ImageRegistry"),
     "panel": Example("host-load", "host-load", "HostLoad"),
     "volume-driver": Example("ramdisk", "ramdisk", "Ramdisk"),
+    "remedy": Example("rack-power", "rack-power", "RackPower"),
 }
 
 

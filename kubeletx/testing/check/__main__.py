@@ -33,6 +33,7 @@ SUITE_NAMES = {
     "admission-check": "AdmissionCheckContract",
     "panel": "PanelContract",
     "volume-driver": "VolumeDriverContract",
+    "remedy": "RemedyContract",
 }
 ENDPOINT_SUITE = Path(__file__).with_name("endpoint_suite.py")
 NEEDED = ("pytest", "pytest_asyncio")

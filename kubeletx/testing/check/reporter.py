@@ -14,6 +14,7 @@ from ..contract import (
     HealthCheckContract,
     PanelContract,
     PodSourceContract,
+    RemedyContract,
     RuntimeContract,
     VolumeDriverContract,
 )
@@ -27,6 +28,7 @@ SUITES = {
     "admission-check": AdmissionCheckContract,
     "panel": PanelContract,
     "volume-driver": VolumeDriverContract,
+    "remedy": RemedyContract,
 }
 MOST_FAILURES = 10
 """Number of failed tests of a class after which its other tests are not run."""

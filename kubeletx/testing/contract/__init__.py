@@ -22,7 +22,7 @@ In every suite each call of the plugin has a time limit (`time_factor`), and a c
 interrupted. A failure shows the words of the contract, what was found, the last calls of the plugin, and the lines
 of the plugin in which an error was raised.
 
-`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract`, `PanelContract` and `VolumeDriverContract` are the
+`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract`, `PanelContract`, `VolumeDriverContract` and `RemedyContract` are the
 suites for the other things that plugins register; their docstrings name their fixtures. `RecordsContract` is the suite for
 implementations of `kubeletx.api.Records`; its one fixture is `open_records`.
 """
@@ -44,7 +44,16 @@ _PARTS = (
     "usage",
     "power",
 )
-for _part in (*_PARTS, "admission", "health", "panels", "pod_sources", "records", "volume_drivers"):
+for _part in (
+    *_PARTS,
+    "admission",
+    "health",
+    "panels",
+    "pod_sources",
+    "records",
+    "remedies",
+    "volume_drivers",
+):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from .admission import AdmissionCheckContract  # noqa: E402 (asserts are rewritten before the import)
@@ -52,6 +61,7 @@ from .health import HealthCheckContract  # noqa: E402
 from .panels import PanelContract  # noqa: E402
 from .pod_sources import PodSourceContract  # noqa: E402
 from .records import RecordsContract  # noqa: E402
+from .remedies import RemedyContract  # noqa: E402
 from .suite import ContractBase, RuntimeContract  # noqa: E402
 from .volume_drivers import VolumeDriverContract  # noqa: E402
 
@@ -62,6 +72,7 @@ __all__ = [
     "PanelContract",
     "PodSourceContract",
     "RecordsContract",
+    "RemedyContract",
     "RuntimeContract",
     "VolumeDriverContract",
 ]

@@ -69,6 +69,9 @@ KINDS: Final = {
         ("plugin.py", "driver.py"),
         "docs/plugins/volume-drivers.md",
     ),
+    "remedy": PluginKind(
+        "remedy", "kubeletx_register_remedies", ("plugin.py", "remedy.py"), "docs/plugins/remedies.md"
+    ),
 }
 
 
