@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, sleep_or
+from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, TimedOut, Unavailable, sleep_or
 
+from .actions.pod_template import job_name
 from .automaton import Act, Change, Decision, Release, after, operation_of, released
 from .cluster import ClusterWatch, FlowClock
 from .config import Configurations
 from .fences import FenceRecords
-from .model import MethodResult, NodeFence, RemedyOutcome, RemedyTask
+from .model import FenceMethod, FlowStep, MethodResult, NodeFence, NodeView, RemedyOutcome, RemedyTask
 from .planner import ClusterView, FlowPlan, has_recovered, plan_all, sickness_of
 from .policy import PolicyView, starts
 from .release import PodRelease
@@ -37,6 +38,15 @@ class RemedyAction(Protocol):
 
     async def run(self, task: RemedyTask) -> RemedyOutcome:
         """Carry out the method. Does not raise for what the outside does; see `RemedyOutcome`."""
+        ...
+
+
+@runtime_checkable
+class CleaningAction(Protocol):
+    """An action whose methods leave objects in the cluster until the flow has ended."""
+
+    async def clean(self, node: NodeView, method: FenceMethod) -> None:
+        """Delete what the method has left for this node. Raises KubeletxError."""
         ...
 
 
@@ -189,7 +199,9 @@ class RemedyController:
             operation = operation_of(act, uuid.uuid4().hex, method.seconds + KILL_SECONDS)
             self._own_operations.add(operation.id)
             flow = replace(fence.flow, operation=operation)
-            fence = await self._write(plan, Change(replace(fence, flow=flow), ""))
+            jobs = (job_name(operation.id, method.name),) if method.kind == "job" else ()
+            recorded = replace(fence, flow=flow, jobs=(*fence.jobs, *jobs))
+            fence = await self._write(plan, Change(recorded, ""))
         elif operation.id not in self._own_operations:
             log.info(
                 "A former controller may still act",
@@ -229,6 +241,8 @@ class RemedyController:
     async def _write(self, plan: FlowPlan, change: Change) -> NodeFence:
         if not self._may_act():
             raise Conflict("this controller is not the leader any more")
+        if change.fence.is_over and plan.fence is not None and not plan.fence.is_over:
+            await self._clean(plan)
         is_new_flow = plan.fence is None or (plan.fence.is_over and not change.fence.is_over)
         stored = await self._records.write(change, is_new_flow=is_new_flow)
         self._watch.fences.put(stored)
@@ -242,6 +256,27 @@ class RemedyController:
             )
             self._report(plan, msgspec.structs.replace(change, fence=stored))
         return stored
+
+    async def _clean(self, plan: FlowPlan) -> None:
+        """Delete the objects of the flow's methods before its end is recorded. Raises Unavailable and TimedOut."""
+        methods = [
+            method for course in plan.facts.courses for step in FlowStep for method in course.methods(step)
+        ]
+        for method in methods:
+            action = self._actions.get(method.kind)
+            if not isinstance(action, CleaningAction):
+                continue
+            try:
+                await action.clean(plan.node, method)
+            except (Unavailable, TimedOut):
+                raise
+            except KubeletxError as error:
+                log.warning(
+                    "Cannot delete what a method left",
+                    node=plan.node.name,
+                    method=method.name,
+                    err=str(error),
+                )
 
     async def _save(self, plan: FlowPlan) -> None:
         """Record the measured times now and then, so that the next leader goes on from them."""

@@ -107,7 +107,9 @@ async def run(options: argparse.Namespace) -> int:
 
     from .actions.agent import FenceAgents
     from .actions.builtin import BuiltinMethods
+    from .actions.external import ExternalAction
     from .actions.job import JobAction
+    from .actions.plugin import PluginAction
     from .cluster import ClusterWatch
     from .commands import client_of
     from .controller import RemedyController
@@ -136,6 +138,8 @@ async def run(options: argparse.Namespace) -> int:
             "agent": FenceAgents(directory=options.agents_dir),
             "builtin": BuiltinMethods(client, release),
             "job": JobAction(client, clock=clock, namespace=options.namespace),
+            "external": ExternalAction(client, clock=clock, namespace=options.namespace),
+            "plugin": PluginAction(client, clock=clock, namespace=options.namespace),
         },
         release,
         clock=clock,

@@ -9,7 +9,7 @@ After the deadline the object gets annotation ``remediation.medik8s.io/nhc-timed
 stays until the flow has ended (`ExternalAction.clean`): operators undo their isolation when it is deleted, and in a repeat it
 shows what was done. An object of another owner is never changed.
 
-Source: medik8s, common/pkg/annotations and common/pkg/conditions; node-healthcheck-operator, docs/configuration.md.
+Source: medik8s, common/pkg/annotations and common/pkg/conditions; node-healthcheck-operator, its page on configuration.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class ExternalAction:
 
     async def clean(self, node: NodeView, method: FenceMethod) -> None:
         """Delete the object for this node once the flow has ended, if this controller made it. Raises KubeletxError."""
-        path = await self._path(method, self._kind(method), node.name)
         with contextlib.suppress(NotFound):
+            path = await self._path(method, self._kind(method), node.name)
             found = await self._client.get(path, CustomObject)
             if REMEDY_OPERATION in found.metadata.annotations:
                 await self._client.delete(path, uid=found.metadata.uid)

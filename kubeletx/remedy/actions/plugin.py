@@ -22,7 +22,7 @@ from kubeletx.api.threads import BoundedThreadPool
 from kubeletx.kube.client.resources import SECRETS
 from kubeletx.kube.types.meta import ApiStruct
 
-from ..model import FenceMethod, MethodResult, NodeView, RemedyOutcome, RemedyTask
+from ..model import MethodResult, RemedyOutcome, RemedyTask
 from ..plugins import load_remedies
 from .requests import done
 
@@ -82,7 +82,7 @@ class PluginAction:
         self._poll_seconds = poll_seconds
         self._load = load
         self._loading: asyncio.Task[Mapping[str, RemedyFactory]] | None = None
-        self._made: dict[str, tuple[Remedy, PluginRemedyHost]] = {}
+        self._made: dict[str, Remedy] = {}
 
     async def run(self, task: RemedyTask) -> RemedyOutcome:
         """Carry the operation out. Errors of the plugin are never raised: the result is then what `status` answers."""
@@ -114,14 +114,6 @@ class PluginAction:
                 return RemedyOutcome(result=MethodResult.FAILED, message=message)
         return RemedyOutcome(result=MethodResult.UNKNOWN, message=message)
 
-    async def clean(self, node: NodeView, method: FenceMethod) -> None:
-        """Do nothing: operations of plugins leave nothing behind."""
-
-    def close(self) -> None:
-        """Let idle threads of all remedies end."""
-        for _, host in self._made.values():
-            host.close()
-
     async def _remedy(self, name: str) -> Remedy:
         """Return the remedy, made once. Raises NotFound or Internal."""
         if self._loading is None:
@@ -135,10 +127,10 @@ class PluginAction:
         if name not in self._made:
             host = PluginRemedyHost(name, self._client, self._clock, self._namespace)
             try:
-                self._made[name] = factories[name](None, host), host
+                self._made[name] = factories[name](None, host)
             except Exception as error:
                 raise Internal(f"remedy {name!r} cannot be made: {type(error).__name__}: {error}") from error
-        return self._made[name][0]
+        return self._made[name]
 
 
 def _request(task: RemedyTask) -> RemedyRequest:
