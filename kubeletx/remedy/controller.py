@@ -42,7 +42,7 @@ class RemedyAction(Protocol):
 
 
 @runtime_checkable
-class CleaningAction(Protocol):
+class CleaningAction(RemedyAction, Protocol):
     """An action whose methods leave objects in the cluster until the flow has ended."""
 
     async def clean(self, node: NodeView, method: FenceMethod) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from kubeletx.api import Remedy, RemedyRequest, RemedyResult, RemedyState
 
-from .calls import plugin_of
-from .failures import about
-from .shared import Maker, NewObject, SuiteBase, answer_of, cancel_one_call
+from ..calls import plugin_of
+from ..failures import about
+from ..shared import Maker, NewObject, SuiteBase, answer_of, cancel_one_call
 
 _MOST_LOOKS = 100
 
