@@ -245,10 +245,11 @@ def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
     flow, settings = fence.flow, facts.settings
     if not facts.reasons and fence.present_step is not FlowStep.RECOVERY and flow.operation is None:
         return _to_recovery(fence, "the node is well again")
-    if flow.terminal:
-        return Stay((f"failed for good ({flow.message}); repair the node, or stop the flow",))
     if flow.stopped and fence.present_step is not FlowStep.RECOVERY:
         return Stay(("stopped by an administrator; recovery begins when the node is well",))
+    if flow.terminal:
+        words = f"failed for good ({flow.message}); repair the node, or try again"
+        return Stay((f"{words} (kubeletx remedy resume {fence.node})",))
     if facts.waited < settings.retry_wait:
         left = settings.retry_wait - facts.waited
         return Stay((_left(f"{fence.step} is tried again", left), flow.message), _next(fence, facts))

@@ -146,7 +146,7 @@ class ClusterWatch:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
-                group.create_task(reflector.run())
+                group.create_task(reflector.run(), name="remedy watch")
 
     async def synced(self) -> None:
         for reflector in self._reflectors:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-from pathlib import Path
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, InvalidConfig, NotFound, SystemClock, first_of
-from kubeletx.kube.client import KubeClient, load_kubeconfig
+from kubeletx.api import NotFound, SystemClock, first_of
 from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import NODES
 
 from .automaton import Act, Change, Release, Stay
+from .client import client_of, open_client
+from .fences import FenceRecords
 from .model import NODE_FENCES, NodeFence, NodeFenceList, NodeViewList
+from .orders import add_orders
 from .planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
 from .policy import PolicyView
 from .sources import ConfigSources
@@ -26,39 +31,110 @@ READ_SECONDS = 30.0
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Add the verbs to the command line."""
-    text = "Show what would be done now for each node, and what holds it back."
-    plan = verbs.add_parser("plan", parents=[common], help=text, description=text)
-    plan.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    plan.add_argument("node", nargs="?", default="", help="only this node")
-    plan.set_defaults(command=show_plan)
 
-
-def client_of(options: argparse.Namespace, clock: Clock) -> KubeClient:
-    """Return the client of the cluster that the options name."""
-    path = options.kubeconfig or (Path(os.environ["KUBECONFIG"]) if os.environ.get("KUBECONFIG") else None)
-    if path is None:
-        raise InvalidConfig(
-            field="--kubeconfig", problem="no API server is named", fix="write --kubeconfig FILE"
+    def add(verb: str, text: str, command: Callable[..., Any]) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = verbs.add_parser(
+            verb, parents=[common], help=text, description=text
         )
-    return KubeClient(load_kubeconfig(path), clock=clock, user_agent="kubeletx-remedy")
+        parser.set_defaults(command=command)
+        return parser
+
+    plan = add("plan", "Show what would be done now for each node, and what holds it back.", show_plan)
+    history = add("history", "Show a node's problems, and what was done about them.", show_history)
+    for parser, which in ((plan, "?"), (history, None)):
+        parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+        parser.add_argument("node", nargs=which, metavar="NODE", default="", help="only this node")
+    add_orders(add)
 
 
 async def show_plan(options: argparse.Namespace) -> int:
     """Print the plan for all nodes, or one."""
-    import msgspec
-
     rows = [row(plan) for plan in await _plans(options) if options.node in ("", plan.node.name)]
     if options.output == "json":
         print(msgspec.json.encode(rows).decode())
         return 0
-    for line in rows:
-        state = f"{line['step']} {line['status']} ({line['flow']})" if line["step"] else "no flow yet"
-        print(f"{line['node']}: {state}; next: {line['next'] or 'nothing'}")
-        for reason in line["blockedBy"]:
-            print(f"    {reason}")
-    if not rows:
-        print("all nodes are well")
+    for line in plan_lines(rows):
+        print(line)
     return 0
+
+
+def plan_lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the table of plans."""
+    if not rows:
+        yield "all nodes are well"
+        return
+    width = max(len("NODE"), *(len(row["node"]) for row in rows))
+    yield f"{'NODE':<{width}}  {'STATE':<23}  NEXT"
+    for row in rows:
+        state = f"{row['step']} {row['status']}" if row["step"] else "no flow yet"
+        following = row["next"] or ("nothing" if not row["blockedBy"] else "wait")
+        yield f"{row['node']:<{width}}  {state:<23}  {following}"
+        for reason in row["blockedBy"]:
+            yield from textwrap.wrap(reason, columns(), initial_indent="  - ", subsequent_indent="    ")
+
+
+async def show_history(options: argparse.Namespace) -> int:
+    """Print a node's problems and the changes of its flows."""
+    async with open_client(options) as client:
+        try:
+            fence = await FenceRecords(client, SystemClock()).read(options.node)
+        except NotFound as error:
+            raise NotFound(f"node {options.node} has no record: it has had no flow") from error
+    if options.output == "json":
+        print(msgspec.json.encode(history_of(fence)).decode())
+        return 0
+    for line in history_lines(fence):
+        print(line)
+    return 0
+
+
+def history_of(fence: NodeFence) -> dict[str, Any]:
+    """Return a node's history for programs."""
+    return {
+        "node": fence.node,
+        "step": fence.step,
+        "status": fence.flow.status,
+        "problems": fence.problems,
+        "starts": fence.starts,
+        "history": fence.history,
+    }
+
+
+def history_lines(fence: NodeFence) -> Iterator[str]:
+    """Yield a node's history for people."""
+    flow = fence.flow
+    rows = {
+        "Node": fence.node,
+        "State": f"{fence.step} {flow.status}{' (stopped)' if flow.stopped else ''}",
+        "Reasons": ", ".join(flow.reasons) if not fence.is_over else "",
+        "Remedy": flow.remedy_name if not fence.is_over else "",
+        "Last result": flow.message,
+        "Problems": ", ".join(f"{reason} x{count}" for reason, count in sorted(fence.problems.items())),
+        "Flows": f"{len(fence.starts)}, the last at {_moment(fence.starts[-1])}" if fence.starts else "",
+    }
+    for name, value in rows.items():
+        if value:
+            yield from textwrap.wrap(
+                value, columns(), initial_indent=f"{name + ':':<14}", subsequent_indent=" " * 14
+            )
+    if fence.history:
+        yield ""
+        yield f"{'TIME':<22}{'STATE':<25}MESSAGE"
+    for line in fence.history:
+        start = f"{_moment(line.time):<22}{f'{line.step} {line.status}':<25}"
+        indent = " " * 4 if columns() <= 80 else " " * len(start)
+        yield from textwrap.wrap(
+            line.message or "-", columns(), initial_indent=start, subsequent_indent=indent
+        )
+
+
+def _moment(time: datetime) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def columns() -> int:
+    """Return the width of the terminal; 80 if there is none."""
+    return max(60, shutil.get_terminal_size().columns)
 
 
 async def _plans(options: argparse.Namespace) -> list[FlowPlan]:

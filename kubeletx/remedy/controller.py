@@ -235,8 +235,20 @@ class RemedyController:
             result=outcome.result.value,
             detail=outcome.message,
         )
-        change = after(fence, plan.facts, outcome)
-        await self._write(plan, change)
+        await self._write_outcome(plan, fence, outcome)
+
+    async def _write_outcome(self, plan: FlowPlan, fence: NodeFence, outcome: RemedyOutcome) -> None:
+        """Record an outcome, also if an administrator has changed the record while the method ran."""
+        while True:
+            try:
+                await self._write(plan, after(fence, plan.facts, outcome))
+            except Conflict:
+                present = await self._records.read(fence.node)
+                if not self._may_act() or present.flow.operation != fence.flow.operation:
+                    raise
+                fence = present
+            else:
+                return
 
     async def _write(self, plan: FlowPlan, change: Change) -> NodeFence:
         if not self._may_act():

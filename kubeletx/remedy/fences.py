@@ -65,6 +65,10 @@ class FenceRecords:
             fence = replace(fence, problems=problems, starts=(*fence.starts, now)[-MOST_STARTS:])
         return await self.mirror(await self._put(fence))
 
+    async def read(self, node: str) -> NodeFence:
+        """Return a node's record as it is on the server. Raises NotFound."""
+        return await self._client.get(NODE_FENCES.path(name=fence_name(node)), NodeFence)
+
     async def delete(self, fence: NodeFence) -> None:
         """Delete the record of a node that no longer exists."""
         with contextlib.suppress(NotFound, Conflict):

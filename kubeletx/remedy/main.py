@@ -69,15 +69,22 @@ def verbs() -> dict[str, str]:
     return {choice.dest: choice.help or "" for choice in parsers._choices_actions}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
-    from kubeletx.api import KubeletxError
-
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; ``command``: the function that takes them. Exits with code 2 if they are wrong."""
     options = _parser().parse_args(arguments)
     options.kubeconfig = getattr(options, "kubeconfig", None)
     options.config = getattr(options, "config", [])
     options.namespace = getattr(options, "namespace", NAMESPACE)
-    work: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = getattr(options, "command", run)
+    options.command = getattr(options, "command", run)
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    from kubeletx.api import KubeletxError
+
+    options = parse(arguments)
+    work: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = options.command
     _log_to_stderr(is_quiet=work is not run)
     try:
         return asyncio.run(work(options))
@@ -107,11 +114,12 @@ async def run(options: argparse.Namespace) -> int:
 
     from .actions.agent import FenceAgents
     from .actions.builtin import BuiltinMethods
+    from .actions.credentials import secrets_of
     from .actions.external import ExternalAction
     from .actions.job import JobAction
     from .actions.plugin import PluginAction
+    from .client import client_of
     from .cluster import ClusterWatch
-    from .commands import client_of
     from .controller import RemedyController
     from .fences import FenceRecords
     from .release import PodRelease
@@ -135,7 +143,9 @@ async def run(options: argparse.Namespace) -> int:
         watch,
         records,
         {
-            "agent": FenceAgents(directory=options.agents_dir),
+            "agent": FenceAgents(
+                directory=options.agents_dir, read_secret=secrets_of(client, options.namespace)
+            ),
             "builtin": BuiltinMethods(client, release),
             "job": JobAction(client, clock=clock, namespace=options.namespace),
             "external": ExternalAction(client, clock=clock, namespace=options.namespace),

@@ -14,7 +14,7 @@ from kubeletx.kube.types.meta import ApiStruct, ListMeta, ObjectMeta, constant
 from kubeletx.kube.types.node import NodeCondition, Taint
 
 NODE_FENCES: Final = Resource("ha.k8s.io", "v1", "nodefences", namespaced=False)
-MOST_HISTORY: Final = 20
+MOST_HISTORY: Final = 50
 
 
 class FlowStep(enum.Enum):

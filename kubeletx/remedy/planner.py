@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from .automaton import Change, Decision, FlowFacts, Stay, advance, begin
 from .config import Configurations, NodeCourses
@@ -98,6 +99,8 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
     sick = sickness_of(node, configured, view.now, view.events)
     if fence is None and not sick:
         return None
+    if fence is not None and sick:
+        fence = _unconfirmed(fence)
     courses = _courses(node, fence, sick, configured)
     times = view.times.get(name, FlowTimes())
     facts = FlowFacts(
@@ -133,6 +136,12 @@ def plan_all(
         if isinstance(plan.decision, Change) and starts(plan.fence, plan.decision.fence):
             policy.start(name)
         yield plan
+
+
+def _unconfirmed(fence: NodeFence) -> NodeFence:
+    """Return the record without a confirmation that the node is well: it is sick, so a later recovery needs another one."""
+    kept = {name: value for name, value in fence.metadata.annotations.items() if name != CONFIRMED}
+    return replace(fence, metadata=replace(fence.metadata, annotations=kept))
 
 
 def _courses(

@@ -23,7 +23,7 @@ EXCLUDING: Final = ("remediation.medik8s.io/exclude-from-remediation", "remedy.k
 FENCING: Final = "fencing"
 """Label of kube-fencing: a node sets ``enabled`` when it boots, and removes it when it shuts down as planned."""
 PAUSE: Final = "remedy.kubeletx.io/pause"
-"""Annotation of a NodeFence or a Node: nothing is done until it is removed. For all nodes: setting `pause`."""
+"""Annotation of a NodeFence or a Node: nothing is done until it is removed. Its value says why. For all nodes: setting `pause`."""
 NOTE: Final = "remedy.kubeletx.io/set"
 """Annotation of a Node: what the controller has set, separated by commas: cordon, and keys of taints."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
@@ -104,10 +104,12 @@ class ClusterPolicy:
         """Return why nothing may be done for the node, not even its next method; empty: it may."""
         view = self._view
         reasons = [view.problem] if view.problem else []
-        if PAUSE in node.metadata.annotations or (fence is not None and PAUSE in fence.metadata.annotations):
-            reasons.append("paused by an administrator (kubeletx remedy resume)")
+        marked = {**node.metadata.annotations, **(fence.metadata.annotations if fence is not None else {})}
+        if PAUSE in marked:
+            words = f"paused by an administrator (kubeletx remedy resume {node.name})"
+            reasons.append(f"{words}: {marked[PAUSE]}" if marked[PAUSE] else words)
         if self._settings.pause:
-            reasons.append("all nodes are paused by the setting pause")
+            reasons.append("all nodes are paused by an administrator (kubeletx remedy resume --all)")
         if node.name in view.actors:
             reasons.append(f"another actor treats the node: its Lease is held by {view.actors[node.name]}")
         return tuple(reasons)

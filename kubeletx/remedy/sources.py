@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 MAX_BYTES: Final = 4 << 20
 _CONFIG_MAP: Final = "remedy-config"
+PAUSE_MAP: Final = "remedy-pause"
+"""While this ConfigMap exists, setting `pause` is on. ``kubeletx remedy pause --all`` creates it."""
 _LISTS: Final = ("List", "ConfigMapList")
 
 
@@ -54,7 +56,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_read(name: str) -> bool:
     """Return True if node remedy reads a ConfigMap of this name."""
-    return name in (_CONFIG_MAP, SETTINGS_MAP, CLUSTER) or name.startswith(
+    return name in (_CONFIG_MAP, SETTINGS_MAP, PAUSE_MAP, CLUSTER) or name.startswith(
         (f"{_CONFIG_MAP}-", CONFIG, METHOD)
     )
 
@@ -89,6 +91,8 @@ class _Loader:
         if SETTINGS_MAP in maps:
             settings, wrong = read_settings(maps[SETTINGS_MAP], self._last.configurations.settings)
             self._problems += wrong
+        if PAUSE_MAP in maps:
+            settings = msgspec.structs.replace(settings, pause=True)
         made = Configurations(
             tuple(self._documents.values()), maps, settings=settings, last=self._last.configurations
         )

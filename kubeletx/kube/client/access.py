@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ _REFUSED = {
     "username": "basic authentication is gone from Kubernetes; use a token",
     "as": "a node cannot impersonate another user; remove it",
 }
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXTENSION = "client.authentication.k8s.io/exec"
 
 
@@ -83,6 +85,24 @@ def load_kubeconfig(path: Path) -> ClusterAccess:
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise _bad(path, "", "is not a kubeconfig", "write apiVersion: v1, kind: Config")
     return _Reader(path, documents[0]).access()
+
+
+def service_account_access(directory: Path = SERVICE_ACCOUNT) -> ClusterAccess:
+    """Return the access of this process's pod: its service account, and the API server that the kubelet names.
+
+    `directory`: with ``token`` and ``ca.crt``. Raises InvalidConfig outside of a pod.
+    Source: client-go, rest.InClusterConfig.
+    """
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{word}", "") for word in ("HOST", "PORT"))
+    token = directory / "token"
+    if not host or not port.isdigit() or not token.exists():
+        raise InvalidConfig(
+            field="--kubeconfig",
+            problem="no API server is named, and this process has no service account of a pod",
+            fix="write --kubeconfig FILE, or set KUBECONFIG",
+        )
+    address = f"[{host}]" if ":" in host else host
+    return ClusterAccess(server=f"https://{address}:{port}", ca=directory / "ca.crt", token_file=token)
 
 
 class _Reader:
