@@ -29,7 +29,7 @@ LOOK_SECONDS: Final = 0.5
 """Time between two looks while a node is sick or has a flow."""
 SAVE_SECONDS: Final = 10.0
 """Measured times are recorded this often, for the next leader."""
-KILL_SECONDS: Final = 10.0
+KILL_SECONDS: Final = 3.0
 """Time that a method may take beyond its deadline, until its programs have ended."""
 
 

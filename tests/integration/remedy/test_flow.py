@@ -43,3 +43,23 @@ def test_a_lost_node_loses_its_pods_only_after_it_was_off_and_comes_back(lab: Re
     assert messages.index("off: fence_dummy: off, verified by status") < messages.index("1 pods released")
     assert lab.pods("worker-2") == ["web-1"]
     assert "unschedulable" not in lab.node("worker-1")["spec"]
+
+
+def test_a_power_action_of_a_killed_controller_is_not_repeated(lab: RemedyLab) -> None:
+    lab.slow_agent()
+    for name in ("node-1", "node-2", "node-3"):
+        lab.add_node(name)
+    lab.add_pod("db-0", "node-1")
+    first = lab.start("--leader-elect=false")
+    lab.ready("node-1", "Unknown")
+    block_until(lambda: lab.actions)
+    first.kill()  # while the agent switches the machine off
+    first.wait()
+    assert lab.pods("node-1") == ["db-0"]
+    lab.start("--leader-elect=false")
+    lab.await_state("node-1", "Power-Management/Done")
+    block_until(lambda: lab.pods("node-1") == [])
+    assert lab.actions == ["off", "on"]
+    lab.ready("node-1", "True", boot_id="boot 2")
+    lab.await_state("node-1", "Recovery/Final")
+    assert "unschedulable" not in lab.node("node-1")["spec"]

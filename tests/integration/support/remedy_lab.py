@@ -24,6 +24,26 @@ thresholdConfigs:
   nodeConditionPeriod: 1s
   remedy1: {name: fence}
 """
+_SLOW_AGENT = """#!/bin/sh
+while read -r line; do
+    case "$line" in action=*) action="${line#action=}";; status_file=*) file="${line#status_file=}";; esac
+done
+case "$action" in
+metadata) cat <<'XML'
+<?xml version="1.0"?>
+<resource-agent name="fence_slow" shortdesc="slow">
+<parameters>
+<parameter name="action" required="1"><content type="string" default="reboot"/></parameter>
+<parameter name="status_file" required="1"><content type="string"/></parameter>
+</parameters>
+<actions><action name="on"/><action name="off"/><action name="status"/></actions>
+</resource-agent>
+XML
+;;
+status) if [ "$(cat "$file")" = on ]; then echo "Status: ON"; else echo "Status: OFF"; exit 2; fi;;
+on|off) echo "$action" >>RECORD; sleep 1; printf %s "$action" >"$file"; echo "Success: Powered $action";;
+esac
+"""
 
 
 class RemedyLab:
@@ -35,6 +55,7 @@ class RemedyLab:
         self.agents = agents
         self.config = directory / "remedy.yaml"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.power_agent = "fence_dummy"
         self._documents = [READY_FENCE]
         self.settings(**SETTINGS)
 
@@ -47,12 +68,12 @@ class RemedyLab:
             "nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
         )
         self._set_status(made, "True", "boot 1")
-        power = f"agent=fence_dummy\nstatus_file={self.machine(name)}\n"
+        power = f"agent={self.power_agent}\nstatus_file={self.machine(name)}\n"
         data = {
             "config.properties": config
             or f"node_name={name}\nisolation=mark-unschedulable\npower_management=off on\nrecovery=mark-schedulable\n",
-            "fence-method-off": f"{power}action=off\n",
-            "fence-method-on": f"{power}action=on\n",
+            "fence-method-off": f"{power}action=off\ndeadline=5s\n",
+            "fence-method-on": f"{power}action=on\ndeadline=5s\n",
         }
         self.config_map(f"fence-config-{name}", data)
 
@@ -91,6 +112,19 @@ class RemedyLab:
 
     def await_state(self, node: str, state: str) -> None:
         block_until(lambda: self.state(node) == state)
+
+    def slow_agent(self) -> None:
+        """Use an agent that takes a second to switch and records what it is asked to do; see `actions`."""
+        self.agents, self.power_agent = self.directory, "fence_slow"
+        path = self.directory / "fence_slow"
+        path.write_text(_SLOW_AGENT.replace("RECORD", str(self.directory / "actions")))
+        path.chmod(0o755)
+
+    @property
+    def actions(self) -> list[str]:
+        """Switching that agents of `slow_agent` began, in order."""
+        path = self.directory / "actions"
+        return path.read_text().split() if path.exists() else []
 
     # --- the configuration ---
 
