@@ -247,13 +247,18 @@ def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
         return _to_recovery(fence, "the node is well again")
     if flow.stopped and fence.present_step is not FlowStep.RECOVERY:
         return Stay(("stopped by an administrator; recovery begins when the node is well",))
-    if flow.terminal:
+    is_recovery = fence.present_step is FlowStep.RECOVERY
+    if is_recovery and facts.reasons and flow.operation is None:
+        return _before_recovery(fence, facts)
+    if flow.terminal and not is_recovery:
         words = f"failed for good ({flow.message}); repair the node, or try again"
         return Stay((f"{words} (kubeletx remedy resume {fence.node})",))
-    if facts.waited < settings.retry_wait:
-        left = settings.retry_wait - facts.waited
+    # A node that is well is always released in the end, so its recovery is tried without limit.
+    wait = max(settings.retry_wait, settings.settle_time) if flow.terminal else settings.retry_wait
+    if facts.waited < wait:
+        left = wait - facts.waited
         return Stay((_left(f"{fence.step} is tried again", left), flow.message), _next(fence, facts))
-    if facts.holds and fence.present_step is not FlowStep.RECOVERY:
+    if facts.holds and not is_recovery:
         return Stay(facts.holds, _next(fence, facts))
     again = replace(fence, retries=fence.retries + 1)
     return _moved(

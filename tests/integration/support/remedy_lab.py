@@ -36,7 +36,7 @@ metadata) cat <<'XML'
 <parameter name="action" required="1"><content type="string" default="reboot"/></parameter>
 <parameter name="status_file" required="1"><content type="string"/></parameter>
 </parameters>
-<actions><action name="on"/><action name="off"/><action name="status"/></actions>
+<actions><action name="on"/><action name="off"/><action name="reboot"/><action name="status"/></actions>
 </resource-agent>
 XML
 ;;

@@ -118,3 +118,16 @@ def test_another_node_of_the_same_name_is_not_treated_by_the_old_flow() -> None:
     calls = list(trial.calls)
     trial.run(400)
     assert (trial.calls, trial.fences["n1"].is_over) == (calls, True)
+
+
+def test_a_recovery_that_fails_is_tried_until_the_node_is_released() -> None:
+    trial = Trial(settings=RemedySettings(power_wait=20, settle_time=60, quiet_time=10, retry_wait=10))
+    trial.outcomes["fc-on"] = failing()
+    trial.set("n1", "Unknown")
+    trial.run(40)
+    trial.set("n1", "True", reboots=True)
+    trial.run(100)
+    assert trial.fences["n1"].flow.terminal
+    del trial.outcomes["fc-on"]
+    trial.run(100)
+    assert trial.state() == "Recovery/Final"
