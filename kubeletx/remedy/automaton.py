@@ -133,16 +133,30 @@ def after(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> Change:
     operation = flow.operation
     name = operation.name if operation is not None else ""
     message = f"{name}: {outcome.message}" if outcome.message else f"{name} {outcome.result.value}"
-    proofs = dict.fromkeys(
-        (*flow.proofs, *(proof.value for proof in _proven(fence, facts, outcome) if proof.value))
-    )
+    flow = _with_proofs(fence, facts, outcome)
     if outcome.result is MethodResult.DONE:
         place = (operation.method if operation is not None else flow.method) + 1
-        flow = replace(flow, operation=None, method=place, proofs=tuple(proofs), message=message)
+        flow = replace(flow, operation=None, method=place, message=message)
         return Change(replace(fence, flow=flow), message)
     kept = operation if outcome.result is MethodResult.UNKNOWN else None
-    flow = replace(flow, operation=kept, proofs=tuple(proofs))
-    return _failed(replace(fence, flow=flow), facts, message)
+    return _failed(replace(fence, flow=replace(flow, operation=kept)), facts, message)
+
+
+def _with_proofs(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> FenceFlow:
+    """Return the flow with what the present method has proven."""
+    flow, methods = fence.flow, methods_of(fence, facts)
+    place = flow.operation.method if flow.operation is not None else flow.method
+    method = methods[place] if place < len(methods) else None
+    proven = [proof.value for proof in _proven(fence, facts, outcome) if proof is not FenceProof.NONE]
+    flow = replace(flow, proofs=tuple(dict.fromkeys((*flow.proofs, *proven))))
+    if FenceProof.STORAGE.value in proven:
+        scopes = (method.storage if method is not None else ()) or ("*",)
+        flow = replace(flow, fenced=tuple(dict.fromkeys((*flow.fenced, *scopes))))
+    if FenceProof.POWER.value in proven:
+        flow = replace(flow, fenced_boot=facts.node.status.node_info.boot_id)
+    if method is not None and method.name == "clean-pods" and outcome.result is MethodResult.DONE:
+        flow = replace(flow, released=True)
+    return flow
 
 
 def _proven(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> tuple[FenceProof, ...]:
@@ -156,9 +170,11 @@ def _proven(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> tuple
     return (*outcome.proofs, method.proof if method.proof is not FenceProof.NONE else FenceProof.POWER)
 
 
-def released(fence: NodeFence, message: str) -> Change:
-    """Return the record after the node's pods were released."""
-    return Change(replace(fence, flow=replace(fence.flow, released=True, message=message)), message)
+def released(fence: NodeFence, message: str, left: int = 0) -> Change:
+    """Return the record after the node's pods were released. `left`: pods that wait for their disruption budgets."""
+    flow = fence.flow
+    flow = replace(flow, released=True, released_for=_reach(flow), left=left, message=message)
+    return Change(replace(fence, flow=flow), message)
 
 
 def course_of(fence: NodeFence, facts: FlowFacts) -> RemedyCourse | None:
@@ -332,7 +348,11 @@ def _next_remedy(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
     flow = fence.flow
     if fence.present_step is not FlowStep.RECOVERY and flow.remedy + 1 < len(facts.courses):
         name = facts.courses[flow.remedy + 1].name
+        # The node may have booted since it was switched off; storage stays fenced until the recovery.
+        proofs = tuple(proof for proof in flow.proofs if proof != FenceProof.POWER.value)
         flow = replace(flow, remedy=flow.remedy + 1, remedy_name=name, method=0, operation=None)
+        flow = replace(flow, proofs=proofs, fenced_boot="")
+        flow = replace(flow, released_for=tuple(one for one in flow.released_for if one in _reach(flow)))
         fence = replace(fence, step=FlowStep.ISOLATION.value, retries=0, flow=flow)
         return _moved(fence, FlowStatus.NEW, f"{message}; the next remedy is {name}", is_warning=True)
     if fence.present_step is not FlowStep.RECOVERY and flow.restarts < facts.settings.restarts:
@@ -344,7 +364,10 @@ def _next_remedy(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
             method=0,
             operation=None,
             proofs=(),
-            released=False,
+            fenced=(),
+            fenced_boot="",
+            released_for=(),
+            left=0,
             restarts=flow.restarts + 1,
         )
         fence = replace(fence, step=FlowStep.ISOLATION.value, retries=0, flow=flow)
@@ -356,9 +379,15 @@ def _next_remedy(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
 
 
 def _releasable(fence: NodeFence, course: RemedyCourse | None) -> tuple[FenceProof, ...]:
-    if fence.flow.released or course is None or not course.cleans:
+    flow = fence.flow
+    if course is None or not course.cleans or set(_reach(flow)) <= set(flow.released_for):
         return ()
-    return tuple(FenceProof(text) for text in fence.flow.proofs)
+    return tuple(FenceProof(text) for text in flow.proofs)
+
+
+def _reach(flow: FenceFlow) -> tuple[str, ...]:
+    """Return the proofs, and the scopes of storage, that pods can be released for."""
+    return (*flow.proofs, *flow.fenced)
 
 
 def _next(fence: NodeFence, facts: FlowFacts) -> str:

@@ -29,6 +29,8 @@ LOOK_SECONDS: Final = 0.5
 """Time between two looks while a node is sick or has a flow."""
 SAVE_SECONDS: Final = 10.0
 """Measured times are recorded this often, for the next leader."""
+BUDGET_SECONDS: Final = 10.0
+"""Pods that a disruption budget keeps are asked for again this often."""
 KILL_SECONDS: Final = 3.0
 """Time that a method may take beyond its deadline, until its programs have ended."""
 
@@ -83,6 +85,7 @@ class RemedyController:
         self._sick: set[str] = set()
         self._recent: set[str] = set()
         self._starting: set[str] = set()
+        self._tries: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._own_operations: set[str] = set()
         self._saved: dict[str, float] = {}
@@ -184,11 +187,20 @@ class RemedyController:
             case Act():
                 await self._act(plan, decision)
             case Release():
-                message = await self._release.release(plan.node.name, decision.proofs)
                 assert plan.fence is not None
-                await self._write(plan, released(plan.fence, message))
+                await self._release_pods(plan, plan.fence)
             case _:
+                fence, now = plan.fence, self._clock.monotonic()
+                is_waiting = fence is not None and bool(fence.flow.left) and not plan.facts.pauses
+                if fence is not None and is_waiting and now >= self._tries.get(fence.node, now):
+                    await self._release_pods(plan, fence)
                 await self._save(plan)
+
+    async def _release_pods(self, plan: FlowPlan, fence: NodeFence) -> None:
+        self._tries[fence.node] = self._clock.monotonic() + BUDGET_SECONDS
+        result = await self._release.release(fence)
+        if isinstance(plan.decision, Release) or result.left != fence.flow.left:
+            await self._write(plan, released(fence, str(result), result.left))
 
     async def _act(self, plan: FlowPlan, act: Act) -> None:
         fence, method = plan.fence, act.method

@@ -162,8 +162,8 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     over. `domain_label`: label that names a node's failure domain; empty: none. `one_at_a_time`: at most one flow runs.
     `pause`: nothing is done. `planned_limit`: a planned reboot or upgrade protects a node until it has not been ready for so long.
     `needs_fencing_label`: only nodes with label ``fencing=enabled`` are treated; otherwise as soon as any node has the label.
-    `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted, not deleted, unless a power fence
-    is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
+    `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted as their disruption
+    budgets allow; with `force_after_power` they are deleted anyway once a power fence is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
     raise an alarm.
     """
 
@@ -182,7 +182,8 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     planned_limit: float = 1800.0
     needs_fencing_label: bool = False
     pods_per_minute: int = 0
-    respect_budgets: bool = False
+    respect_budgets: bool = True
+    force_after_power: bool = True
     manual_confirmation: bool = False
     keeps_daemon_sets: bool = True
     alarm_count: int = 3
@@ -222,7 +223,9 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     start by the wall clock, for people. `quiet`: the same for the time for which the node has been well. `method`: index of the
     next method of the step. `operation`: intent of a method that may be acting. `proofs`: proofs so far. `boot_id`: of the
     node when the flow began.
-    `released`: pods were released. `restarts`: of the flow. `message`: the last result. `before`: the step before recovery.
+    `fenced`: scopes of the storage that was fenced, see `FenceMethod.storage`; ``*``: all. `fenced_boot`: boot ID of the node when
+    it was switched off. `released`: pods were released, by the proofs and scopes `released_for`; `left`: pods of these that wait
+    for their disruption budgets. `restarts`: of the flow. `message`: the last result. `before`: the step before recovery.
     `stopped`: by an administrator: only recovery is left. `terminal`: all retries and restarts failed; a person has to help.
     """
 
@@ -239,8 +242,12 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     method: int = 0
     operation: FenceOperation | None = None
     proofs: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+    fenced_boot: str = ""
     boot_id: str = ""
     released: bool = False
+    released_for: tuple[str, ...] = ()
+    left: int = 0
     before: str = ""
     stopped: bool = False
     terminal: bool = False

@@ -155,6 +155,7 @@ class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
     scale_io: dict[str, Any] | None = None
     storageos: dict[str, Any] | None = None
     vsphere_volume: dict[str, Any] | None = None
+    storage_class_name: str = ""
     capacity: dict[str, str] = {}
     access_modes: tuple[str, ...] = ()
     claim_ref: ClaimReference | None = None

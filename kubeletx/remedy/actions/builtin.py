@@ -35,6 +35,7 @@ class BuiltinMethods:
             "restore": self._restore,
             "out-of-service": self._out_of_service,
             "clean-pods": self._clean,
+            "remove-node": self._remove_node,
         }
 
     async def run(self, task: RemedyTask) -> RemedyOutcome:
@@ -78,7 +79,16 @@ class BuiltinMethods:
                 result=MethodResult.FAILED,
                 message="the pods stay: no fence of the node is confirmed; put a power or storage method before clean-pods",
             )
-        return _done(await self._release.release(task.node.name, proofs))
+        result = await self._release.release(task.fence)
+        return _done(str(result)) if not result.left else _failed(str(result))
+
+    async def _remove_node(self, task: RemedyTask) -> RemedyOutcome:
+        if FenceProof.POWER.value not in task.fence.flow.proofs:
+            return _failed(
+                "the Node stays: no power fence is confirmed; put a power method before remove-node"
+            )
+        await self._client.delete(NODES.path(name=task.node.name), uid=task.node.metadata.uid)
+        return _done("the Node is deleted")
 
     async def _restore(self, task: RemedyTask) -> RemedyOutcome:
         node = await self._node(task)
@@ -111,6 +121,10 @@ class BuiltinMethods:
 
 def _noted(node: NodeView) -> set[str]:
     return set(filter(None, node.metadata.annotations.get(NOTE, "").split(",")))
+
+
+def _failed(message: str) -> RemedyOutcome:
+    return RemedyOutcome(result=MethodResult.FAILED, message=message)
 
 
 def _done(message: str) -> RemedyOutcome:

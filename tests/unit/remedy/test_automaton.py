@@ -21,7 +21,7 @@ def test_a_lost_node_is_isolated_then_powered_off_and_its_pods_go_last() -> None
     assert trial.calls == ["n1/fc-off"]
     trial.run(10)
     assert trial.calls == ["n1/fc-off", "n1/pdu-off", "n1/pdu-on"]
-    assert (trial.state(), trial.released) == ("Power-Management/Done", ["n1"])
+    assert (trial.state(), trial.released) == ("Power-Management/Done", ["n1", "n1"])
     trial.set("n1", "True", reboots=True)
     trial.run(29)
     assert trial.state() == "Recovery/New"
