@@ -14,14 +14,24 @@ from msgspec.structs import replace
 from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, TimedOut, Unavailable, sleep_or
 
 from .actions.pod_template import job_name
-from .automaton import Act, Change, Decision, Release, after, operation_of, released
+from .automaton import Act, Change, Decision, Release, Stay, after, operation_of, released
 from .cluster import ClusterWatch, FlowClock
 from .config import Configurations
 from .fences import FenceRecords
-from .model import FenceMethod, FlowStep, MethodResult, NodeFence, NodeView, RemedyOutcome, RemedyTask
+from .model import (
+    FenceMethod,
+    FlowStatus,
+    FlowStep,
+    MethodResult,
+    NodeFence,
+    NodeView,
+    RemedyOutcome,
+    RemedyTask,
+)
 from .planner import ClusterView, FlowPlan, has_recovered, plan_all, sickness_of
-from .policy import PolicyView, starts
+from .policy import PolicyView, is_busy, starts
 from .release import PodRelease
+from .safety.leases import NodeLeases
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +71,7 @@ class RemedyController:
         records: FenceRecords,
         actions: Mapping[str, RemedyAction],
         release: PodRelease,
+        leases: NodeLeases,
         *,
         clock: Clock,
         configured: Callable[[], Configurations],
@@ -76,6 +87,7 @@ class RemedyController:
         self._records = records
         self._actions = actions
         self._release = release
+        self._leases = leases
         self._clock = clock
         self._configured = configured
         self._may_act = may_act
@@ -123,6 +135,7 @@ class RemedyController:
                 sick=frozenset(self._sick),
                 recent=frozenset(self._recent),
                 starting=frozenset(self._starting),
+                actors=self._leases.others(),
                 problem=self._watch.problem,
             ),
         )
@@ -179,11 +192,13 @@ class RemedyController:
 
     async def _carry_out(self, plan: FlowPlan) -> None:
         decision: Decision = plan.decision
-        if not self._may_act():
+        if not self._may_act() or not await self._has_lease(plan):
             return
         match decision:
             case Change():
                 await self._write(plan, decision)
+                if decision.fence.is_over:
+                    await self._leases.drop(plan.node.name)
             case Act():
                 await self._act(plan, decision)
             case Release():
@@ -195,6 +210,20 @@ class RemedyController:
                 if fence is not None and is_waiting and now >= self._tries.get(fence.node, now):
                     await self._release_pods(plan, fence)
                 await self._save(plan)
+
+    async def _has_lease(self, plan: FlowPlan) -> bool:
+        """Take or keep the node's Lease while its flow acts. Return False if another actor has it: nothing is done then."""
+        match plan.decision:
+            case Act(method=method):
+                return await self._leases.take(plan.node, method.seconds + KILL_SECONDS)
+            case Change(fence=fence) if fence.present_status is FlowStatus.RUNNING:
+                return await self._leases.take(plan.node)
+            case Release():
+                return await self._leases.take(plan.node)
+            case Stay() if plan.fence is not None and is_busy(plan.fence) and not plan.facts.pauses:
+                return await self._leases.take(plan.node)
+            case _:
+                return True
 
     async def _release_pods(self, plan: FlowPlan, fence: NodeFence) -> None:
         self._tries[fence.node] = self._clock.monotonic() + BUDGET_SECONDS

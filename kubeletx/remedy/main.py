@@ -123,6 +123,7 @@ async def run(options: argparse.Namespace) -> int:
     from .controller import RemedyController
     from .fences import FenceRecords
     from .release import PodRelease
+    from .safety.leases import NodeLeases
     from .sources import ConfigSources
 
     clock = SystemClock()
@@ -152,6 +153,9 @@ async def run(options: argparse.Namespace) -> int:
             "plugin": PluginAction(client, clock=clock, namespace=options.namespace),
         },
         release,
+        NodeLeases(
+            client, clock, lambda: sources.configurations.settings.lease_namespace or options.namespace
+        ),
         clock=clock,
         configured=lambda: sources.configurations,
         may_act=may_act,

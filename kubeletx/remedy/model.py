@@ -162,6 +162,7 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     over. `domain_label`: label that names a node's failure domain; empty: none. `one_at_a_time`: at most one flow runs.
     `pause`: nothing is done. `planned_limit`: a planned reboot or upgrade protects a node until it has not been ready for so long.
     `needs_fencing_label`: only nodes with label ``fencing=enabled`` are treated; otherwise as soon as any node has the label.
+    `lease_namespace`: of the Leases by which one actor treats a node, such as ``medik8s-leases``; empty: of ``--namespace``.
     `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted as their disruption
     budgets allow; with `force_after_power` they are deleted anyway once a power fence is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
     raise an alarm.
@@ -181,6 +182,7 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     pause: bool = False
     planned_limit: float = 1800.0
     needs_fencing_label: bool = False
+    lease_namespace: str = ""
     pods_per_minute: int = 0
     respect_budgets: bool = True
     force_after_power: bool = True

@@ -249,3 +249,13 @@ def test_without_a_trusted_view_of_the_cluster_nothing_is_done() -> None:
     trial.set("n1", "Unknown")
     trial.run(60)
     assert (trial.calls, trial.fences) == ([], {})
+
+
+def test_while_another_actor_has_the_nodes_lease_nothing_is_done() -> None:
+    trial = trial_of()
+    trial.set("n1", "Unknown")
+    trial.run(10)
+    trial.policy = replace(trial.policy, actors={"n1": "NodeHealthCheck-workers"})
+    trial.run(60)
+    assert trial.calls == ["n1/fc-off"]
+    assert "NodeHealthCheck-workers" in trial.plans()["n1"].facts.pauses[0]
