@@ -27,6 +27,7 @@ from . import (
     neighbours,
     outside,
     pods,
+    remedy,
     rooms,
     scale,
     sessions,
@@ -100,6 +101,7 @@ STORAGE: dict[str, Callable[[Sizes], Result]] = {
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
     "scale": scale.scale,
     "health": health.health,
+    "remedy": remedy.remedy,
     "isolated-call": isolated.isolated_call,
     "link-changes": fornax_link.link_changes,
     "fornax-fleet": fornax_link.fornax_fleet,
