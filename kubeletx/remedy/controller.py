@@ -78,10 +78,12 @@ class RemedyController:
         may_act: Callable[[], bool],
         own_node: str = "",
         report: Callable[[FlowPlan, Change], object] = lambda _plan, _change: None,
+        ended: Callable[[RemedyTask, RemedyOutcome, float], object] = lambda _task, _outcome, _seconds: None,
     ) -> None:
         """`may_act`: asked before each write and method; False: this controller does not lead.
 
         `own_node`: name of the node that it runs on; empty: none. `report`: gets every change, for events and metrics.
+        `ended`: gets every method that has ended, its outcome and seconds.
         """
         self._watch = watch
         self._records = records
@@ -93,6 +95,7 @@ class RemedyController:
         self._may_act = may_act
         self._own_node = own_node
         self._report = report
+        self._ended = ended
         self._flow_clock = FlowClock(clock)
         self._sick: set[str] = set()
         self._recent: set[str] = set()
@@ -259,16 +262,17 @@ class RemedyController:
                 result=MethodResult.FAILED, message=f"nothing carries out methods of kind {method.kind!r}"
             )
         else:
-            outcome = await action.run(
-                RemedyTask(
-                    node=plan.node,
-                    fence=fence,
-                    step=act.step,
-                    method=method,
-                    operation=operation,
-                    is_repeat=is_repeat,
-                )
+            task = RemedyTask(
+                node=plan.node,
+                fence=fence,
+                step=act.step,
+                method=method,
+                operation=operation,
+                is_repeat=is_repeat,
             )
+            began = self._clock.monotonic()
+            outcome = await action.run(task)
+            self._ended(task, outcome, self._clock.monotonic() - began)
         log.info(
             "A method has ended",
             node=fence.node,

@@ -8,8 +8,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .automaton import Change
+    from .planner import FlowPlan
 
 NAMESPACE: Final = "kube-system"
 LEASE: Final = "kubeletx-remedy"
@@ -55,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("NODE_NAME", ""),
         metavar="NAME",
         help="node that this process runs on, which it never fences (default $NODE_NAME)",
+    )
+    parser.add_argument(
+        "--metrics-address",
+        default="",
+        metavar="HOST:PORT",
+        help="serve /metrics and /healthz there (default: not at all)",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     from .commands import add_verbs
@@ -121,7 +132,9 @@ async def run(options: argparse.Namespace) -> int:
     from .client import client_of
     from .cluster import ClusterWatch
     from .controller import RemedyController
+    from .events import COMPONENT, FAILED, REPEATED, EventWriter, events_of
     from .fences import FenceRecords
+    from .metrics import RemedyMetrics, served
     from .release import PodRelease
     from .safety.leases import NodeLeases
     from .sources import ConfigSources
@@ -140,6 +153,23 @@ async def run(options: argparse.Namespace) -> int:
     sources.read_files()
     records = FenceRecords(client, clock)
     release = PodRelease(client, clock, lambda: sources.configurations.settings, may_act)
+    events = EventWriter(client, clock, f"{COMPONENT}-{options.node_name}".rstrip("-"))
+    metrics = RemedyMetrics(
+        fences=lambda: watch.fences.items,
+        settings=lambda: sources.configurations.settings,
+        now=clock.now,
+        leads=may_act,
+        problem=lambda: watch.problem,
+        configuration_problems=lambda: len(sources.problems),
+    )
+
+    def report(plan: FlowPlan, change: Change) -> None:
+        metrics.changed(change)
+        for event in events_of(plan, change, clock.now()):
+            events.put(event)
+            if event.reason in (FAILED, REPEATED):
+                metrics.alarmed(event.reason)
+
     controller = RemedyController(
         watch,
         records,
@@ -160,6 +190,8 @@ async def run(options: argparse.Namespace) -> int:
         configured=lambda: sources.configurations,
         may_act=may_act,
         own_node=options.node_name,
+        report=report,
+        ended=metrics.ended,
     )
 
     async def lead() -> None:
@@ -179,10 +211,13 @@ async def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
-        ended = await first_of("remedy", stopped.wait(), sources.run(), watch.run(), work())
-        for task in ended[1:]:
-            if task is not None:
-                task.result()
+        async with AsyncExitStack() as stack:
+            if options.metrics_address:
+                await stack.enter_async_context(served(metrics, options.metrics_address))
+            ended = await first_of("remedy", stopped.wait(), sources.run(), watch.run(), events.run(), work())
+            for task in ended[1:]:
+                if task is not None:
+                    task.result()
     finally:
         await client.close()
     return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from kubeletx.kube.text.exposition import CONTENT_TYPE
 from kubeletx.node.cgroups.usage import device_name
 
 from ..admin.routes_agent import metrics_response
 from ..backend import AboutVerbs
 from ..http import json_response
-from ..metrics.exposition import CONTENT_TYPE
 from ..metrics.figures import FiguresSource
 from .route import KubeletRoute
 

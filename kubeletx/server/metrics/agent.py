@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeletx.api.counting import Durations, Metric
+from kubeletx.api.counting import Metric
+from kubeletx.kube.text.exposition import Family, family_of, labels_of
+from kubeletx.kube.text.exposition import render as render_families
 
 from ..views import HealthView
-from .exposition import Family, labels_of
-from .exposition import render as render_families
 from .process import process_metrics
 
 _OF_PROBES = "prober_"
@@ -22,25 +22,13 @@ _OF_PROBES = "prober_"
 
 def render(metrics: Iterable[Metric]) -> bytes:
     """Render all metrics except probe metrics, then the ``process_*`` metrics of the agent's own process."""
-    families = (_family(metric, float) for metric in metrics if not metric.name.startswith(_OF_PROBES))
+    families = (family_of(metric, float) for metric in metrics if not metric.name.startswith(_OF_PROBES))
     return render_families(families) + render_families(process_metrics())
 
 
 def render_probes(metrics: Iterable[Metric]) -> bytes:
     """Render the numbers of probe results and the durations of probes, of pods that still exist."""
-    return render_families(_family(metric, int) for metric in metrics if metric.name.startswith(_OF_PROBES))
-
-
-def _family(metric: Metric, number: type[int] | type[float]) -> Family:
-    """Return the metric with its samples. `number`: type in which counts are written, as ``3`` or ``3.0``."""
-    family = Family(metric.name, metric.kind, metric.text)
-    for values, value in metric.samples():
-        labels = dict(sorted(zip(metric.labels, map(str, values), strict=True)))
-        if isinstance(value, Durations):
-            family.add_histogram(labels, value.bounds, map(number, value.counts), value.sum_seconds)
-        else:
-            family.add(labels_of(labels), number(value))
-    return family
+    return render_families(family_of(metric, int) for metric in metrics if metric.name.startswith(_OF_PROBES))
 
 
 def sli_metrics(health: HealthView) -> bytes:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kubeletx.api import InterfaceStats
+from kubeletx.kube.text.exposition import Family, labels_of, render, with_labels
 from kubeletx.node.cgroups.usage import CgroupUsage
 from kubeletx.node.host_usage import DiskTraffic, FsUsage
 
 from .cadvisor_series import FAILURES, PROCESSES, SERIES
-from .exposition import Family, labels_of, render, with_labels
 from .figures import Figures, PodFigures, UnitFigures
 from .resource import memory_of
 

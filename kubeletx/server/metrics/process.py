@@ -9,9 +9,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+from kubeletx.kube.text.exposition import Family, labels_of
 from kubeletx.linux.processes import TICKS_PER_SECOND, read_stat
-
-from .exposition import Family, labels_of
 
 _UNLIMITED = float(2**64 - 1)
 

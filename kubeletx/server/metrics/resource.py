@@ -10,8 +10,8 @@ pkg/scraper/client/resource/decode.go.
 from __future__ import annotations
 
 from kubeletx.api import UnitStats
+from kubeletx.kube.text.exposition import Family, labels_of, render
 
-from .exposition import Family, labels_of, render
 from .figures import Figures, PodFigures, UnitFigures
 
 _ALPHA, _STABLE = "[ALPHA] ", "[STABLE] "

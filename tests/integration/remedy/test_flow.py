@@ -41,6 +41,10 @@ def test_a_lost_node_loses_its_pods_only_after_it_was_off_and_comes_back(lab: Re
     lab.await_state("worker-1", "Recovery/Final")
     messages = [line["message"] for line in lab.fence("worker-1")["history"]]
     assert messages.index("off: fence_dummy: off, verified by status") < messages.index("1 pods released")
+    history = lab.ask("history", "worker-1")
+    assert "1 pods released" in history
+    wanted = {"IsolationNew", "PowerManagementDone", "RecoveryFinal"}
+    block_until(lambda: wanted <= {one["reason"] for one in api_events(lab)})
     assert lab.pods("worker-2") == ["web-1"]
     assert "unschedulable" not in lab.node("worker-1")["spec"]
 
@@ -63,3 +67,8 @@ def test_a_power_action_of_a_killed_controller_is_not_repeated(lab: RemedyLab) -
     lab.ready("node-1", "True", boot_id="boot 2")
     lab.await_state("node-1", "Recovery/Final")
     assert "unschedulable" not in lab.node("node-1")["spec"]
+
+
+def api_events(lab: RemedyLab) -> list[dict[str, str]]:
+    items: list[dict[str, str]] = lab.api.admin.list("events", "default")["items"]
+    return items

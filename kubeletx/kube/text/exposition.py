@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from kubeletx.api.counting import Durations, Metric
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -60,6 +62,18 @@ def labels_of(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
+
+
+def family_of(metric: Metric, count: type[int] | type[float] = int) -> Family:
+    """Return the metric with its samples. `count`: type in which counts are written, as ``3`` or ``3.0``."""
+    family = Family(metric.name, metric.kind, metric.text)
+    for values, value in metric.samples():
+        labels = dict(sorted(zip(metric.labels, map(str, values), strict=True)))
+        if isinstance(value, Durations):
+            family.add_histogram(labels, value.bounds, map(count, value.counts), value.sum_seconds)
+        else:
+            family.add(labels_of(labels), count(value))
+    return family
 
 
 def render(families: Iterable[Family]) -> bytes:
