@@ -21,6 +21,7 @@ from .model import (
     FenceProof,
     FlowStatus,
     FlowStep,
+    KernelDump,
     MethodResult,
     NodeFence,
     NodeView,
@@ -29,6 +30,8 @@ from .model import (
     RemedySettings,
 )
 
+DUMP_PAUSE: Final = 30.0
+"""Seconds: a kernel dump has ended when no message of it has come for this time."""
 RESTORE: Final = FenceMethod(name="restore", kind="builtin")
 """Last method of every recovery: removes the cordon and the taints that the flow has set."""
 
@@ -39,7 +42,7 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
     `reasons`: thresholds that match now; empty: the node is well. `is_due`: one of them has matched for its period. `waited`:
     time in the present step and status; `quiet`: time for which the node has been well. `holds`: reasons of the policy for which
     no step may begin now; `pauses`: reasons for which nothing at all may be done. `is_confirmed`: a person has confirmed that the
-    node is well.
+    node is well. `dump`: of the node's kernel.
     """
 
     node: NodeView
@@ -51,6 +54,7 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
     quiet: float = 0.0
     holds: tuple[str, ...] = ()
     pauses: tuple[str, ...] = ()
+    dump: KernelDump = KernelDump()
     is_confirmed: bool = False
 
 
@@ -114,6 +118,8 @@ def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
         return _renewed(fence, facts)
     if facts.pauses and not fence.is_over:
         return Stay(facts.pauses, _next(fence, facts))
+    if (decision := _dumping(fence, facts)) is not None:
+        return decision
     match fence.present_status:
         case FlowStatus.FINAL:
             return Stay()  # a sick node gets a new flow from the planner
@@ -125,6 +131,24 @@ def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
             return _done(fence, facts)
         case FlowStatus.ERROR:
             return _error(fence, facts)
+
+
+def _dumping(fence: NodeFence, facts: FlowFacts) -> Decision | None:
+    """Return what a kernel dump brings about by itself: the proof that no pod runs on the node, and the release of its pods."""
+    course, step = course_of(fence, facts), fence.present_step
+    has_begun = step is FlowStep.POWER or (
+        step is FlowStep.ISOLATION and fence.present_status is not FlowStatus.NEW
+    )
+    if course is None or not (course.kdump and facts.dump.is_running and has_begun and facts.reasons):
+        return None
+    if FenceProof.POWER.value not in fence.flow.proofs:
+        message = "the node writes a kernel dump, so it runs no pod"
+        proofs = (*fence.flow.proofs, FenceProof.POWER.value)
+        boot_id = facts.node.status.node_info.boot_id
+        flow = replace(fence.flow, proofs=proofs, fenced_boot=boot_id, message=message)
+        return Change(replace(fence, flow=flow), message)
+    releasable = _releasable(fence, course)
+    return Release(releasable) if releasable else None
 
 
 def after(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> Change:
@@ -209,8 +233,8 @@ def _new(fence: NodeFence, facts: FlowFacts) -> Decision:
         return Stay(
             (_left("the flow begins again", settings.retry_wait - facts.waited),), _next(fence, facts)
         )
-    if facts.holds:
-        return Stay(facts.holds, _next(fence, facts))
+    if holds := _holds(fence, facts):
+        return Stay(holds, _next(fence, facts))
     course = course_of(fence, facts)
     if course is None or course.problem:
         return _failed(
@@ -274,8 +298,8 @@ def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
     if facts.waited < wait:
         left = wait - facts.waited
         return Stay((_left(f"{fence.step} is tried again", left), flow.message), _next(fence, facts))
-    if facts.holds and not is_recovery:
-        return Stay(facts.holds, _next(fence, facts))
+    if fence.present_step is not FlowStep.RECOVERY and (holds := _holds(fence, facts)):
+        return Stay(holds, _next(fence, facts))
     again = replace(fence, retries=fence.retries + 1)
     return _moved(
         again, FlowStatus.RUNNING, f"{fence.step} is tried again ({again.retries} of {settings.retries})"
@@ -388,6 +412,19 @@ def _releasable(fence: NodeFence, course: RemedyCourse | None) -> tuple[FencePro
 def _reach(flow: FenceFlow) -> tuple[str, ...]:
     """Return the proofs, and the scopes of storage, that pods can be released for."""
     return (*flow.proofs, *flow.fenced)
+
+
+def _holds(fence: NodeFence, facts: FlowFacts) -> tuple[str, ...]:
+    """Return why the present step may not begin: the policy, and for power management a kernel dump, which it would cut off."""
+    course = course_of(fence, facts)
+    if fence.present_step is not FlowStep.POWER or course is None or not course.kdump:
+        return facts.holds
+    dump, settings = facts.dump, facts.settings
+    limit = settings.kdump_limit if dump.is_running else min(DUMP_PAUSE, settings.kdump_limit)
+    if dump.seconds >= limit:
+        return facts.holds
+    what = "writes a kernel dump" if dump.is_running else "may write a kernel dump"
+    return (*facts.holds, f"the node {what}: {_left('power management', limit - dump.seconds)} at the latest")
 
 
 def _next(fence: NodeFence, facts: FlowFacts) -> str:

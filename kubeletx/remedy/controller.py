@@ -22,6 +22,7 @@ from .model import (
     FenceMethod,
     FlowStatus,
     FlowStep,
+    KernelDump,
     MethodResult,
     NodeFence,
     NodeView,
@@ -77,12 +78,13 @@ class RemedyController:
         configured: Callable[[], Configurations],
         may_act: Callable[[], bool],
         own_node: str = "",
+        dump_of: Callable[[str], KernelDump] = lambda _node: KernelDump(),
         report: Callable[[FlowPlan, Change], object] = lambda _plan, _change: None,
         ended: Callable[[RemedyTask, RemedyOutcome, float], object] = lambda _task, _outcome, _seconds: None,
     ) -> None:
         """`may_act`: asked before each write and method; False: this controller does not lead.
 
-        `own_node`: name of the node that it runs on; empty: none. `report`: gets every change, for events and metrics.
+        `own_node`: name of the node that it runs on; empty: none. `dump_of`: kernel dump of a node. `report`: gets every change, for events and metrics.
         `ended`: gets every method that has ended, its outcome and seconds.
         """
         self._watch = watch
@@ -94,6 +96,7 @@ class RemedyController:
         self._configured = configured
         self._may_act = may_act
         self._own_node = own_node
+        self._dump_of = dump_of
         self._report = report
         self._ended = ended
         self._flow_clock = FlowClock(clock)
@@ -133,6 +136,7 @@ class RemedyController:
                 name: self._flow_clock.times(name, fences.get(name), is_well=name not in self._sick)
                 for name in names
             },
+            dumps={name: self._dump_of(name) for name in names},
             policy=PolicyView(
                 own_node=self._own_node,
                 sick=frozenset(self._sick),

@@ -67,6 +67,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="serve /metrics and /healthz there (default: not at all)",
     )
+    parser.add_argument(
+        "--kdump-port",
+        type=int,
+        default=7410,
+        metavar="PORT",
+        help="UDP port for messages of fence_kdump (default 7410)",
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     from .commands import add_verbs
 
@@ -134,6 +141,7 @@ async def run(options: argparse.Namespace) -> int:
     from .controller import RemedyController
     from .events import COMPONENT, FAILED, REPEATED, EventWriter, events_of
     from .fences import FenceRecords
+    from .kdump import KernelDumps
     from .metrics import RemedyMetrics, served
     from .release import PodRelease
     from .safety.leases import NodeLeases
@@ -152,6 +160,7 @@ async def run(options: argparse.Namespace) -> int:
     )
     sources.read_files()
     records = FenceRecords(client, clock)
+    dumps = KernelDumps(lambda: watch.nodes.items, clock, watch.changed.set)
     release = PodRelease(client, clock, lambda: sources.configurations.settings, may_act)
     events = EventWriter(client, clock, f"{COMPONENT}-{options.node_name}".rstrip("-"))
     metrics = RemedyMetrics(
@@ -192,6 +201,7 @@ async def run(options: argparse.Namespace) -> int:
         own_node=options.node_name,
         report=report,
         ended=metrics.ended,
+        dump_of=dumps.of,
     )
 
     async def lead() -> None:
@@ -214,7 +224,15 @@ async def run(options: argparse.Namespace) -> int:
         async with AsyncExitStack() as stack:
             if options.metrics_address:
                 await stack.enter_async_context(served(metrics, options.metrics_address))
-            ended = await first_of("remedy", stopped.wait(), sources.run(), watch.run(), events.run(), work())
+            ended = await first_of(
+                "remedy",
+                stopped.wait(),
+                sources.run(),
+                watch.run(),
+                events.run(),
+                dumps.listen(options.kdump_port),
+                work(),
+            )
             for task in ended[1:]:
                 if task is not None:
                     task.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +12,7 @@ import msgspec
 
 from kubeletx.kube.client.resources import Resource
 from kubeletx.kube.types.meta import ApiStruct, ListMeta, ObjectMeta, constant
-from kubeletx.kube.types.node import NodeCondition, Taint
+from kubeletx.kube.types.node import NodeAddress, NodeCondition, Taint
 
 NODE_FENCES: Final = Resource("ha.k8s.io", "v1", "nodefences", namespaced=False)
 MOST_HISTORY: Final = 50
@@ -66,6 +67,7 @@ class _NodeSpec(ApiStruct, frozen=True, kw_only=True):
 
 class _NodeStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: tuple[NodeCondition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
     node_info: _SystemInfo = _SystemInfo()
     volumes_in_use: tuple[str, ...] = ()
 
@@ -82,6 +84,12 @@ class NodeView(ApiStruct, frozen=True, kw_only=True):
         return self.metadata.name
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """IP addresses of the node."""
+        found = self.status.addresses
+        return tuple(item.address for item in found if item.type in ("InternalIP", "ExternalIP"))
+
+    @property
     def is_ready(self) -> bool:
         ready = self.condition("Ready")
         return ready is not None and ready.status == "True"
@@ -94,6 +102,16 @@ class NodeView(ApiStruct, frozen=True, kw_only=True):
     def condition(self, type_: str) -> NodeCondition | None:
         """Return the condition of this type; None if the node has none."""
         return next((condition for condition in self.status.conditions if condition.type == type_), None)
+
+
+class KernelDump(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a dump of a node's memory by its crash kernel.
+
+    `is_running`: it is being written. `seconds`: since its first message; if none runs, since this controller listens.
+    """
+
+    is_running: bool = False
+    seconds: float = math.inf
 
 
 class NodeViewList(ApiStruct, frozen=True, kw_only=True):

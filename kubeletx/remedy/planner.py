@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from .automaton import Change, Decision, FlowFacts, Stay, advance, begin
 from .config import Configurations, NodeCourses
-from .model import NodeFence, NodeView
+from .model import KernelDump, NodeFence, NodeView
 from .policy import ClusterPolicy, PolicyView, starts
 
 CONFIRMED = "remedy.kubeletx.io/confirmed-healthy"
@@ -35,7 +35,7 @@ class FlowTimes(msgspec.Struct, frozen=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment. `now`: wall time of the cluster. `times`: of each node's flow. `policy`: see `policy`."""
+    """The cluster at one moment. `now`: wall time of the cluster. `times`: of each node's flow. `policy`: see `policy`. `dumps`: of nodes."""
 
     now: datetime
     nodes: Mapping[str, NodeView]
@@ -43,6 +43,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     times: Mapping[str, FlowTimes] = {}
     events: ProblemEvents = ProblemEvents()
     policy: PolicyView = PolicyView()
+    dumps: Mapping[str, KernelDump] = {}
 
 
 class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +114,7 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
         quiet=times.quiet,
         holds=policy.holds(node),
         pauses=policy.pauses(node, fence),
+        dump=view.dumps.get(name, KernelDump()),
         is_confirmed=fence is not None and fence.metadata.annotations.get(CONFIRMED) == node.metadata.uid,
     )
     if fence is None or (fence.is_over and sick):

@@ -14,6 +14,7 @@ from kubeletx.remedy.automaton import Act, Change, Release, after, operation_of,
 from kubeletx.remedy.config import Configurations, read_configuration
 from kubeletx.remedy.model import (
     FenceProof,
+    KernelDump,
     MethodResult,
     NodeFence,
     NodeView,
@@ -68,6 +69,7 @@ class Trial:
         self.now = START
         self.nodes = {name: new_node(name, START) for name in names}
         self.fences: dict[str, NodeFence] = {}
+        self.dumps: dict[str, KernelDump] = {}
         self.calls: list[str] = []
         self.outcomes: dict[str, Callable[[bool], RemedyOutcome]] = {}
         self.messages: list[str] = []
@@ -118,7 +120,7 @@ class Trial:
     # --- inside ---
 
     def _view(self) -> ClusterView:
-        view = ClusterView(now=self.now, nodes=self.nodes)
+        view = ClusterView(now=self.now, nodes=self.nodes, dumps=self.dumps)
         sick = {
             n for n, node in self.nodes.items() if sickness_of(node, self.configured, self.now, view.events)
         }
