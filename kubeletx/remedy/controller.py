@@ -33,6 +33,7 @@ from .planner import ClusterView, FlowPlan, has_recovered, plan_all, sickness_of
 from .policy import PolicyView, is_busy, starts
 from .release import PodRelease
 from .safety.leases import NodeLeases
+from .safety.surroundings import Surroundings
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +74,7 @@ class RemedyController:
         actions: Mapping[str, RemedyAction],
         release: PodRelease,
         leases: NodeLeases,
+        surroundings: Surroundings,
         *,
         clock: Clock,
         configured: Callable[[], Configurations],
@@ -92,6 +94,8 @@ class RemedyController:
         self._actions = actions
         self._release = release
         self._leases = leases
+        self._surroundings = surroundings
+        self._refreshing: asyncio.Task[None] | None = None
         self._clock = clock
         self._configured = configured
         self._may_act = may_act
@@ -120,9 +124,10 @@ class RemedyController:
                 await sleep_or(self._clock, LOOK_SECONDS if is_busy else 30.0, self._watch.changed)
                 self._watch.changed.clear()
         finally:
-            for task in self._tasks.values():
+            tasks = [*self._tasks.values(), *filter(None, [self._refreshing])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def view(self) -> ClusterView:
         """Return the cluster as it is decided on now."""
@@ -143,12 +148,16 @@ class RemedyController:
                 recent=frozenset(self._recent),
                 starting=frozenset(self._starting),
                 actors=self._leases.others(),
+                doubts=self._surroundings.doubts,
+                planned=self._surroundings.planned,
                 problem=self._watch.problem,
             ),
         )
 
     def _look(self) -> None:
         self._find_sick()
+        if self._sick and self._surroundings.is_due and self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh(), name="remedy surroundings")
         view, configured = self.view(), self._configured()
         free = view.times.keys() - self._tasks.keys()
         for plan in plan_all(view, configured, free & view.nodes.keys()):
@@ -159,6 +168,15 @@ class RemedyController:
         for name in view.fences.keys() - view.nodes.keys() - self._tasks.keys():
             if not view.policy.problem:
                 self._start(name, self._forget(name))
+
+    async def _refresh(self) -> None:
+        nodes = self._watch.nodes.items
+        well = {name for name, node in nodes.items() if node.is_ready} - self._sick
+        try:
+            await self._surroundings.refresh(well, nodes.get(self._own_node))
+        finally:
+            self._refreshing = None
+            self._watch.changed.set()
 
     def _find_sick(self) -> None:
         """Update the sick nodes: those that have changed, or all if the configuration has."""

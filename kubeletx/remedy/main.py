@@ -145,6 +145,7 @@ async def run(options: argparse.Namespace) -> int:
     from .metrics import RemedyMetrics, served
     from .release import PodRelease
     from .safety.leases import NodeLeases
+    from .safety.surroundings import Surroundings
     from .sources import ConfigSources
 
     clock = SystemClock()
@@ -195,6 +196,7 @@ async def run(options: argparse.Namespace) -> int:
         NodeLeases(
             client, clock, lambda: sources.configurations.settings.lease_namespace or options.namespace
         ),
+        Surroundings(client, clock, lambda: sources.configurations.settings),
         clock=clock,
         configured=lambda: sources.configurations,
         may_act=may_act,

@@ -181,6 +181,8 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     `pause`: nothing is done. `planned_limit`: a planned reboot or upgrade protects a node until it has not been ready for so long.
     `needs_fencing_label`: only nodes with label ``fencing=enabled`` are treated; otherwise as soon as any node has the label.
     `lease_namespace`: of the Leases by which one actor treats a node, such as ``medik8s-leases``; empty: of ``--namespace``.
+    `storage_probe`: addresses HOST:PORT; while the controller's host reaches none of them, no step begins; the same while its
+    own node has condition `storage_condition`. `kured_daemonset`: NAMESPACE/NAME, whose lock names nodes that are rebooted.
     `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted as their disruption
     budgets allow; with `force_after_power` they are deleted anyway once a power fence is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
     raise an alarm.
@@ -201,6 +203,9 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     planned_limit: float = 1800.0
     needs_fencing_label: bool = False
     lease_namespace: str = ""
+    storage_probe: str = ""
+    storage_condition: str = ""
+    kured_daemonset: str = "kube-system/kured"
     pods_per_minute: int = 0
     respect_budgets: bool = True
     force_after_power: bool = True
