@@ -144,8 +144,7 @@ async def run(options: argparse.Namespace) -> int:
     from .kdump import KernelDumps
     from .metrics import RemedyMetrics, served
     from .release import PodRelease
-    from .safety.leases import NodeLeases
-    from .safety.surroundings import Surroundings
+    from .safety import leases, surroundings
     from .sources import ConfigSources
 
     clock = SystemClock()
@@ -193,10 +192,10 @@ async def run(options: argparse.Namespace) -> int:
             "plugin": PluginAction(client, clock=clock, namespace=options.namespace),
         },
         release,
-        NodeLeases(
+        leases.NodeLeases(
             client, clock, lambda: sources.configurations.settings.lease_namespace or options.namespace
         ),
-        Surroundings(client, clock, lambda: sources.configurations.settings),
+        surroundings.Surroundings(client, clock, lambda: sources.configurations.settings),
         clock=clock,
         configured=lambda: sources.configurations,
         may_act=may_act,
