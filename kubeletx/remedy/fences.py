@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound
+from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound, PermissionDenied
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.kube.types.meta import ObjectMeta
 
 from .automaton import Change
-from .model import MOST_HISTORY, NODE_FENCES, FlowChange, NodeFence
+from .model import MOST_HISTORY, NODE_FENCES, FlowChange, NodeFence, NodeFenceList
 
 DEFINITION: Final = Path(__file__).with_name("crd.yaml")
 MOST_STARTS: Final = 50
@@ -45,7 +45,16 @@ class FenceRecords:
 
     async def install(self) -> None:
         """Install the definition. Raises PermissionDenied if the identity may not, and the definition is missing."""
-        await install_definition(self._client, crd(), clock=self._clock)
+        try:
+            await install_definition(self._client, crd(), clock=self._clock)
+        except PermissionDenied:
+            try:
+                await self._client.get(NODE_FENCES.path(), NodeFenceList, params={"limit": "1"})
+            except NotFound as error:
+                raise PermissionDenied(
+                    "this identity may not install the missing definition nodefences.ha.k8s.io: apply deploy/remedy.yaml, or "
+                    "kubeletx/remedy/crd.yaml as an administrator"
+                ) from error
 
     async def write(self, change: Change, *, is_new_flow: bool = False) -> NodeFence:
         """Write the changed record and return it as stored. Raises Conflict if it has been changed meanwhile.

@@ -10,10 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from kubeletx_testing.apiserver import ApiServerDouble, Grant, write_kubeconfig
 from kubeletx_testing.waiting import block_until
 from tests.integration.support.clusters import ApiServer
 
 Json = dict[str, Any]
+ROOT = Path(__file__).parents[3]
+IDENTITY = "kubeletx-remedy"
 SETTINGS = {"power_wait": "1", "quiet_time": "1", "settle_time": "30", "retry_wait": "1"}
 READY_FENCE = """
 apiVersion: node-remedy/v1alpha
@@ -54,6 +59,7 @@ class RemedyLab:
         self.directory = directory
         self.agents = agents
         self.config = directory / "remedy.yaml"
+        self.kubeconfig = deployed_identity(api, directory)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.power_agent = "fence_dummy"
         self._documents = [READY_FENCE]
@@ -157,7 +163,7 @@ class RemedyLab:
     def start(self, *flags: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a controller. It leads once the former leader has ended or its lease has expired."""
         process = subprocess.Popen(
-            [*self._command(), f"--agents-dir={self.agents}", *flags],
+            [*self._command(self.kubeconfig), f"--agents-dir={self.agents}", *flags],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             env={**os.environ, **(environment or {})},
@@ -167,7 +173,7 @@ class RemedyLab:
 
     def ask(self, *words: str) -> str:
         """Run a verb and return its output."""
-        python, dash_m, module, *places = self._command()
+        python, dash_m, module, *places = self._command(self.api.admin_kubeconfig())
         command = [python, dash_m, module, words[0], *places, *words[1:]]
         done = subprocess.run(
             command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=60
@@ -182,8 +188,8 @@ class RemedyLab:
         for process in self.processes:
             process.wait(30)
 
-    def _command(self) -> list[str]:
-        places = [f"--kubeconfig={self.api.admin_kubeconfig()}", f"--config={self.config}"]
+    def _command(self, kubeconfig: Path) -> list[str]:
+        places = [f"--kubeconfig={kubeconfig}", f"--config={self.config}"]
         return [sys.executable, "-m", "kubeletx.remedy", *places]
 
     def _set_status(self, node: Json, status: str, boot_id: str) -> None:
@@ -196,3 +202,24 @@ class RemedyLab:
         info = {**dict.fromkeys(words, ""), "bootID": boot_id}
         changed = {**node, "status": {**node.get("status", {}), "conditions": [condition], "nodeInfo": info}}
         self.api.admin.replace("nodes", changed, "status")
+
+
+def deployed_identity(api: ApiServer, directory: Path) -> Path:
+    """Return a kubeconfig with the rights of the service account in deploy/remedy.yaml, and no others."""
+    if not isinstance(api, ApiServerDouble):
+        return api.admin_kubeconfig()
+    for one in yaml.safe_load_all((ROOT / "deploy/remedy.yaml").read_text()):
+        for rule in one.get("rules", ()):
+            api.grant(
+                Grant(
+                    subject=IDENTITY,
+                    verbs=tuple(rule["verbs"]),
+                    groups=tuple(rule["apiGroups"]),
+                    resources=tuple(rule["resources"]),
+                    names=tuple(rule.get("resourceNames", "*")),
+                    namespaces=(one["metadata"].get("namespace", "*"),),
+                )
+            )
+    return write_kubeconfig(
+        directory / "remedy.kubeconfig", api.url, api.ca_file, api.authority.client(IDENTITY)
+    )

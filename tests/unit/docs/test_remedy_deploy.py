@@ -28,8 +28,9 @@ def test_flags_and_ports_of_the_deployment_fit() -> None:
     options = parse(container["args"])
     assert container["command"] == ["kubeletx", "remedy"]
     assert (options.namespace, options.leader_elect) == (the("Deployment")["metadata"]["namespace"], True)
-    (port,) = container["ports"]
-    assert parse_address(options.metrics_address) == ("", port["containerPort"])
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert parse_address(options.metrics_address) == ("", ports["metrics"])
+    assert options.kdump_port == ports["kdump"]
     assert "NODE_NAME" in {one["name"] for one in container["env"]}
     assert pod["serviceAccountName"] == the("ServiceAccount")["metadata"]["name"]
 
