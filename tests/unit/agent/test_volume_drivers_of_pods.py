@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kubeletx.plugins.registrations import Hook, Registration
 from kubeletx.server.views import DeleteOptions, PodTarget
 from kubeletx.testing import FakeVolumeDriver
 from kubeletx.volumes.drivers import DriverEntry
+from kubeletx_testing.waiting import GUARD_SECONDS, let_others_work
 from tests.unit.agent.agent_model import AgentModel, a_pod
 from tests.unit.volumes.volume_doubles import make_pod, make_preparer
 
@@ -121,9 +123,14 @@ async def test_a_release_that_fails_is_an_event_and_the_pod_waits_for_it(
         await model.apply(web())
         await delete(model)
         await model.until(lambda: "release data" in disks.driver.calls)
-        await model.until(lambda: model.parts.manager.find("default", "web") is not None)
-        events = [one.message for one in await backend.node.list_events() if one.reason == "FailedKillPod"]
-        assert events == ["the volume is in use"]
+        failed: list[str] = []
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not failed:
+                await let_others_work()
+                events = await backend.node.list_events()
+                failed = [one.message for one in events if one.reason == "FailedKillPod"]
+        assert failed == ["the volume is in use"]
+        assert model.parts.manager.find("default", "web") is not None
         disks.driver.failures.clear()
         await model.until(lambda: model.parts.manager.find("default", "web") is None)
         assert disks.driver.prepared == {}
