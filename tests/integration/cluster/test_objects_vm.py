@@ -11,7 +11,7 @@ import pytest
 from kubeletx.api import names
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.lab import Lab, PrivateAgent
-from kubeletx_testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.lab.machines import SHARING_KERNELS, load_machine_image
 from tests.integration.support.clusters import ClusterNode, cluster_agent
 from tests.integration.support.survival import until
 from tests.integration.support.vm_pods import ask, make_machines
@@ -52,7 +52,7 @@ def test_a_machine_reads_its_objects_and_their_news(
         "vm",
         annotations={names.WORKLOAD_TYPE: "vm", names.VM_SCRIPT: SCRIPT},
         container={
-            "image": str(load_machine_image(kernel=Kernel.GENERIC)),
+            "image": str(load_machine_image(kernel=SHARING_KERNELS[shares])),
             "command": [],
             "resources": {"limits": {"cpu": "1", "memory": "192Mi"}},
             "volumeMounts": mounts,

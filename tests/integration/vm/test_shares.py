@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx_testing.lab import Lab, put_manifest
-from kubeletx_testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.lab.machines import SHARING_KERNELS, load_machine_image
 from tests.integration.support.bench import Bench
 from tests.integration.support.machines import machine_manifest
 from tests.integration.support.vm_pods import address_of, ask, make_machines
@@ -43,7 +43,7 @@ def test_a_guest_reads_and_writes_directories_and_a_read_only_one_stays_as_it_is
         {"name": "one", "hostPath": {"path": str(tmp_path / "one.conf"), "type": "File"}},
     ]
     machine = {"volumeMounts": mounts, "cloudInitUserDataScript": SCRIPT}
-    image = str(load_machine_image(kernel=Kernel.GENERIC))
+    image = str(load_machine_image(kernel=SHARING_KERNELS[shares]))
     name = f"vm-{shares}"
     put_manifest(
         bench.manifests, machine_manifest(name, image=image, machine=machine, spec={"volumes": volumes})

@@ -14,7 +14,7 @@ import pytest
 from kubeletx_testing.lab import Lab, PrivateAgent, put_manifest
 from kubeletx_testing.lab.disk import LoopDevice
 from kubeletx_testing.lab.libvirt import PrivateLibvirtd
-from kubeletx_testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.lab.machines import SHARING_KERNELS, load_machine_image
 from kubeletx_testing.lab.mounts import make_shared
 from tests.integration.support.bench import until
 from tests.integration.support.machines import machine_agent, machine_manifest, wait_console
@@ -118,7 +118,7 @@ def test_volumes_reach_the_guest_of_an_emulator_that_is_not_root(
         manifests,
         machine_manifest(
             "volumes",
-            image=str(load_machine_image(kernel=Kernel.GENERIC)),
+            image=str(load_machine_image(kernel=SHARING_KERNELS[shares])),
             machine=machine,
             spec={"volumes": [*volumes(shared), disk]},
             metadata={"labels": {"greets": "everybody"}},

@@ -67,6 +67,7 @@ async def test_a_pod_gets_its_volume_and_the_driver_gets_it_back(model: AgentMod
     async with model.running() as backend:
         made = await model.apply(web())
         (unit,) = model.runtimes["one"].backend.units.values()
+        assert unit.spec is not None
         assert [one.source for one in unit.spec.mounts if one.target == "/data"] == [
             str(model.root / "disks/data")
         ]
@@ -128,7 +129,7 @@ async def test_a_release_that_fails_is_an_event_and_the_pod_waits_for_it(
             while not failed:
                 await let_others_work()
                 events = await backend.node.list_events()
-                failed = [one.message for one in events if one.reason == "FailedKillPod"]
+                failed = [one.message or "" for one in events if one.reason == "FailedKillPod"]
         assert failed == ["the volume is in use"]
         assert model.parts.manager.find("default", "web") is not None
         disks.driver.failures.clear()

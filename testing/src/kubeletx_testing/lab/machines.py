@@ -36,6 +36,8 @@ PASSWORD = "kubeletx"
 """Password of root on the console."""
 UP = "guest is up"
 """Line that the guest prints on its serial console once everything is started."""
+SHARING_KERNELS = {"virtiofs": Kernel.CLOUD, "9p": Kernel.GENERIC}
+"""Kernel of a guest for each way to share directories. The generic one takes twice the processor time to boot."""
 
 _RECIPE_VERSION = 2
 _DISK_BYTES = 64 << 20
