@@ -114,6 +114,8 @@ def begin(
 
 def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
     """Return what comes next for a node that has a record."""
+    if fence.problem:
+        return Stay((fence.problem,))
     if fence.flow.node_uid != facts.node.metadata.uid:
         return _renewed(fence, facts)
     if facts.pauses and not fence.is_over:
@@ -250,7 +252,7 @@ def _running(fence: NodeFence, facts: FlowFacts) -> Decision:
         return _moved(fence, FlowStatus.DONE, f"{fence.step} is done")
     if flow.stopped and flow.operation is None and fence.present_step is not FlowStep.RECOVERY:
         return _moved(fence, FlowStatus.DONE, "stopped by an administrator")
-    if fence.present_step is FlowStep.POWER and place == 0 and flow.operation is None and not facts.reasons:
+    if fence.present_step is FlowStep.POWER and place == 0 and not facts.reasons:
         return _to_recovery(fence, "the node is well again before any power action")
     return Act(methods[place], place, fence.present_step)
 
@@ -283,7 +285,7 @@ def _done(fence: NodeFence, facts: FlowFacts) -> Decision:
 
 def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
     flow, settings = fence.flow, facts.settings
-    if not facts.reasons and fence.present_step is not FlowStep.RECOVERY and flow.operation is None:
+    if not facts.reasons and fence.present_step is not FlowStep.RECOVERY:  # also after an unknown result
         return _to_recovery(fence, "the node is well again")
     if flow.stopped and fence.present_step is not FlowStep.RECOVERY:
         return Stay(("stopped by an administrator; recovery begins when the node is well",))

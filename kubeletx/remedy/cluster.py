@@ -15,7 +15,7 @@ from kubeletx.kube.client.reflector import Reflector
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.meta import ObjectMeta, is_older
 
-from .model import NODE_FENCES, NodeFence, NodeView
+from .model import FENCE_PREFIX, NODE_FENCES, FenceFlow, NodeFence, NodeView
 from .planner import FlowTimes
 
 _Item = TypeVar("_Item", NodeView, NodeFence)
@@ -24,24 +24,28 @@ _Item = TypeVar("_Item", NodeView, NodeFence)
 class WatchedObjects(Generic[_Item]):
     """Objects of one resource by the node's name. Implements `ReflectorSink`.
 
-    `touched`: names that have changed since they were last taken. An object that is on the server but cannot be read stays as it
-    was: no answer is not "gone".
+    `touched`: names that have changed since they were last taken. `unreadable`: names of objects that are on the server but
+    cannot be read; they stay as they were: no answer is not "gone".
     """
 
     def __init__(self, name_of: Callable[[_Item], str], changed: asyncio.Event) -> None:
         self.items: dict[str, _Item] = {}
         self.touched: set[str] = set()
+        self.unreadable: set[str] = set()
         self._name_of: Callable[[_Item], str] = name_of
         self._changed = changed
 
     def replace(self, items: Sequence[_Item], unreadable: Sequence[ObjectMeta]) -> None:
         kept = {meta.name for meta in unreadable}
+        self.unreadable.clear()
         found = {self._name_of(item): item for item in items}
         for name, item in list(self.items.items()):
             if name not in found and item.metadata.name not in kept:
                 self._gone(name)
         for item in items:
             self.put(item)
+        for meta in unreadable:
+            self.undecodable(meta, "")
 
     def put(self, item: _Item) -> None:
         name = self._name_of(item)
@@ -52,6 +56,7 @@ class WatchedObjects(Generic[_Item]):
             and is_older(item.metadata, known.metadata)
         ):
             return
+        self.unreadable.discard(item.metadata.name)
         self.items[name] = item
         self.touched.add(name)
         self._changed.set()
@@ -62,12 +67,22 @@ class WatchedObjects(Generic[_Item]):
             self._gone(self._name_of(item))
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        del meta, problem  # the reflector has logged it
+        del problem  # the reflector has logged it
+        self.unreadable.add(meta.name)
 
     def _gone(self, name: str) -> None:
         self.items.pop(name, None)
         self.touched.add(name)
         self._changed.set()
+
+
+class WatchedFences(WatchedObjects[NodeFence]):
+    """Records by the node in their name. One that cannot be read takes the place of the last readable one, so that no flow goes on."""
+
+    def undecodable(self, meta: ObjectMeta, problem: str) -> None:
+        del problem  # the reflector has logged it
+        node = meta.name.removeprefix(FENCE_PREFIX)
+        self.put(NodeFence(metadata=meta, node=node, flow=FenceFlow(status="not readable")))
 
 
 class _Mark(msgspec.Struct):
@@ -127,7 +142,9 @@ class ClusterWatch:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self.changed = asyncio.Event()
         self.nodes: WatchedObjects[NodeView] = WatchedObjects(lambda node: node.metadata.name, self.changed)
-        self.fences: WatchedObjects[NodeFence] = WatchedObjects(lambda fence: fence.node, self.changed)
+        self.fences: WatchedObjects[NodeFence] = WatchedFences(
+            lambda fence: fence.metadata.name.removeprefix(FENCE_PREFIX), self.changed
+        )
         self._reflectors: tuple[Reflector[NodeView], Reflector[NodeFence]] = (
             Reflector(client, NODES, NodeView, self.nodes, clock=clock),
             Reflector(client, NODE_FENCES, NodeFence, self.fences, clock=clock),

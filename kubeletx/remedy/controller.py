@@ -109,15 +109,23 @@ class RemedyController:
         self._starting: set[str] = set()
         self._tries: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._own_operations: set[str] = set()
+        self._idle: dict[str, RemedyOutcome | None] = {}
+        """Operations of this term whose method does not run now, by ID; with the outcome if it is not recorded yet."""
         self._saved: dict[str, float] = {}
         self._configuration: Configurations | None = None
 
     async def run(self) -> None:
         """Look and act until cancelled."""
+        # Another controller may have led since the last term.
+        self._flow_clock = FlowClock(self._clock)
+        self._idle.clear()
+        self._saved.clear()
         try:
             while True:
-                self._look()
+                try:
+                    self._look()
+                except Exception:  # a fault of this program; what is not decided is not done
+                    log.exception("Cannot decide now")
                 is_busy = bool(
                     self._sick or self._tasks or any(map(_is_open, self._watch.fences.items.values()))
                 )
@@ -164,8 +172,11 @@ class RemedyController:
             change = plan.decision
             if isinstance(change, Change) and starts(plan.fence, change.fence):
                 self._starting.add(plan.node.name)
+            if isinstance(change, Stay) and not self._is_upkeep_due(plan):
+                continue
             self._start(plan.node.name, self._carry_out(plan))
-        for name in view.fences.keys() - view.nodes.keys() - self._tasks.keys():
+        gone = view.fences.keys() - view.nodes.keys() - self._watch.nodes.unreadable
+        for name in gone - self._tasks.keys():
             if not view.policy.problem:
                 self._start(name, self._forget(name))
 
@@ -208,6 +219,9 @@ class RemedyController:
             except KubeletxError as error:
                 log.warning("Cannot treat the node now", node=name, err=str(error))
                 await self._clock.sleep(LOOK_SECONDS * 4)
+            except Exception:  # a fault of an action
+                log.exception("Treatment of the node failed", node=name)
+                await self._clock.sleep(LOOK_SECONDS * 10)
             finally:
                 self._tasks.pop(name, None)
                 self._starting.discard(name)
@@ -259,16 +273,16 @@ class RemedyController:
     async def _act(self, plan: FlowPlan, act: Act) -> None:
         fence, method = plan.fence, act.method
         assert fence is not None
-        operation, is_repeat = fence.flow.operation, True
+        operation = fence.flow.operation
+        is_repeat = operation is not None
         if operation is None:
-            is_repeat = False
             operation = operation_of(act, uuid.uuid4().hex, method.seconds + KILL_SECONDS)
-            self._own_operations.add(operation.id)
+            self._idle[operation.id] = None
             flow = replace(fence.flow, operation=operation)
             jobs = (job_name(operation.id, method.name),) if method.kind == "job" else ()
             recorded = replace(fence, flow=flow, jobs=(*fence.jobs, *jobs))
             fence = await self._write(plan, Change(recorded, ""))
-        elif operation.id not in self._own_operations:
+        elif operation.id not in self._idle:
             log.info(
                 "A former controller may still act",
                 node=fence.node,
@@ -276,14 +290,12 @@ class RemedyController:
                 seconds=operation.rest,
             )
             await self._clock.sleep(operation.rest)
-        if not self._may_act():
-            return
-        action = self._actions.get(method.kind)
-        if action is None:
-            outcome = RemedyOutcome(
-                result=MethodResult.FAILED, message=f"nothing carries out methods of kind {method.kind!r}"
-            )
-        else:
+            self._idle[operation.id] = None
+            return  # the node and its record may have changed meanwhile
+        outcome = self._idle.pop(operation.id)
+        if outcome is None:
+            if not self._may_act():
+                return
             task = RemedyTask(
                 node=plan.node,
                 fence=fence,
@@ -292,30 +304,35 @@ class RemedyController:
                 operation=operation,
                 is_repeat=is_repeat,
             )
-            began = self._clock.monotonic()
+            outcome = await self._run_method(task)
+        self._idle[operation.id] = outcome  # until it is recorded
+        await self._write(plan, after(fence, plan.facts, outcome))
+        if outcome.result is MethodResult.UNKNOWN:
+            self._idle[operation.id] = None
+        else:
+            self._idle.pop(operation.id)
+
+    async def _run_method(self, task: RemedyTask) -> RemedyOutcome:
+        kind = task.method.kind
+        action = self._actions.get(kind)
+        if action is None:
+            problem = f"nothing carries out methods of kind {kind!r}"
+            return RemedyOutcome(result=MethodResult.FAILED, message=problem)
+        began = self._clock.monotonic()
+        try:
             outcome = await action.run(task)
-            self._ended(task, outcome, self._clock.monotonic() - began)
+        except Exception as error:  # a fault of an action, such as one of a plugin
+            log.exception("A method has raised an error", node=task.node.name, method=task.method.name)
+            outcome = RemedyOutcome(result=MethodResult.UNKNOWN, message=f"it raised {error!r}")
+        self._ended(task, outcome, self._clock.monotonic() - began)
         log.info(
             "A method has ended",
-            node=fence.node,
-            method=method.name,
+            node=task.node.name,
+            method=task.method.name,
             result=outcome.result.value,
             detail=outcome.message,
         )
-        await self._write_outcome(plan, fence, outcome)
-
-    async def _write_outcome(self, plan: FlowPlan, fence: NodeFence, outcome: RemedyOutcome) -> None:
-        """Record an outcome, also if an administrator has changed the record while the method ran."""
-        while True:
-            try:
-                await self._write(plan, after(fence, plan.facts, outcome))
-            except Conflict:
-                present = await self._records.read(fence.node)
-                if not self._may_act() or present.flow.operation != fence.flow.operation:
-                    raise
-                fence = present
-            else:
-                return
+        return outcome
 
     async def _write(self, plan: FlowPlan, change: Change) -> NodeFence:
         if not self._may_act():
@@ -357,19 +374,23 @@ class RemedyController:
                     err=str(error),
                 )
 
-    async def _save(self, plan: FlowPlan) -> None:
-        """Record the measured times now and then, so that the next leader goes on from them."""
-        fence, now = plan.fence, self._clock.monotonic()
-        if (
-            fence is None
-            or fence.is_over
-            or now - self._saved.get(fence.node, now - SAVE_SECONDS) < SAVE_SECONDS
-        ):
-            return
+    def _is_upkeep_due(self, plan: FlowPlan) -> bool:
+        """Return True if a waiting flow needs its Lease, its last pods, and a record of its times for the next leader."""
+        fence = plan.fence
+        if fence is None or fence.is_over or fence.problem or plan.facts.pauses:
+            return False
+        now = self._clock.monotonic()
+        if now - self._saved.setdefault(fence.node, now) < SAVE_SECONDS:
+            return False
         self._saved[fence.node] = now
+        return True
+
+    async def _save(self, plan: FlowPlan) -> None:
+        fence = plan.fence
+        if fence is None or fence.flow.terminal:
+            return
         flow = replace(fence.flow, waited=plan.facts.waited, quiet=plan.facts.quiet)
-        if flow != fence.flow:
-            await self._write(plan, Change(replace(fence, flow=flow), ""))
+        await self._write(plan, Change(replace(fence, flow=flow), ""))
 
     async def _forget(self, name: str) -> None:
         fence = self._watch.fences.items.get(name)

@@ -18,7 +18,14 @@ from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.kube.types.meta import ObjectMeta
 
 from .automaton import Change
-from .model import MOST_HISTORY, NODE_FENCES, FlowChange, NodeFence, NodeFenceList
+from .model import (
+    FENCE_PREFIX,
+    MOST_HISTORY,
+    NODE_FENCES,
+    FlowChange,
+    NodeFence,
+    NodeFenceList,
+)
 
 DEFINITION: Final = Path(__file__).with_name("crd.yaml")
 MOST_STARTS: Final = 50
@@ -26,7 +33,7 @@ MOST_STARTS: Final = 50
 
 def fence_name(node: str) -> str:
     """Return the name of a node's NodeFence."""
-    return f"node-fence-{node}"
+    return f"{FENCE_PREFIX}{node}"
 
 
 def crd() -> dict[str, Any]:

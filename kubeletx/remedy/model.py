@@ -15,6 +15,8 @@ from kubeletx.kube.types.meta import ApiStruct, ListMeta, ObjectMeta, constant
 from kubeletx.kube.types.node import NodeAddress, NodeCondition, Taint
 
 NODE_FENCES: Final = Resource("ha.k8s.io", "v1", "nodefences", namespaced=False)
+FENCE_PREFIX: Final = "node-fence-"
+"""Start of a NodeFence's name; the node's name follows."""
 MOST_HISTORY: Final = 50
 
 
@@ -306,7 +308,29 @@ class NodeFence(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        return self.present_status is FlowStatus.FINAL
+        return self.flow.status == FlowStatus.FINAL.value
+
+    @property
+    def problem(self) -> str:
+        """Reason why no controller may go on from this record, such as an edit by hand; empty: it may."""
+        flow, name = self.flow, self.metadata.name
+        operation = flow.operation or FenceOperation(id="")
+        known = {
+            "step": (self.step, {step.value for step in FlowStep}),
+            "flow.status": (flow.status, {status.value for status in FlowStatus}),
+            "flow.before": (flow.before, {"", *(step.value for step in FlowStep)}),
+            "node": (self.node, {name.removeprefix(FENCE_PREFIX) or self.node}),
+        }
+        found = [f"{field} is {value!r}" for field, (value, allowed) in known.items() if value not in allowed]
+        found += [
+            f"flow.proofs has {each!r}" for each in flow.proofs if each not in {p.value for p in FenceProof}
+        ]
+        numbers = (flow.remedy, flow.method, flow.waited, flow.quiet, operation.method, operation.rest)
+        if min(numbers) < 0:
+            found.append("flow has a negative number")
+        if not found:
+            return ""
+        return f"NodeFence {name} cannot be used: {', '.join(found)}; correct it, or delete it"
 
 
 class NodeFenceList(ApiStruct, frozen=True, kw_only=True):

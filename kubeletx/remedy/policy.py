@@ -104,6 +104,8 @@ class ClusterPolicy:
         """Return why nothing may be done for the node, not even its next method; empty: it may."""
         view = self._view
         reasons = [view.problem] if view.problem else []
+        if fence is not None and fence.problem:
+            reasons.append(fence.problem)
         marked = {**node.metadata.annotations, **(fence.metadata.annotations if fence is not None else {})}
         if PAUSE in marked:
             words = f"paused by an administrator (kubeletx remedy resume {node.name})"
@@ -192,7 +194,9 @@ def most_unhealthy(settings: RemedySettings, count: int) -> int:
 
 
 def is_busy(fence: NodeFence) -> bool:
-    """Return True if the flow has begun to act and has not ended."""
+    """Return True if the flow has begun to act and has not ended, or may have."""
+    if fence.problem:
+        return True
     status = fence.present_status
     is_first = fence.present_step is FlowStep.ISOLATION and status is FlowStatus.NEW
     is_first = is_first and not fence.flow.remedy and not fence.flow.restarts

@@ -1,0 +1,189 @@
+"""The controller's loop: what it does not do twice, what it does after a loss of its lock, and rubbish in records."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kubeletx.api import Unavailable
+from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.remedy.model import (
+    FenceFlow,
+    FenceOperation,
+    FenceProof,
+    MethodResult,
+    NodeFence,
+    RemedyOutcome,
+    RemedyTask,
+)
+from tests.unit.remedy.desk import Desk
+
+OFF = RemedyOutcome(result=MethodResult.DONE, proofs=(FenceProof.POWER,))
+UNKNOWN = RemedyOutcome(result=MethodResult.UNKNOWN, message="no answer")
+
+
+async def test_a_waiting_flow_is_looked_at_twice_a_second() -> None:
+    desk = Desk()
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(10)
+        before = desk.looks
+        await desk.clock.run_for(5)
+    assert desk.looks - before <= 25  # each look asks twice for the configuration
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        {"status": "rubbish"},
+        {"status": "Running", "proofs": ("magic",)},
+        {"status": "Running", "remedy": -1},
+        {"status": "New", "before": "Nowhere"},
+        {"status": "Running", "operation": FenceOperation(id="1", method=-1)},
+    ],
+)
+async def test_a_record_with_rubbish_stops_its_own_node_only(flow: dict[str, Any]) -> None:
+    desk = Desk()
+    meta = ObjectMeta(name="node-fence-n1", uid="by hand")
+    desk.api.edit(NodeFence(metadata=meta, node="n1", flow=FenceFlow(node_uid="uid of n1", **flow)))
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(10)
+        desk.set("n1", "True")
+        desk.set("n2", "Unknown")
+        await desk.clock.run_for(60)
+    assert {call.split("/")[0] for call in desk.calls} == {"n2"}
+    assert "correct it, or delete it" in desk.fence("n1").problem
+
+
+async def test_a_record_that_cannot_be_decoded_is_not_written_over() -> None:
+    desk = Desk()
+    meta = ObjectMeta(name="node-fence-n1", uid="by hand")
+    desk.watch.fences.replace([], [meta])
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(60)
+    assert (desk.calls, desk.api.fences) == ([], {})
+
+
+async def test_a_record_of_another_name_is_not_taken_for_the_nodes_own() -> None:
+    desk = Desk()
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(10)
+        desk.api.edit(NodeFence(metadata=ObjectMeta(name="node-fence-n2", uid="by hand"), node="n1"))
+        await desk.clock.run_for(30)
+    assert desk.state("n1") == "Power-Management/Done"
+
+
+async def test_a_flow_of_a_node_that_cannot_be_decoded_is_kept() -> None:
+    desk = Desk()
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(10)
+        others = [node for name, node in desk.watch.nodes.items.items() if name != "n1"]
+        del desk.watch.nodes.items["n1"]  # as for a controller that has just started
+        desk.watch.nodes.replace(others, [ObjectMeta(name="n1", uid="uid of n1")])
+        await desk.clock.run_for(30)
+    assert desk.state("n1") == "Isolation/Done"
+
+
+async def test_a_controller_that_leads_again_waits_for_the_agent_of_its_former_term() -> None:
+    desk = Desk()
+    hangs = asyncio.Event()
+
+    async def off(_task: RemedyTask) -> RemedyOutcome:
+        await hangs.wait()
+        return OFF
+
+    desk.scripts["pdu-off"] = off
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(40)
+        assert desk.calls[-1] == "n1/pdu-off"
+    hangs.set()
+    async with desk.leading():
+        await desk.clock.run_for(100)
+        assert desk.calls[-1] == "n1/pdu-off"
+        await desk.clock.run_for(200)
+        assert "n1/pdu-off?" in desk.calls
+
+
+async def test_a_method_is_not_repeated_after_its_controller_has_recorded_the_end() -> None:
+    desk = Desk()
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(10)
+    fence = desk.fence()
+    operation = FenceOperation(id="of another controller", name="pdu-off", rest=60.0)
+    flow = replace(fence.flow, status="Running", operation=operation)
+    running = desk.api.edit(replace(fence, step="Power-Management", flow=flow))
+    async with desk.leading(desk.new_controller()):
+        await desk.clock.run_for(30)
+        flow = replace(running.flow, operation=None, method=2, proofs=("power",), released=True)
+        desk.api.edit(replace(running, flow=flow))
+        await desk.clock.run_for(60)
+    assert not [call for call in desk.calls if "pdu" in call]
+
+
+async def test_a_node_that_is_well_after_an_unknown_result_is_not_switched_off() -> None:
+    desk = Desk()
+
+    async def off(_task: RemedyTask) -> RemedyOutcome:
+        return UNKNOWN
+
+    desk.scripts["pdu-off"] = off
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(32)
+        assert desk.state() == "Power-Management/Error"
+        desk.set("n1", "True")
+        await desk.clock.run_for(60)
+    assert [call for call in desk.calls if "pdu" in call] == ["n1/pdu-off"]
+    assert desk.state() == "Recovery/Final"
+
+
+async def test_an_outcome_whose_record_fails_is_recorded_later_and_nothing_is_asked_again() -> None:
+    desk = Desk()
+
+    async def off(_task: RemedyTask) -> RemedyOutcome:
+        desk.watch.problem = "the API server does not answer"
+        desk.leads = False
+        return OFF
+
+    desk.scripts["pdu-off"] = off
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(40)
+        desk.watch.problem, desk.leads = "", True
+        desk.watch.changed.set()
+        await desk.clock.run_for(10)
+    assert [call for call in desk.calls if "pdu-off" in call] == ["n1/pdu-off"]
+    assert desk.state() == "Power-Management/Done"
+
+
+async def test_an_intent_whose_write_has_no_answer_is_carried_out_once() -> None:
+    desk = Desk()
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(20)
+        desk.api.faults = [Unavailable("no answer")] * 3
+        await desk.clock.run_for(40)
+    assert sum("pdu-off" in call for call in desk.calls) == 1
+
+
+async def test_an_action_that_raises_has_an_unknown_result() -> None:
+    desk = Desk()
+
+    async def off(_task: RemedyTask) -> RemedyOutcome:
+        raise ValueError("a fault of a plugin")
+
+    desk.scripts["pdu-off"] = off
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(32)
+    assert desk.state() == "Power-Management/Error"
+    assert "a fault of a plugin" in desk.fence().history[-1].message
