@@ -176,7 +176,7 @@ def _with_proofs(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> 
     proven = [proof.value for proof in _proven(fence, facts, outcome) if proof is not FenceProof.NONE]
     flow = replace(flow, proofs=tuple(dict.fromkeys((*flow.proofs, *proven))))
     if FenceProof.STORAGE.value in proven:
-        scopes = (method.storage if method is not None else ()) or ("*",)
+        scopes = outcome.storage or (method.storage if method is not None else ()) or ("*",)
         flow = replace(flow, fenced=tuple(dict.fromkeys((*flow.fenced, *scopes))))
     if FenceProof.POWER.value in proven:
         flow = replace(flow, fenced_boot=facts.node.status.node_info.boot_id)

@@ -34,7 +34,15 @@ FENCE: Final = "fence"
 RESTART_INSTANCE: Final = "restart-instance"
 BUILTINS: Final = {
     name: FenceMethod(name=name, kind="builtin")
-    for name in ("mark-unschedulable", "mark-schedulable", "out-of-service", "clean-pods", "remove-node")
+    for name in (
+        "mark-unschedulable",
+        "mark-schedulable",
+        "out-of-service",
+        "clean-pods",
+        "remove-node",
+        "storage-fence",
+        "end-pods",
+    )
 }
 """Built-in methods by name. ``restart-instance`` is a fence agent of the node's cloud."""
 MARK_UNSCHEDULABLE: Final = BUILTINS["mark-unschedulable"]

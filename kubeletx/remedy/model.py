@@ -344,10 +344,14 @@ class NodeFenceList(ApiStruct, frozen=True, kw_only=True):
 
 
 class RemedyOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a method. `proofs`: what it proved. `message`: one line for people, without secrets."""
+    """Result of a method. `proofs`: what it proved. `message`: one line for people, without secrets.
+
+    `storage`: to which a proof STORAGE applies; empty: to that of the method, see `FenceMethod.storage`.
+    """
 
     result: MethodResult
     proofs: tuple[FenceProof, ...] = ()
+    storage: tuple[str, ...] = ()
     message: str = ""
 
 

@@ -53,15 +53,15 @@ class PodRelease:
     ) -> None:
         """`may_act`: asked before each pod; False: this controller is not the leader any more."""
         self._client = client
-        self._clock = clock
-        self._settings = settings
+        self.clock = clock
+        self.settings = settings
         self._may_act = may_act
         self._next = 0.0
         self._turn = asyncio.Lock()
 
     async def release(self, fence: NodeFence) -> ReleaseResult:
         """Release the pods that the record's proofs reach. Raises the errors of the API server; may be called again."""
-        settings, result = self._settings(), ReleaseResult()
+        settings, result = self.settings(), ReleaseResult()
         storage = FencedStorage(self._client, fence.flow.fenced)
         is_off = FenceProof.POWER.value in fence.flow.proofs
         result.is_back = is_off and await self._has_booted(fence)
@@ -85,7 +85,7 @@ class PodRelease:
         meta = pod.metadata
         is_ending = meta.deletion_timestamp is not None
         try:
-            if self._settings().respect_budgets and not is_forced and not is_ending:
+            if self.settings().respect_budgets and not is_forced and not is_ending:
                 await evict_pod(self._client, meta.namespace, meta.name, uid=meta.uid, grace_seconds=0)
             else:
                 await self._client.delete(PODS.path(meta.namespace, meta.name), grace_seconds=0, uid=meta.uid)
@@ -110,10 +110,10 @@ class PodRelease:
         if settings.pods_per_minute <= 0:
             return False
         async with self._turn:
-            wait = self._next - self._clock.monotonic()
+            wait = self._next - self.clock.monotonic()
             if wait > 0:
-                await self._clock.sleep(wait)
-            self._next = self._clock.monotonic() + 60.0 / settings.pods_per_minute
+                await self.clock.sleep(wait)
+            self._next = self.clock.monotonic() + 60.0 / settings.pods_per_minute
         return wait > 0
 
 

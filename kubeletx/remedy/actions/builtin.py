@@ -18,6 +18,7 @@ from kubeletx.kube.client.resources import NODES
 from ..model import FenceProof, MethodResult, NodeView, RemedyOutcome, RemedyTask
 from ..policy import NOTE, OUT_OF_SERVICE
 from ..release import PodRelease
+from .node_pods import end_pods, fence_storage
 
 _TAINT: Final = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 
@@ -36,6 +37,8 @@ class BuiltinMethods:
             "out-of-service": self._out_of_service,
             "clean-pods": self._clean,
             "remove-node": self._remove_node,
+            "storage-fence": lambda task: fence_storage(client, task),
+            "end-pods": lambda task: end_pods(client, release.clock, task, release.settings()),
         }
 
     async def run(self, task: RemedyTask) -> RemedyOutcome:
