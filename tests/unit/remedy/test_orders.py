@@ -15,11 +15,21 @@ from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.remedy.automaton import Change
 from kubeletx.remedy.fences import FenceRecords
 from kubeletx.remedy.main import parse
-from kubeletx.remedy.model import FenceFlow, FlowStatus, FlowStep, NodeFence
+from kubeletx.remedy.model import (
+    FenceFlow,
+    FenceProof,
+    FlowStatus,
+    FlowStep,
+    MethodResult,
+    NodeFence,
+    RemedyOutcome,
+    RemedyTask,
+)
 from kubeletx.remedy.planner import CONFIRMED
 from kubeletx.remedy.policy import PAUSE
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
 
+from .desk import Desk
 from .trial import Trial, failing
 
 NAMESPACE = "kube-system"
@@ -216,3 +226,18 @@ def test_a_confirmation_ends_when_the_node_is_sick_again() -> None:
     trial.run(3600, step=60)
     assert trial.state() == "Recovery/New"
     assert not trial.fences["n1"].metadata.annotations
+
+
+async def test_the_result_of_a_method_that_runs_during_a_stop_is_kept() -> None:
+    desk = Desk()
+
+    async def off(task: RemedyTask) -> RemedyOutcome:
+        desk.api.edit(replace(desk.fence(), flow=replace(desk.fence().flow, stopped=True)))
+        return RemedyOutcome(result=MethodResult.DONE, proofs=(FenceProof.POWER,))
+
+    desk.scripts["pdu-off"] = off
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(120)
+    assert desk.calls[-2:] == ["n1/pdu-off", "n1/release"]
+    assert desk.state() == "Power-Management/Done"
