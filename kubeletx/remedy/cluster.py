@@ -12,11 +12,13 @@ import msgspec
 from kubeletx.api import Clock
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.reflector import Reflector
-from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.client.resources import EVENTS, NODES
+from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.meta import ObjectMeta, is_older
 
 from .model import FENCE_PREFIX, NODE_FENCES, FenceFlow, NodeFence, NodeView
 from .planner import FlowTimes
+from .safety.node_events import NodeEvents
 
 _Item = TypeVar("_Item", NodeView, NodeFence)
 
@@ -149,6 +151,15 @@ class ClusterWatch:
             Reflector(client, NODES, NodeView, self.nodes, clock=clock),
             Reflector(client, NODE_FENCES, NodeFence, self.fences, clock=clock),
         )
+        self.events = NodeEvents(self._noted)
+        # Without events the view of the nodes is still complete, so this one is no reason to wait.
+        self._events_reflector: Reflector[Event] = Reflector(
+            client, EVENTS, Event, self.events, clock=clock, field_selector="involvedObject.kind=Node"
+        )
+
+    def _noted(self, node: str) -> None:
+        self.nodes.touched.add(node)
+        self.changed.set()
 
     @property
     def problem(self) -> str:
@@ -162,6 +173,7 @@ class ClusterWatch:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._events_reflector.run(), name="remedy events of nodes")
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name="remedy watch")
 

@@ -29,7 +29,7 @@ from .model import (
     RemedyOutcome,
     RemedyTask,
 )
-from .planner import ClusterView, FlowPlan, has_recovered, plan_all, sickness_of
+from .planner import ClusterView, FlowPlan, ProblemEvents, has_recovered, plan_all, sickness_of
 from .policy import PolicyView, is_busy, starts
 from .release import PodRelease
 from .safety.leases import NodeLeases
@@ -145,6 +145,7 @@ class RemedyController:
             now=self._flow_clock.now(),
             nodes=self._watch.nodes.items,
             fences=fences,
+            events=ProblemEvents(self._watch.events.times),
             times={
                 name: self._flow_clock.times(name, fences.get(name), is_well=name not in self._sick)
                 for name in names
@@ -195,11 +196,11 @@ class RemedyController:
         names = nodes.touched
         if configured is not self._configuration:
             self._configuration, names = configured, {*nodes.items, *names}
-        now = self._flow_clock.now()
+        now, events = self._flow_clock.now(), ProblemEvents(self._watch.events.times)
         for name in {*names, *self._sick}:
             node = nodes.items.get(name)
             is_sick = node is not None and bool(
-                sickness_of(node, configured, now, ClusterView(now=now, nodes={}).events)
+                sickness_of(node, configured, now, events, self._watch.fences.items.get(name))
             )
             (self._sick.add if is_sick else self._sick.discard)(name)
         self._recent = {

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from .automaton import Change, Decision, FlowFacts, Stay, advance, begin
 from .config import Configurations, NodeCourses
-from .model import KernelDump, NodeFence, NodeView
+from .model import FlowStatus, FlowStep, KernelDump, NodeFence, NodeView
 from .policy import ClusterPolicy, PolicyView, starts
 
 CONFIRMED = "remedy.kubeletx.io/confirmed-healthy"
@@ -24,7 +24,7 @@ CONFIRMED = "remedy.kubeletx.io/confirmed-healthy"
 class ProblemEvents(msgspec.Struct, frozen=True):
     """Events about nodes: times of each (node, reason), oldest first."""
 
-    times: Mapping[tuple[str, str], tuple[datetime, ...]] = {}
+    times: Mapping[tuple[str, str], Iterable[datetime]] = {}
 
 
 class FlowTimes(msgspec.Struct, frozen=True):
@@ -65,13 +65,18 @@ class Sickness(msgspec.Struct, frozen=True):
 
 
 def sickness_of(
-    node: NodeView, configured: Configurations, now: datetime, events: ProblemEvents
+    node: NodeView,
+    configured: Configurations,
+    now: datetime,
+    events: ProblemEvents,
+    fence: NodeFence | None = None,
 ) -> list[Sickness]:
-    """Return the thresholds that match the node now."""
+    """Return the thresholds that match the node now. `fence`: its record; events before its last remedy do not count again."""
+    since = _counted_since(node, fence)
     return [
         found
         for courses in configured.courses(node)
-        if (found := _match(node, courses, now, events)) is not None
+        if (found := _match(node, courses, now, events, since)) is not None
     ]
 
 
@@ -97,7 +102,7 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
     node, fence = view.nodes.get(name), view.fences.get(name)
     if node is None:
         return None
-    sick = sickness_of(node, configured, view.now, view.events)
+    sick = sickness_of(node, configured, view.now, view.events, fence)
     if fence is None and not sick:
         return None
     if fence is not None and sick:
@@ -158,13 +163,24 @@ def _courses(
     return first.courses if first is not None else None
 
 
-def _match(node: NodeView, courses: NodeCourses, now: datetime, events: ProblemEvents) -> Sickness | None:
+def _counted_since(node: NodeView, fence: NodeFence | None) -> datetime | None:
+    """Return the time after which events count: the end of the last remedy, or the creation of the Node."""
+    if fence is not None and fence.flow.node_uid == node.metadata.uid:
+        is_treated = fence.present_status in (FlowStatus.DONE, FlowStatus.FINAL)
+        if is_treated or fence.present_step is FlowStep.RECOVERY:
+            return fence.flow.since
+    return node.metadata.creation_timestamp
+
+
+def _match(
+    node: NodeView, courses: NodeCourses, now: datetime, events: ProblemEvents, since: datetime | None
+) -> Sickness | None:
     threshold = courses.threshold
     if threshold.event:
         times = [
             at
             for at in events.times.get((node.name, threshold.event), ())
-            if (now - at).total_seconds() <= threshold.period
+            if (now - at).total_seconds() <= threshold.period and (since is None or at > since)
         ]
         if len(times) < threshold.count:
             return None
@@ -172,7 +188,7 @@ def _match(node: NodeView, courses: NodeCourses, now: datetime, events: ProblemE
     condition = node.condition(threshold.condition)
     if condition is None or condition.status not in threshold.statuses:
         return None
-    since = condition.last_transition_time
-    age = (now - since).total_seconds() if since is not None else 0.0
+    changed = condition.last_transition_time
+    age = (now - changed).total_seconds() if changed is not None else 0.0
     left = max(0.0, threshold.period - age)
     return Sickness(courses, f"{condition.type}={condition.status}", is_due=left <= 0, left=left)

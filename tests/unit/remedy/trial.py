@@ -21,8 +21,17 @@ from kubeletx.remedy.model import (
     RemedyOutcome,
     RemedySettings,
 )
-from kubeletx.remedy.planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
+from kubeletx.remedy.planner import (
+    ClusterView,
+    FlowPlan,
+    FlowTimes,
+    ProblemEvents,
+    has_recovered,
+    plan_all,
+    sickness_of,
+)
 from kubeletx.remedy.policy import PolicyView
+from kubeletx.remedy.safety.node_events import NodeEvents
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -75,6 +84,7 @@ class Trial:
         self.messages: list[str] = []
         self.released: list[str] = []
         self.policy = PolicyView()
+        self.events = NodeEvents(lambda _: None)
         self._well_since: dict[str, datetime] = {}
         self._ids = 0
 
@@ -120,9 +130,13 @@ class Trial:
     # --- inside ---
 
     def _view(self) -> ClusterView:
-        view = ClusterView(now=self.now, nodes=self.nodes, dumps=self.dumps)
+        view = ClusterView(
+            now=self.now, nodes=self.nodes, dumps=self.dumps, events=ProblemEvents(self.events.times)
+        )
         sick = {
-            n for n, node in self.nodes.items() if sickness_of(node, self.configured, self.now, view.events)
+            n
+            for n, node in self.nodes.items()
+            if sickness_of(node, self.configured, self.now, view.events, self.fences.get(n))
         }
         for name in self.nodes:
             if name in sick:
