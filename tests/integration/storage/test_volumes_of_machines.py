@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx_testing.lab import Lab, put_manifest
-from kubeletx_testing.lab.machines import Kernel, load_machine_image
+from kubeletx_testing.lab.machines import load_machine_image
 from tests.integration.storage.pod_storage import StorageNode, parts, storage
 from tests.integration.support.bench import Bench
 from tests.integration.support.machines import machine_manifest, wait_console
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(300)
 def node(make_bench: Callable[..., Bench], lab: Lab, tmp_path: Path) -> Iterator[StorageNode]:
     """A node with containers, machines and storage."""
     made = StorageNode(
-        make_machines(make_bench, lab, tmp_path, shares="9p"), lab.base_dir / "machines-storage"
+        make_machines(make_bench, lab, tmp_path, shares="virtiofs"), lab.base_dir / "machines-storage"
     )
     try:
         made.storage.start()
@@ -51,7 +51,7 @@ def test_volumes_of_a_container_pod_are_a_shared_directory_and_a_disk_of_a_machi
         "volumeDevices": [{"name": "disk", "devicePath": "/dev/vdb"}],
         "userData": base64.b64encode(SCRIPT.encode()).decode(),
     }
-    image = str(load_machine_image(kernel=Kernel.GENERIC))
+    image = str(load_machine_image())
     put_manifest(
         node.manifests,
         machine_manifest("guest", image=image, machine=machine, spec={"volumes": list(volumes)}),
