@@ -207,9 +207,7 @@ def picture(cluster: MemoryCluster, story: list[str]) -> RenderableType:
         if power == "on" and cluster.hung(name).exists():
             power = "hangs"
         fence = cluster.fence(name)
-        colour, machine_colour = (
-            "green" if good else "red" for good in (ready == "True", power == "on")
-        )
+        colour, machine_colour = ("green" if good else "red" for good in (ready == "True", power == "on"))
         cordoned = " (cordoned)" if node["spec"].get("unschedulable") else ""
         nodes.add_row(
             name,
