@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from . import health, states
+from . import health, remedy, states
 
 _HEAD: Final = """\
 # States
@@ -96,6 +96,12 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
         "Maintenance mode",
         "The mode, by everything that decides about it (`decide` in `health/maintenance.py`).",
         health.maintenance,
+    ),
+    (
+        "Flow of node remedy",
+        "A node with one remedy (`advance` and `after` in `remedy/automaton.py`). *The time*: the threshold's period, or the\n"
+        "setting of this status. Not shown: further remedies, policy, pauses and stops.",
+        remedy.flow,
     ),
 )
 
