@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         help="UDP port for messages of fence_kdump (default 7410)",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    from .commands import add_verbs
+    from .admin.commands import add_verbs
 
     add_verbs(verbs, common)
     return parser
@@ -136,13 +136,13 @@ async def run(options: argparse.Namespace) -> int:
     from .actions.external import ExternalAction
     from .actions.job import JobAction
     from .actions.plugin import PluginAction
-    from .client import client_of
+    from .admin.client import client_of
+    from .admin.events import COMPONENT, FAILED, REPEATED, EventWriter, events_of
+    from .admin.metrics import RemedyMetrics, served
     from .cluster import ClusterWatch
     from .controller import RemedyController
-    from .events import COMPONENT, FAILED, REPEATED, EventWriter, events_of
     from .fences import FenceRecords
     from .kdump import KernelDumps
-    from .metrics import RemedyMetrics, served
     from .release import PodRelease
     from .safety import leases, surroundings
     from .sources import ConfigSources

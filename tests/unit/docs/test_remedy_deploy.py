@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from kubeletx.remedy.admin.metrics import RemedyMetrics, parse_address
 from kubeletx.remedy.main import parse
-from kubeletx.remedy.metrics import RemedyMetrics, parse_address
 from kubeletx.remedy.model import RemedySettings
 from tests.unit.docs.pages import ROOT
 

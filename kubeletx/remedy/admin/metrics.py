@@ -16,9 +16,9 @@ from kubeletx.api import InvalidConfig
 from kubeletx.api.counting import LabelledDurations, Metric, Samples, counter, gauge, histogram
 from kubeletx.kube.text.exposition import CONTENT_TYPE, family_of, render
 
-from .automaton import Change
+from ..automaton import Change
+from ..model import NodeFence, RemedyOutcome, RemedySettings, RemedyTask
 from .events import repeats_of
-from .model import NodeFence, RemedyOutcome, RemedySettings, RemedyTask
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -17,14 +17,14 @@ from kubeletx.api import NotFound, SystemClock, first_of
 from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import NODES
 
-from .automaton import Act, Change, Release, Stay
+from ..automaton import Act, Change, Release, Stay
+from ..fences import FenceRecords
+from ..model import NODE_FENCES, NodeFence, NodeFenceList, NodeViewList
+from ..planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
+from ..policy import PolicyView
+from ..sources import ConfigSources
 from .client import client_of, open_client
-from .fences import FenceRecords
-from .model import NODE_FENCES, NodeFence, NodeFenceList, NodeViewList
 from .orders import add_orders
-from .planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
-from .policy import PolicyView
-from .sources import ConfigSources
 
 READ_SECONDS = 30.0
 

@@ -19,13 +19,13 @@ from kubeletx.kube.client.resources import CONFIG_MAPS, NODES
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import ConfigMap
 
-from .automaton import Change
+from ..automaton import Change
+from ..fences import FenceRecords
+from ..model import NODE_FENCES, FlowStep, NodeFence, NodeFenceList, NodeView
+from ..planner import CONFIRMED
+from ..policy import PAUSE
+from ..sources import PAUSE_MAP
 from .client import open_client
-from .fences import FenceRecords
-from .model import NODE_FENCES, FlowStep, NodeFence, NodeFenceList, NodeView
-from .planner import CONFIRMED
-from .policy import PAUSE
-from .sources import PAUSE_MAP
 
 _TRIES: Final = 10
 """Tries to change a record that the controller changes at the same time."""

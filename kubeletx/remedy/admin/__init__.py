@@ -1,0 +1,1 @@
+"""What an administrator uses and sees: verbs, events, alarms and metrics."""
