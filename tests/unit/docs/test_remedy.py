@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import asdict
 
 from kubeletx.kube.text.duration import parse_duration
+from kubeletx.remedy.fence_config import BUILTINS
 from kubeletx.remedy.model import RemedySettings
 from kubeletx.remedy.sources import LoadedConfig, load_config
 from kubeletx_testing.lab.tools import search_path
@@ -118,3 +119,7 @@ def test_the_table_of_settings_has_the_defaults() -> None:
             assert parse_duration(text) == default, name
         else:
             assert text == str(default), name
+
+
+def test_each_built_in_method_is_named() -> None:
+    assert {name for name in BUILTINS if f"`{name}`" not in PAGE} == set()
