@@ -59,7 +59,9 @@ class Desk:
         nodes: WatchedObjects[NodeView] = WatchedObjects(lambda node: node.name, changed)
         fences = WatchedFences(lambda fence: fence.metadata.name.removeprefix("node-fence-"), changed)
         self.api.sinks.append(fences)
-        return SimpleNamespace(changed=changed, nodes=nodes, fences=fences, problem="")
+        return SimpleNamespace(
+            events=SimpleNamespace(times={}), changed=changed, nodes=nodes, fences=fences, problem=""
+        )
 
     def new_controller(self) -> RemedyController:
         """Return another controller of the same cluster, as another process would be."""
