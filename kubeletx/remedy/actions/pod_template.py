@@ -1,6 +1,6 @@
 """Manifest of the Job that runs a remedy once: the administrator's pod template, completed. Pure.
 
-- The configuration has translated the template's short forms already.
+- Names in a container's ``env`` and ``configmaps`` are Secrets and ConfigMaps: their keys become variables (``envFrom``).
 - The node's description (JSON, `description`) is a file, `DESCRIPTION_FILE`. A container with a ``command`` also gets it on standard
   input: a shell of the image redirects it. Annotation ``kubeletx.io/remedy-stdin: "false"`` of the template turns this off, for
   images without ``/bin/sh``. A container without a ``command`` has the file only, since its entry point is unknown here.
@@ -136,7 +136,12 @@ def _pod(template: Json, labels: Mapping[str, str], task: RemedyTask) -> Json:
 
 
 def _container(given: Json, task: RemedyTask, reads_stdin: bool) -> Json:
-    made, env = dict(given), given.get("env") or ()
+    made = dict(given)
+    env = [entry for entry in given.get("env") or () if not isinstance(entry, str)]
+    sources = [{"secretRef": {"name": name}} for name in given.get("env") or () if isinstance(name, str)]
+    sources += [{"configMapRef": {"name": name}} for name in made.pop("configmaps", None) or ()]
+    if sources:
+        made["envFrom"] = [*sources, *(given.get("envFrom") or ())]
     known = {entry.get("name") for entry in env}
     variables = {
         "NODE_NAME": task.node.name,

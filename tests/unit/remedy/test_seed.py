@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kubeletx.remedy.model import FenceProof
+from kubeletx.remedy.actions.pod_template import job_manifest
+from kubeletx.remedy.model import FenceOperation, FenceProof, FlowStep, NodeFence, RemedyTask
 from kubeletx.remedy.sources import LoadedConfig, load_config
 
 from .config_values import node
@@ -121,3 +122,20 @@ def test_notes_name_the_forms_that_were_read() -> None:
         "seed.yaml: thresholdConfigs[0].remedy2: read as one mapping, from a list of 2",
         "seed.yaml: thresholdConfigs[0].remedy2[1].clean-resourece: read as clean-resource",
     )
+
+
+def test_short_forms_of_the_seed_become_variables_from_secrets_and_config_maps() -> None:
+    (document,) = load_config({"seed.yaml": CONFIGURATION}, {}, LoadedConfig()).documents.values()
+    task = RemedyTask(
+        node=node("one"),
+        fence=NodeFence(node="one"),
+        step=FlowStep.ISOLATION,
+        method=document.jobs["repair"],
+        operation=FenceOperation(id="1"),
+    )
+    (container,) = job_manifest(task, "default")["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [
+        {"secretRef": {"name": "secret-key"}},
+        {"configMapRef": {"name": "fence-method-config"}},
+    ]
+    assert "configmaps" not in container
