@@ -29,9 +29,8 @@ from .model import (
     RemedyOutcome,
     RemedySettings,
 )
+from .safety.kdump import DUMP_PAUSE
 
-DUMP_PAUSE: Final = 30.0
-"""Seconds: a kernel dump has ended when no message of it has come for this time."""
 RESTORE: Final = FenceMethod(name="restore", kind="builtin")
 """Last method of every recovery: removes the cordon and the taints that the flow has set."""
 

@@ -142,7 +142,6 @@ async def run(options: argparse.Namespace) -> int:
     from .cluster import ClusterWatch
     from .controller import RemedyController
     from .fences import FenceRecords
-    from .kdump import KernelDumps
     from .release import PodRelease
     from .safety import leases, surroundings
     from .sources import ConfigSources

@@ -12,8 +12,8 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from kubeletx.kube.types.node import NodeAddress
-from kubeletx.remedy.kdump import KernelDumps
 from kubeletx.remedy.model import KernelDump, NodeView, RemedySettings
+from kubeletx.remedy.safety.kdump import KernelDumps
 from kubeletx.testing.clock import FakeClock
 from tests.unit.remedy.trial import FENCE_CONFIG, START, Trial, new_node
 

@@ -17,11 +17,12 @@ import structlog
 
 from kubeletx.api import Clock
 
-from .automaton import DUMP_PAUSE
-from .model import KernelDump, NodeView
+from ..model import KernelDump, NodeView
 
 log = structlog.get_logger(__name__)
 
+DUMP_PAUSE: Final = 30.0
+"""Seconds: a kernel dump has ended when no message of it has come for this time."""
 _MESSAGE: Final = struct.pack("<II", 0x1B302A40, 1)
 
 
