@@ -144,6 +144,7 @@ async def run(options: argparse.Namespace) -> int:
     from .fences import FenceRecords
     from .release import PodRelease
     from .safety import leases, surroundings
+    from .safety.kdump import KernelDumps
     from .sources import ConfigSources
 
     clock = SystemClock()
