@@ -111,6 +111,14 @@ def begin(
     return Change(fence, f"the node is sick: {', '.join(facts.reasons)}", is_warning=True)
 
 
+def begin_recovery(node: NodeView, before: NodeFence | None) -> Change:
+    """Return the record of a flow that only removes what a flow without a record has set on the node."""
+    flow = FenceFlow(node_uid=node.metadata.uid, boot_id=node.status.node_info.boot_id)
+    fence = before or NodeFence(node=node.name)
+    fence = replace(fence, step=FlowStep.RECOVERY.value, retries=0, jobs=(), flow=flow)
+    return Change(fence, "the record of the flow that treated the node is gone", is_warning=True)
+
+
 def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
     """Return what comes next for a node that has a record."""
     if fence.problem:
@@ -333,7 +341,10 @@ def _moved(
 
 
 def _to_recovery(fence: NodeFence, message: str) -> Change:
-    flow = replace(fence.flow, before=fence.step, quiet=0.0)
+    is_done, before = fence.present_status is FlowStatus.DONE, fence.step
+    if not is_done:  # only what was done counts if the node falls sick again
+        before = FlowStep.ISOLATION.value if fence.present_step is FlowStep.POWER else ""
+    flow = replace(fence.flow, before=before, quiet=0.0)
     return _moved(replace(fence, flow=flow), FlowStatus.NEW, message, step=FlowStep.RECOVERY)
 
 
@@ -342,11 +353,14 @@ def _before_recovery(fence: NodeFence, facts: FlowFacts) -> Decision:
     if facts.reasons:  # such as Unknown, then False, during a reboot: no second remedy
         step = FlowStep(flow.before or FlowStep.ISOLATION.value)
         # `since` stays, because events count from it.
-        change = _moved(fence, FlowStatus.DONE, "the node is sick again before its recovery", step=step)
+        status = FlowStatus.DONE if flow.before else FlowStatus.ERROR
+        change = _moved(fence, status, "the node is sick again before its recovery", step=step)
         return Change(
             replace(change.fence, flow=replace(change.fence.flow, released=flow.released, since=flow.since)),
             change.message,
         )
+    if not node.is_ready:  # such as a threshold of DiskPressure, which a node that is off does not report
+        return Stay(("the node is not Ready",), "Recovery")
     if facts.quiet < settings.quiet_time:
         return Stay(
             (_left("the node stays well until its recovery", settings.quiet_time - facts.quiet),), "Recovery"
@@ -355,7 +369,9 @@ def _before_recovery(fence: NodeFence, facts: FlowFacts) -> Decision:
         return Stay(
             ("a person has to confirm that the node is well (kubeletx remedy resume NODE)",), "Recovery"
         )
-    is_proven = FenceProof.POWER.value in flow.proofs or node.status.node_info.boot_id != flow.boot_id
+    boot_id = node.status.node_info.boot_id
+    has_restarted = bool(boot_id and flow.boot_id) and boot_id != flow.boot_id
+    is_proven = FenceProof.POWER.value in flow.proofs or has_restarted
     if flow.released and not is_proven and not facts.is_confirmed:
         return Stay(
             ("the node has not restarted since its pods were released, so it may still run them",), "Recovery"

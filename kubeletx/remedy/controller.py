@@ -30,7 +30,7 @@ from .model import (
     RemedyTask,
 )
 from .planner import ClusterView, FlowPlan, ProblemEvents, has_recovered, plan_all, sickness_of
-from .policy import PolicyView, is_busy, starts
+from .policy import NOTE, PolicyView, is_busy, starts
 from .release import PodRelease
 from .safety.leases import NodeLeases
 from .safety.surroundings import Surroundings
@@ -43,6 +43,8 @@ SAVE_SECONDS: Final = 10.0
 """Measured times are recorded this often, for the next leader."""
 BUDGET_SECONDS: Final = 10.0
 """Pods that a disruption budget keeps are asked for again this often."""
+MARK_SECONDS: Final = 10.0
+"""A node that keeps for so long what a flow has set, without a flow, gets a recovery."""
 KILL_SECONDS: Final = 3.0
 """Time that a method may take beyond its deadline, until its programs have ended."""
 
@@ -106,6 +108,7 @@ class RemedyController:
         self._flow_clock = FlowClock(clock)
         self._sick: set[str] = set()
         self._recent: set[str] = set()
+        self._marked: dict[str, float] = {}
         self._starting: set[str] = set()
         self._tries: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -127,7 +130,10 @@ class RemedyController:
                 except Exception:  # a fault of this program; what is not decided is not done
                     log.exception("Cannot decide now")
                 is_busy = bool(
-                    self._sick or self._tasks or any(map(_is_open, self._watch.fences.items.values()))
+                    self._sick
+                    or self._marked
+                    or self._tasks
+                    or any(map(_is_open, self._watch.fences.items.values()))
                 )
                 await sleep_or(self._clock, LOOK_SECONDS if is_busy else 30.0, self._watch.changed)
                 self._watch.changed.clear()
@@ -141,6 +147,8 @@ class RemedyController:
         """Return the cluster as it is decided on now."""
         fences = self._watch.fences.items
         names = {name for name, fence in fences.items() if _is_open(fence)} | self._sick
+        now = self._clock.monotonic()
+        names |= {name for name, since in self._marked.items() if now - since >= MARK_SECONDS}
         return ClusterView(
             now=self._flow_clock.now(),
             nodes=self._watch.nodes.items,
@@ -176,6 +184,11 @@ class RemedyController:
             if isinstance(change, Stay) and not self._is_upkeep_due(plan):
                 continue
             self._start(plan.node.name, self._carry_out(plan))
+        touched, self._watch.fences.touched = self._watch.fences.touched, set()
+        for name in touched & view.fences.keys() - self._tasks.keys():
+            fence = view.fences[name]
+            if fence.is_over and not fence.problem and fence.status != fence.flow.status:
+                self._start(name, self._mirror(fence))  # its writer ended between the two requests
         gone = view.fences.keys() - view.nodes.keys() - self._watch.nodes.unreadable
         for name in gone - self._tasks.keys():
             if not view.policy.problem:
@@ -203,6 +216,13 @@ class RemedyController:
                 sickness_of(node, configured, now, events, self._watch.fences.items.get(name))
             )
             (self._sick.add if is_sick else self._sick.discard)(name)
+        for name in {*names, *self._marked, *self._watch.fences.touched}:
+            node, fence = nodes.items.get(name), self._watch.fences.items.get(name)
+            is_marked = node is not None and bool(node.metadata.annotations.get(NOTE))
+            if is_marked and (fence is None or fence.is_over):
+                self._marked.setdefault(name, self._clock.monotonic())
+            else:
+                self._marked.pop(name, None)
         self._recent = {
             name
             for name in {*names, *self._recent}
@@ -392,6 +412,10 @@ class RemedyController:
             return
         flow = replace(fence.flow, waited=plan.facts.waited, quiet=plan.facts.quiet)
         await self._write(plan, Change(replace(fence, flow=flow), ""))
+
+    async def _mirror(self, fence: NodeFence) -> None:
+        if self._may_act():
+            self._watch.fences.put(await self._records.mirror(fence))
 
     async def _forget(self, name: str) -> None:
         fence = self._watch.fences.items.get(name)

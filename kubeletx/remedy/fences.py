@@ -9,9 +9,10 @@ import contextlib
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound, PermissionDenied
+from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound, TimedOut, Unavailable, PermissionDenied
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.text.yaml import parse_documents
@@ -29,6 +30,10 @@ from .model import (
 
 DEFINITION: Final = Path(__file__).with_name("crd.yaml")
 MOST_STARTS: Final = 50
+INSTALL_SECONDS: Final = 2.0
+"""Time between two attempts to install the definition."""
+
+log = structlog.get_logger(__name__)
 
 
 def fence_name(node: str) -> str:

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from .automaton import Change, Decision, FlowFacts, Stay, advance, begin
+from .automaton import Change, Decision, FlowFacts, Stay, advance, begin, begin_recovery
 from .config import Configurations, NodeCourses
 from .model import FlowStatus, FlowStep, KernelDump, NodeFence, NodeView
-from .policy import ClusterPolicy, PolicyView, starts
+from .policy import NOTE, ClusterPolicy, PolicyView, is_busy, starts
 
 CONFIRMED = "remedy.kubeletx.io/confirmed-healthy"
 """Annotation of a NodeFence with the UID of the node that a person confirms."""
@@ -56,12 +56,16 @@ class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sickness(msgspec.Struct, frozen=True):
-    """A threshold that matches. `is_due`: it has matched for its period; `left`: seconds until then."""
+    """A threshold that matches. `is_due`: it has matched for its period; `left`: seconds until then.
+
+    `is_untimed`: the condition does not say since when, or names a time in the future: only the flow's own time counts.
+    """
 
     courses: NodeCourses
     reason: str
     is_due: bool
     left: float
+    is_untimed: bool = False
 
 
 def sickness_of(
@@ -103,7 +107,9 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
     if node is None:
         return None
     sick = sickness_of(node, configured, view.now, view.events, fence)
-    if fence is None and not sick:
+    is_over = fence is None or fence.is_over
+    is_left = is_over and not sick and bool(node.metadata.annotations.get(NOTE))
+    if fence is None and not sick and not is_left:
         return None
     if fence is not None and sick:
         fence = _unconfirmed(fence)
@@ -114,16 +120,21 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
         courses=courses.courses if courses is not None else (),
         settings=configured.settings,
         reasons=tuple(item.reason for item in sick),
-        is_due=any(item.is_due for item in sick),
+        is_due=any(
+            item.is_due or (item.is_untimed and times.waited >= item.courses.threshold.period)
+            for item in sick
+        ),
         waited=times.waited,
         quiet=times.quiet,
         holds=policy.holds(node),
-        pauses=policy.pauses(node, fence),
+        pauses=(*policy.pauses(node, fence), *_lost(node, fence, configured)),
         dump=view.dumps.get(name, KernelDump()),
         is_confirmed=fence is not None and fence.metadata.annotations.get(CONFIRMED) == node.metadata.uid,
     )
-    if fence is None or (fence.is_over and sick):
-        decision: Decision = Stay(facts.pauses)
+    if is_left and not facts.pauses:
+        decision: Decision = begin_recovery(node, fence)
+    elif fence is None or (fence.is_over and sick):
+        decision = Stay(facts.pauses)
         if courses is not None and not facts.pauses:
             decision = begin(name, facts, courses.configuration, courses.place, fence)
     else:
@@ -149,6 +160,23 @@ def _unconfirmed(fence: NodeFence) -> NodeFence:
     """Return the record without a confirmation that the node is well: it is sick, so a later recovery needs another one."""
     kept = {name: value for name, value in fence.metadata.annotations.items() if name != CONFIRMED}
     return replace(fence, metadata=replace(fence.metadata, annotations=kept))
+
+
+def _lost(node: NodeView, fence: NodeFence | None, configured: Configurations) -> list[str]:
+    """Return why the flow cannot go on: the threshold that it follows is no longer configured."""
+    if (
+        fence is None
+        or fence.is_over
+        or fence.flow.stopped
+        or not is_busy(fence)
+        or not fence.flow.configuration
+    ):
+        return []
+    place = (fence.flow.configuration, fence.flow.threshold)
+    if any((courses.configuration, courses.place) == place for courses in configured.courses(node)):
+        return []
+    found = f"configuration {place[0]!r} has no threshold {place[1] + 1} for the node any more"
+    return [f"{found}; write it back, or stop the flow (kubeletx remedy stop {node.name})"]
 
 
 def _courses(
@@ -191,4 +219,5 @@ def _match(
     changed = condition.last_transition_time
     age = (now - changed).total_seconds() if changed is not None else 0.0
     left = max(0.0, threshold.period - age)
-    return Sickness(courses, f"{condition.type}={condition.status}", is_due=left <= 0, left=left)
+    reason = f"{condition.type}={condition.status}"
+    return Sickness(courses, reason, is_due=left <= 0, left=left, is_untimed=since is None or since > now)

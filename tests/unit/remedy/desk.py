@@ -101,6 +101,11 @@ class Desk:
         others = [item for item in node.status.conditions if item.type != condition]
         self.watch.nodes.put(replace(node, status=replace(node.status, conditions=(changed, *others))))
 
+    def annotate(self, name: str, key: str, value: str) -> None:
+        node: NodeView = self.watch.nodes.items[name]
+        meta = replace(node.metadata, annotations={**node.metadata.annotations, key: value})
+        self.watch.nodes.put(replace(node, metadata=meta))
+
     def fence(self, name: str = "n1") -> NodeFence:
         return self.api.fences[f"node-fence-{name}"]
 

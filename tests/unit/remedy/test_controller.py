@@ -19,6 +19,7 @@ from kubeletx.remedy.model import (
     RemedyOutcome,
     RemedyTask,
 )
+from kubeletx.remedy.policy import NOTE
 from tests.unit.remedy.desk import Desk
 
 OFF = RemedyOutcome(result=MethodResult.DONE, proofs=(FenceProof.POWER,))
@@ -187,3 +188,22 @@ async def test_an_action_that_raises_has_an_unknown_result() -> None:
         await desk.clock.run_for(32)
     assert desk.state() == "Power-Management/Error"
     assert "a fault of a plugin" in desk.fence().history[-1].message
+
+
+async def test_what_a_flow_had_set_is_removed_although_its_record_was_deleted() -> None:
+    desk = Desk()
+    desk.annotate("n1", NOTE, "cordon")
+    async with desk.leading():
+        await desk.clock.run_for(40)
+    assert desk.state() == "Recovery/Final"
+    assert desk.calls[0] == "n1/restore"
+
+
+async def test_the_copy_of_the_status_is_made_good_after_a_kill() -> None:
+    desk = Desk()
+    meta = ObjectMeta(name="node-fence-n1", uid="of a flow")
+    flow = FenceFlow(node_uid="uid of n1", status="Final")
+    desk.api.edit(NodeFence(metadata=meta, node="n1", step="Recovery", status="Running", flow=flow))
+    async with desk.leading():
+        await desk.clock.run_for(2)
+    assert desk.fence().status == "Final"
