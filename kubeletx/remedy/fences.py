@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound, TimedOut, Unavailable, PermissionDenied
+from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound, PermissionDenied, TimedOut, Unavailable
 from kubeletx.kube.client import KubeClient, Patch
 from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.text.yaml import parse_documents
@@ -56,7 +56,20 @@ class FenceRecords:
         self._clock = clock
 
     async def install(self) -> None:
-        """Install the definition. Raises PermissionDenied if the identity may not, and the definition is missing."""
+        """Install the definition, once the API server answers.
+
+        Raises PermissionDenied if the identity may not, and the definition is missing.
+        """
+        while True:
+            try:
+                await self._install()
+            except (TimedOut, Unavailable) as error:
+                log.warning("Cannot install the definition of NodeFence yet", err=str(error))
+                await self._clock.sleep(INSTALL_SECONDS)
+            else:
+                return
+
+    async def _install(self) -> None:
         try:
             await install_definition(self._client, crd(), clock=self._clock)
         except PermissionDenied:

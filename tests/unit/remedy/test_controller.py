@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Unavailable
 from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.remedy.fences import FenceRecords
 from kubeletx.remedy.model import (
     FenceFlow,
     FenceOperation,
@@ -20,6 +22,7 @@ from kubeletx.remedy.model import (
     RemedyTask,
 )
 from kubeletx.remedy.policy import NOTE
+from kubeletx.testing import FakeClock
 from tests.unit.remedy.desk import Desk
 
 OFF = RemedyOutcome(result=MethodResult.DONE, proofs=(FenceProof.POWER,))
@@ -207,3 +210,18 @@ async def test_the_copy_of_the_status_is_made_good_after_a_kill() -> None:
     async with desk.leading():
         await desk.clock.run_for(2)
     assert desk.fence().status == "Final"
+
+
+async def test_the_definition_is_installed_once_the_api_server_is_back() -> None:
+    tries = []
+
+    async def create(*_: object) -> object:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Unavailable("the API server is away")
+        established = SimpleNamespace(status="True")
+        return SimpleNamespace(metadata=ObjectMeta(), condition=lambda _type: established)
+
+    client: Any = SimpleNamespace(create=create)
+    await FenceRecords(client, FakeClock(auto_advance=True)).install()
+    assert len(tries) == 3
