@@ -352,8 +352,8 @@ def _before_recovery(fence: NodeFence, facts: FlowFacts) -> Decision:
     flow, settings, node = fence.flow, facts.settings, facts.node
     if facts.reasons:  # such as Unknown, then False, during a reboot: no second remedy
         step = FlowStep(flow.before or FlowStep.ISOLATION.value)
-        # `since` stays, because events count from it.
         status = FlowStatus.DONE if flow.before else FlowStatus.ERROR
+        # `since` stays, because events count from it.
         change = _moved(fence, status, "the node is sick again before its recovery", step=step)
         return Change(
             replace(change.fence, flow=replace(change.fence.flow, released=flow.released, since=flow.since)),

@@ -193,7 +193,7 @@ def _courses(
 
 def _counted_since(node: NodeView, fence: NodeFence | None) -> datetime | None:
     """Return the time after which events count: the end of the last remedy, or the creation of the Node."""
-    if fence is not None and fence.flow.node_uid == node.metadata.uid:
+    if fence is not None and not fence.problem and fence.flow.node_uid == node.metadata.uid:
         is_treated = fence.present_status in (FlowStatus.DONE, FlowStatus.FINAL)
         if is_treated or fence.present_step is FlowStep.RECOVERY:
             return fence.flow.since
@@ -220,4 +220,4 @@ def _match(
     age = (now - changed).total_seconds() if changed is not None else 0.0
     left = max(0.0, threshold.period - age)
     reason = f"{condition.type}={condition.status}"
-    return Sickness(courses, reason, is_due=left <= 0, left=left, is_untimed=since is None or since > now)
+    return Sickness(courses, reason, is_due=left <= 0, left=left, is_untimed=changed is None or changed > now)
