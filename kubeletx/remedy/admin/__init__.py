@@ -1,1 +1,1 @@
-"""What an administrator uses and sees: verbs, events, alarms and metrics."""
+"""The administrator's view: verbs, events, alarms and metrics."""
