@@ -113,7 +113,8 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
         return None
     if fence is not None and sick:
         fence = _unconfirmed(fence)
-    courses = _courses(node, fence, sick, configured)
+    taken = _overtaking(node, fence, sick, configured)
+    courses = taken or _courses(node, fence, sick, configured)
     times = view.times.get(name, FlowTimes())
     facts = FlowFacts(
         node=node,
@@ -133,7 +134,7 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
     )
     if is_left and not facts.pauses:
         decision: Decision = begin_recovery(node, fence)
-    elif fence is None or (fence.is_over and sick):
+    elif fence is None or (fence.is_over and sick) or taken is not None:
         decision = Stay(facts.pauses)
         if courses is not None and not facts.pauses:
             decision = begin(name, facts, courses.configuration, courses.place, fence)
@@ -189,6 +190,28 @@ def _courses(
                 return courses
     first = min(sick, key=lambda item: item.left, default=None)
     return first.courses if first is not None else None
+
+
+def _overtaking(
+    node: NodeView, fence: NodeFence | None, sick: list[Sickness], configured: Configurations
+) -> NodeCourses | None:
+    """Return the courses of a lost node that is under way for a lesser reason, such as a full disk; None: go on as before.
+
+    A due threshold of Ready takes over the flow of another condition, between two methods.
+    """
+    if (
+        fence is None
+        or fence.is_over
+        or fence.problem
+        or fence.flow.stopped
+        or fence.flow.operation is not None
+    ):
+        return None
+    present = _courses(node, fence, sick, configured)
+    if present is None or present.threshold.condition == "Ready":
+        return None
+    due = (item.courses for item in sick if item.is_due and item.courses.threshold.condition == "Ready")
+    return next(due, None)
 
 
 def _counted_since(node: NodeView, fence: NodeFence | None) -> datetime | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kubeletx.remedy.model import MethodResult, RemedyOutcome, RemedySettings
-from tests.unit.remedy.trial import Trial, failing
+from tests.unit.remedy.trial import READY_FENCE, Trial, failing
 
 
 def test_a_lost_node_is_isolated_then_powered_off_and_its_pods_go_last() -> None:
@@ -131,3 +131,20 @@ def test_a_recovery_that_fails_is_tried_until_the_node_is_released() -> None:
     del trial.outcomes["fc-on"]
     trial.run(100)
     assert trial.state() == "Recovery/Final"
+
+
+def test_a_lost_node_that_is_treated_for_a_full_disk_is_fenced() -> None:
+    disk = """- nodeConditionType: DiskPressure
+  nodeConditionStatus: true
+  nodeConditionPeriod: 5s
+  remedy1:
+  - name: cordon
+"""
+    trial = Trial(text=READY_FENCE.replace("thresholdConfigs:\n", f"thresholdConfigs:\n{disk}"))
+    trial.set("n1", "True", "DiskPressure")
+    trial.run(30)
+    assert trial.calls == ["n1/mark-unschedulable"]
+    trial.set("n1", "Unknown")
+    trial.run(320)
+    assert trial.calls[1:] == ["n1/fc-off", "n1/pdu-off", "n1/pdu-on"]
+    assert trial.fences["n1"].flow.reasons == ("DiskPressure=True", "Ready=Unknown")
