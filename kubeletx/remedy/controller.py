@@ -297,7 +297,9 @@ class RemedyController:
         operation = fence.flow.operation
         is_repeat = operation is not None
         if operation is None:
-            operation = operation_of(act, uuid.uuid4().hex, method.seconds + KILL_SECONDS)
+            # A request of a built-in method either arrives at once or has no effect: it names the object's version.
+            acts = 0.0 if method.kind == "builtin" else method.seconds
+            operation = operation_of(act, uuid.uuid4().hex, acts + KILL_SECONDS)
             self._idle[operation.id] = None
             flow = replace(fence.flow, operation=operation)
             jobs = (job_name(operation.id, method.name),) if method.kind == "job" else ()
