@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from .meta import ApiStruct, ObjectMeta, constant
+from .meta import ApiStruct, ListMeta, ObjectMeta, constant
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
@@ -28,6 +28,13 @@ class Lease(ApiStruct, frozen=True, kw_only=True):
     kind: str = constant("Lease")
     metadata: ObjectMeta = ObjectMeta()
     spec: LeaseSpec = LeaseSpec()
+
+
+class LeaseList(ApiStruct, frozen=True, kw_only=True):
+    """One page of leases."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[Lease, ...] = ()
 
 
 def micro_time(moment: datetime) -> str:

@@ -13,15 +13,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kubeletx.api import NotFound, SystemClock, first_of
+from kubeletx.api import NotFound, PermissionDenied, SystemClock, first_of
 from kubeletx.kube.client.lists import list_pages
-from kubeletx.kube.client.resources import NODES
+from kubeletx.kube.client.resources import EVENTS, NODES
+from kubeletx.kube.types.event import EventList
 
 from ..automaton import Act, Change, Release, Stay
 from ..fences import FenceRecords
 from ..model import NODE_FENCES, NodeFence, NodeFenceList, NodeViewList
-from ..planner import ClusterView, FlowPlan, FlowTimes, has_recovered, plan_all, sickness_of
+from ..planner import ClusterView, FlowPlan, FlowTimes, ProblemEvents, has_recovered, plan_all, sickness_of
 from ..policy import PolicyView
+from ..safety.leases import NodeLeases
+from ..safety.node_events import NodeEvents
+from ..safety.surroundings import Surroundings
 from ..sources import ConfigSources
 from .client import client_of, open_client
 from .orders import add_orders
@@ -153,18 +157,40 @@ async def _plans(options: argparse.Namespace) -> list[FlowPlan]:
         with contextlib.suppress(NotFound):  # no controller has run yet
             async for records in list_pages(client, NODE_FENCES.path(), NodeFenceList):
                 fences |= {fence.node: fence for fence in records.items}
+        events = NodeEvents(lambda _: None)
+        async for happened in list_pages(
+            client, EVENTS.path(), EventList, field_selector="involvedObject.kind=Node"
+        ):
+            for event in happened.items:
+                events.put(event)
+        now, configured = clock.now(), sources.configurations
+        view = ClusterView(
+            now=now,
+            nodes=nodes,
+            fences=fences,
+            times={name: _times(fence, now.timestamp()) for name, fence in fences.items()},
+            events=ProblemEvents(events.times),
+        )
+        sick = {
+            name
+            for name, node in nodes.items()
+            if sickness_of(node, configured, now, view.events, fences.get(name))
+        }
+        around = Surroundings(client, clock, lambda: configured.settings)
+        await around.refresh(nodes.keys() - sick, None)
+        leases = NodeLeases(client, clock, lambda: configured.settings.lease_namespace or options.namespace)
+        actors: dict[str, str] = {}
+        with contextlib.suppress(PermissionDenied):  # a user may see less than the controller
+            actors = await leases.read_others()
+        policy = PolicyView(
+            sick=frozenset(sick),
+            recent=frozenset(name for name, node in nodes.items() if has_recovered(node, configured, now)),
+            actors=actors,
+            doubts=around.doubts,
+            planned=around.planned,
+        )
     finally:
         await client.close()
-    now, configured = clock.now(), sources.configurations
-    view = ClusterView(
-        now=now,
-        nodes=nodes,
-        fences=fences,
-        times={name: _times(fence, now.timestamp()) for name, fence in fences.items()},
-    )
-    sick = {name for name, node in nodes.items() if sickness_of(node, configured, now, view.events)}
-    recent = {name for name, node in nodes.items() if has_recovered(node, configured, now)}
-    policy = PolicyView(sick=frozenset(sick), recent=frozenset(recent))
     return list(plan_all(replace(view, policy=policy), configured))
 
 

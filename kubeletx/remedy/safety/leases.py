@@ -7,14 +7,16 @@ counts as expired when it has not changed for its duration, by this process's mo
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Clock, Conflict, NotFound
 from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import LEASES
-from kubeletx.kube.types.lease import Lease, LeaseSpec, micro_time
+from kubeletx.kube.types.lease import Lease, LeaseList, LeaseSpec, micro_time
 from kubeletx.kube.types.meta import ObjectMeta, OwnerReference
 
 from ..model import NodeView
@@ -42,6 +44,19 @@ class NodeLeases:
         now = self._clock.monotonic()
         self._others = {name: known for name, known in self._others.items() if known[1] > now}
         return {name: holder for name, (holder, _) in self._others.items()}
+
+    async def read_others(self) -> dict[str, str]:
+        """Read the holders of node Leases that other actors hold now, by the wall clock: for a look, not for a decision."""
+        holders, now = {}, self._clock.now()
+        async for page in list_pages(self._client, LEASES.path(self._namespace()), LeaseList):
+            for lease in page.items:
+                spec = lease.spec
+                if not lease.metadata.name.startswith("node-") or spec.holder_identity in (None, "", HOLDER):
+                    continue
+                renewed = datetime.fromisoformat(spec.renew_time) if spec.renew_time else now
+                if (now - renewed).total_seconds() < (spec.lease_duration_seconds or LEASE_SECONDS):
+                    holders[lease.metadata.name.removeprefix("node-")] = spec.holder_identity
+        return holders
 
     async def take(self, node: NodeView, seconds: float = 0.0) -> bool:
         """Take or renew the node's Lease for at least `seconds` and return True; False: another actor has it.

@@ -21,8 +21,8 @@ from kubeletx.api import Clock, KubeletxError, NotFound, PermissionDenied
 from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import LEASES, Resource
-from kubeletx.kube.types.lease import Lease
-from kubeletx.kube.types.meta import ApiStruct, ListMeta, ObjectMeta
+from kubeletx.kube.types.lease import LeaseList
+from kubeletx.kube.types.meta import ApiStruct, ObjectMeta
 
 from ..model import NodeView, RemedySettings
 
@@ -34,11 +34,6 @@ STALE_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 5.0
 KURED_LOCK: Final = "weave.works/kured-node-lock"
 _DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets")
-
-
-class _Leases(ApiStruct, frozen=True, kw_only=True):
-    metadata: ListMeta = ListMeta()
-    items: tuple[Lease, ...] = ()
 
 
 class _Annotated(ApiStruct, frozen=True, kw_only=True):
@@ -84,7 +79,7 @@ class Surroundings:
     async def _stale(self, well: AbstractSet[str]) -> str:
         leases: dict[str, str | None] = {}
         with self._optional("Leases of nodes"):
-            pages = list_pages(self._client, LEASES.path("kube-node-lease"), _Leases)
+            pages = list_pages(self._client, LEASES.path("kube-node-lease"), LeaseList)
             for page in [page async for page in pages]:
                 leases |= {item.metadata.name: item.spec.renew_time for item in page.items}
         seen = {name: text for name, text in leases.items() if name in well and text}

@@ -49,6 +49,25 @@ def test_a_lost_node_loses_its_pods_only_after_it_was_off_and_comes_back(lab: Re
     assert "unschedulable" not in lab.node("worker-1")["spec"]
 
 
+def test_the_plan_names_another_actor_that_treats_the_node(lab: RemedyLab) -> None:
+    for name in ("box-1", "box-2", "box-3"):
+        lab.add_node(name)
+    lab.ready("box-1", "Unknown")
+    spec = {"holderIdentity": "NodeHealthCheck-workers", "leaseDurationSeconds": 600}
+    lab.api.admin.create(
+        "leases",
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "node-box-1"},
+            "spec": spec,
+        },
+        "kube-system",
+    )
+    (plan,) = [row for row in json.loads(lab.ask("plan", "-o", "json")) if row["node"] == "box-1"]
+    assert any("NodeHealthCheck-workers" in reason for reason in plan["blockedBy"])
+
+
 def test_a_power_action_of_a_killed_controller_is_not_repeated(lab: RemedyLab) -> None:
     lab.slow_agent()
     for name in ("node-1", "node-2", "node-3"):
