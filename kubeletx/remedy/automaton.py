@@ -90,11 +90,11 @@ Decision: TypeAlias = Stay | Change | Act | Release
 
 
 def begin(
-    name: str, facts: FlowFacts, configuration: str, threshold: int, before: NodeFence | None = None
+    name: str, facts: FlowFacts, configuration: str, threshold: str, before: NodeFence | None = None
 ) -> Change:
     """Return the record of a new flow. `before`: the node's record of an earlier flow, which keeps its counters.
 
-    `configuration`, `threshold`: name of the configuration and index of the threshold whose courses the flow follows.
+    `configuration`, `threshold`: names of the configuration and of the threshold whose courses the flow follows.
     """
     node = facts.node
     flow = FenceFlow(

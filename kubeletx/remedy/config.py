@@ -61,6 +61,11 @@ class RemedyThreshold(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[PlannedRemedy, ...]
     recovery: str = ""
 
+    @property
+    def name(self) -> str:
+        """Name that other thresholds of the configuration do not have, such as ``Ready=False,Unknown``."""
+        return self.event or f"{self.condition}={','.join(self.statuses)}"
+
 
 class RemedyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """A checked Configuration. `jobs`: methods of its remedyConfigs by name. `notes`: forms that were read, for people."""
@@ -74,10 +79,9 @@ class RemedyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCourses(NamedTuple):
-    """A threshold that holds for a node, and its remedies in order. `place`: index in the configuration's thresholds."""
+    """A threshold that holds for a node, and its remedies in order."""
 
     configuration: str
-    place: int
     threshold: RemedyThreshold
     courses: tuple[RemedyCourse, ...]
 
@@ -111,10 +115,10 @@ class Configurations:
     def courses(self, node: NodeView) -> list[NodeCourses]:
         """Return the thresholds that hold for a node, the most specific configuration first."""
         return [
-            NodeCourses(document.name, index, threshold, tuple(self._courses(document, threshold, node)))
+            NodeCourses(document.name, threshold, tuple(self._courses(document, threshold, node)))
             for document in self.documents
             if selects(document.selector, node.metadata.labels)
-            for index, threshold in enumerate(document.thresholds)
+            for threshold in document.thresholds
         ]
 
     def _courses(

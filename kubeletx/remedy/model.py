@@ -258,7 +258,7 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
 
     node_uid: str = ""
     configuration: str = ""
-    threshold: int = 0
+    threshold: str = ""
     status: str = constant(FlowStatus.NEW.value)
     reasons: tuple[str, ...] = ()
     remedy: int = 0

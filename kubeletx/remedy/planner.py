@@ -137,7 +137,7 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
     elif fence is None or (fence.is_over and sick) or taken is not None:
         decision = Stay(facts.pauses)
         if courses is not None and not facts.pauses:
-            decision = begin(name, facts, courses.configuration, courses.place, fence)
+            decision = begin(name, facts, courses.configuration, courses.threshold.name, fence)
     else:
         decision = advance(fence, facts)
     return FlowPlan(node=node, fence=fence, facts=facts, decision=decision)
@@ -174,9 +174,9 @@ def _lost(node: NodeView, fence: NodeFence | None, configured: Configurations) -
     ):
         return []
     place = (fence.flow.configuration, fence.flow.threshold)
-    if any((courses.configuration, courses.place) == place for courses in configured.courses(node)):
+    if any((courses.configuration, courses.threshold.name) == place for courses in configured.courses(node)):
         return []
-    found = f"configuration {place[0]!r} has no threshold {place[1] + 1} for the node any more"
+    found = f"configuration {place[0]!r} has no threshold {place[1]} for the node any more"
     return [f"{found}; write it back, or stop the flow (kubeletx remedy stop {node.name})"]
 
 
@@ -186,7 +186,10 @@ def _courses(
     """Return the courses of the node's flow: the ones it began with, or of the first threshold that is due."""
     if fence is not None and not fence.is_over:
         for courses in configured.courses(node):
-            if (courses.configuration, courses.place) == (fence.flow.configuration, fence.flow.threshold):
+            if (courses.configuration, courses.threshold.name) == (
+                fence.flow.configuration,
+                fence.flow.threshold,
+            ):
                 return courses
     first = min(sick, key=lambda item: item.left, default=None)
     return first.courses if first is not None else None

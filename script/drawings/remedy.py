@@ -39,7 +39,7 @@ _CAUSES: Final[Mapping[str, FlowFacts]] = {
 
 def flow() -> str:
     """Drawing of a flow with one remedy."""
-    first = begin("n", _SICK, "", 0).fence
+    first = begin("n", _SICK, "", "").fence
     todo, known, edges = [first], set[str](), []
     while todo:
         fence = todo.pop(0)

@@ -7,6 +7,17 @@ from msgspec.structs import replace
 from kubeletx.remedy.model import MethodResult, RemedyOutcome, RemedySettings
 from tests.unit.remedy.trial import READY_FENCE, Trial, failing
 
+DISK_THEN_READY = READY_FENCE.replace(
+    "thresholdConfigs:\n",
+    """thresholdConfigs:
+- nodeConditionType: DiskPressure
+  nodeConditionStatus: true
+  nodeConditionPeriod: 5s
+  remedy1:
+  - name: cordon
+""",
+)
+
 
 def test_a_lost_node_is_isolated_then_powered_off_and_its_pods_go_last() -> None:
     trial = Trial()
@@ -134,13 +145,7 @@ def test_a_recovery_that_fails_is_tried_until_the_node_is_released() -> None:
 
 
 def test_a_lost_node_that_is_treated_for_a_full_disk_is_fenced() -> None:
-    disk = """- nodeConditionType: DiskPressure
-  nodeConditionStatus: true
-  nodeConditionPeriod: 5s
-  remedy1:
-  - name: cordon
-"""
-    trial = Trial(text=READY_FENCE.replace("thresholdConfigs:\n", f"thresholdConfigs:\n{disk}"))
+    trial = Trial(text=DISK_THEN_READY)
     trial.set("n1", "True", "DiskPressure")
     trial.run(30)
     assert trial.calls == ["n1/mark-unschedulable"]
@@ -148,3 +153,12 @@ def test_a_lost_node_that_is_treated_for_a_full_disk_is_fenced() -> None:
     trial.run(320)
     assert trial.calls[1:] == ["n1/fc-off", "n1/pdu-off", "n1/pdu-on"]
     assert trial.fences["n1"].flow.reasons == ("DiskPressure=True", "Ready=Unknown")
+
+
+def test_a_flow_goes_on_when_a_threshold_is_written_above_its_own() -> None:
+    trial = Trial()
+    trial.set("n1", "Unknown")
+    trial.run(30)
+    trial.configured = Trial(text=DISK_THEN_READY).configured
+    trial.run(300)
+    assert trial.calls == ["n1/fc-off", "n1/pdu-off", "n1/pdu-on"]

@@ -92,7 +92,11 @@ def test_the_seeds_configuration_gives_courses_for_nodes_of_its_type() -> None:
     assert loaded.configurations.courses(node("one", labels={"type": "bare-metal"})) == []
     ready, disk = loaded.configurations.courses(node("one", labels={"type": "compute"}))
 
-    assert (ready.configuration, ready.place, ready.threshold.period) == ("seed", 0, 5.0)
+    assert (ready.configuration, ready.threshold.name, ready.threshold.period) == (
+        "seed",
+        "Ready=False,Unknown",
+        5.0,
+    )
     assert ready.threshold.statuses == ("False", "Unknown")
     repair, terminate = ready.courses
     assert (repair.name, repair.period, repair.cleans) == ("repair", 180.0, False)
