@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,3 +94,31 @@ def test_a_power_action_of_a_killed_controller_is_not_repeated(lab: RemedyLab) -
 def api_events(lab: RemedyLab) -> list[dict[str, str]]:
     items: list[dict[str, str]] = lab.api.admin.list("events", "default")["items"]
     return items
+
+
+@pytest.mark.long
+def test_controllers_that_are_killed_at_any_moment_switch_a_machine_off_once(lab: RemedyLab) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    lab.slow_agent()
+    names = [f"victim-{number}" for number in range(10)]
+    for name in names:
+        lab.add_node(name)
+    for done, name in enumerate(names, 1):
+        lab.add_pod(f"{name}-pod", name)
+        lab.ready(name, "Unknown")
+        while lab.state(name) != "Power-Management/Done" or lab.pods(name):
+            process = lab.start("--leader-elect=false")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(1.5, 12))
+            process.kill()
+            process.wait()
+            if "on" not in lab.actions[2 * done - 2 :] and lab.machine(name).read_text() == "on":
+                assert lab.pods(name), "a pod was deleted before its machine was off"
+        assert lab.actions == ["off", "on"] * done
+        lab.ready(name, "True", boot_id=f"boot of {name}")
+        lab.start("--leader-elect=false")
+        lab.await_state(name, "Recovery/Final")
+        lab.end()
+        assert "unschedulable" not in lab.node(name)["spec"]

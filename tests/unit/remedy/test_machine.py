@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -49,15 +51,14 @@ class SimulatedCluster(Trial):
     `cordons`: who has cordoned a node. `was_off`, `is_cut`: facts about machines and storage since the flow began.
     """
 
-    def __init__(self) -> None:
-        super().__init__(NODES, maps={f"fence-config-{name}": CONFIG for name in NODES}, settings=SETTINGS)
+    def __init__(self, names: tuple[str, ...] = NODES) -> None:
+        super().__init__(names, maps={f"fence-config-{name}": CONFIG for name in names}, settings=SETTINGS)
         self.script: list[str] = []
         self.kill_at = 0
-        self.powered = set(NODES)
+        self.powered = set(names)
         self.cut_off: set[str] = set()
         self.was_off: set[str] = set()
-        self.cordons: dict[str, set[str]] = {name: set() for name in NODES}
-        self.actions: dict[str, int] = {}
+        self.cordons: dict[str, set[str]] = {name: set() for name in names}
 
     @property
     def sick(self) -> set[str]:
@@ -71,7 +72,7 @@ class SimulatedCluster(Trial):
             and fence.present_status is FlowStatus.RUNNING
             and fence.present_step is not FlowStep.RECOVERY
         ):
-            assert len(self.sick) <= most_unhealthy(SETTINGS, len(NODES)), "a step began in a storm"
+            assert len(self.sick) <= most_unhealthy(SETTINGS, len(self.nodes)), "a step began in a storm"
         if before is None or before.is_over:
             self.was_off.discard(fence.node)
         super().write(change)
@@ -121,15 +122,46 @@ class SimulatedCluster(Trial):
             case "fc-on":
                 self.cut_off.discard(name)
 
-    def live(self, seconds: float) -> None:
+    def live(self, seconds: float, step: float = 1.0) -> None:
         """Let time pass; a killed controller is followed by another one."""
         end = self.now.timestamp() + seconds
         while self.now.timestamp() < end:
             try:
-                self.run(1.0)
+                self.run(step, step)
             except Killed:
                 fence = next(fence for fence in self.fences.values() if fence.flow.operation is not None)
                 assert fence.flow.operation is not None
+
+    def end_well(self, step: float = 1.0) -> None:
+        """Let every node come back; every flow has to end, and to leave nothing on its node."""
+        self.script, self.kill_at = [], 0
+        self.powered |= set(self.nodes)
+        for name in self.nodes:
+            self.set(name, "True", reboots=True)
+        self.live(150, step)
+        for name, fence in self.fences.items():
+            assert fence.is_over, self.messages[-20:]
+            assert "remedy" not in self.cordons[name]
+
+
+def test_200_nodes_with_random_faults_and_storms_end_well() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    names = tuple(f"n{number}" for number in range(200))
+    cluster = SimulatedCluster(names)
+    for _ in range(6):
+        count = draw.choice((1, 3, 20, 120))
+        for name in draw.sample(names, count):
+            cluster.set(name, draw.choice(("False", "Unknown")))
+        for name in draw.sample(names, 20):
+            if name in cluster.powered:
+                cluster.set(name, "True")
+        cluster.script = draw.choices(("works", "fails", "acts unheard", "unheard"), k=30)
+        cluster.kill_at = draw.choice((0, 1, 5))
+        cluster.live(30, step=5.0)
+    assert cluster.calls
+    cluster.end_well(step=5.0)
 
 
 class RemedyMachine(RuleBasedStateMachine):
@@ -170,15 +202,7 @@ class RemedyMachine(RuleBasedStateMachine):
         self.cluster.live(seconds)
 
     def teardown(self) -> None:
-        cluster = self.cluster
-        cluster.script, cluster.kill_at = [], 0
-        cluster.powered |= set(NODES)
-        for name in NODES:
-            cluster.set(name, "True", reboots=True)
-        cluster.live(150)
-        for name, fence in cluster.fences.items():
-            assert fence.is_over, cluster.messages
-            assert "remedy" not in cluster.cordons[name]
+        self.cluster.end_well()
 
 
 TestRemedyMachine = RemedyMachine.TestCase
