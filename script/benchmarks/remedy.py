@@ -18,12 +18,13 @@ from typing import Any
 
 from kubeletx_testing.apiserver import ApiServerDouble
 
-from .idle import cpu_seconds, resident_mib
+from .idle import cpu_seconds, resident_mib, rest_figure
 from .model import Result, Sizes, figure, now
 
 REPORT_SECONDS = 10.0
 PERIOD_SECONDS = 3
-CPU_SHARE_PERCENT = 10.0
+CPU_SECONDS_PER_MINUTE = 6.0
+"""A tenth of a core."""
 RESIDENT_MIB = 150.0
 DECISION_SECONDS = 1.0
 FENCES = "/apis/ha.k8s.io/v1/nodefences"
@@ -42,21 +43,15 @@ def remedy(sizes: Sizes) -> Result:
     """Measure a controller at rest beside nodes that report, and decisions about nodes that fail one after the other."""
     with tempfile.TemporaryDirectory() as base, _cluster(Path(base), sizes.fleet_nodes) as cluster:
         cluster.report(REPORT_SECONDS / 2)
-        cpu, began = cpu_seconds(cluster.pid), time.monotonic()
+        before, began = cpu_seconds(cluster.pid), time.monotonic()
         cluster.report(sizes.idle_seconds)
-        share = (cpu_seconds(cluster.pid) - cpu) / (time.monotonic() - began) * 100
+        cpu, seconds = cpu_seconds(cluster.pid) - before, time.monotonic() - began
         memory = resident_mib(cluster.pid)
         delays = [cluster.decision(f"node-{number}") for number in range(sizes.runs)]
     return Result(
         name="remedy",
         figures=(
-            figure(
-                f"CPU of the controller of {sizes.fleet_nodes} nodes",
-                "%",
-                share,
-                at_most=CPU_SHARE_PERCENT,
-                digits=1,
-            ),
+            rest_figure(f"a controller of {sizes.fleet_nodes} nodes", cpu, seconds, CPU_SECONDS_PER_MINUTE),
             figure("resident memory of the controller", "MiB", memory, at_most=RESIDENT_MIB, digits=1),
             figure("decision after the end of the period", "s", delays, at_most=DECISION_SECONDS, digits=2),
         ),

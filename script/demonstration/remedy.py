@@ -57,6 +57,7 @@ class MemoryCluster:
         self._boots = dict.fromkeys(NODES, 1)
         self._ready: dict[str, str] = {}
         self._on_since: dict[str, float | None] = {}
+        self._switched: dict[str, int] = {}
         self.kubeconfig = directory / "admin.conf"
 
     def start(self) -> None:
@@ -65,6 +66,7 @@ class MemoryCluster:
         for name in NODES:
             self.machine(name).write_text("on")
             self._on_since[name] = float("-inf")
+            self._switched[name] = self.machine(name).stat().st_mtime_ns
             meta = {"name": name, "labels": {"type": "compute"}}
             self._api.admin.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta})
         self.look()
@@ -101,10 +103,12 @@ class MemoryCluster:
         return reply.json if reply.code == 200 else {}
 
     def _report(self, name: str) -> None:
-        if self.machine(name).read_text().strip() != "on":
+        stamp = self.machine(name).stat().st_mtime_ns
+        if stamp != self._switched[name]:  # perhaps off and on again since the last look
+            self._switched[name] = stamp
             self._on_since[name] = None
             self.hung(name).unlink(missing_ok=True)
-        elif self._on_since[name] is None:
+        if self.machine(name).read_text().strip() == "on" and self._on_since[name] is None:
             self._on_since[name] = time.monotonic()
             self._boots[name] += 1
         since = self._on_since[name]
