@@ -6,6 +6,7 @@ Each call of the application gets a thread of its own, so a slow one delays no o
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -66,19 +67,23 @@ class SessionClient:
 
     def run(self) -> None:
         """Serve sessions until SIGTERM or SIGINT; then close them and return. Only in the main thread."""
-        stop = threading.Event()
-
-        def ask(_number: int, _frame: FrameType | None) -> None:
-            stop.set()
-
+        # The interpreter writes each signal's number to the pipe at once. A wait for an Event may miss a signal that arrives just
+        # before it blocks, since Python's own handlers run later.
         numbers = (signal.SIGTERM, signal.SIGINT)
-        before = [signal.signal(number, ask) for number in numbers]
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        former = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        before = [signal.signal(number, _ignore) for number in numbers]
         try:
             with self:
-                stop.wait()
+                while not set(os.read(reader, 64)) & set(numbers):
+                    pass
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
+            signal.set_wakeup_fd(former)
+            os.close(reader)
+            os.close(writer)
 
     def close(self, grace_seconds: float | None = None) -> None:
         """Close all sessions, report that, disconnect, and end the thread. See `AsyncSessionClient.close`."""
@@ -100,6 +105,10 @@ class SessionClient:
 
         self._client = AsyncSessionClient(on_open, on_close, settings=self._settings)
         await self._client.start()
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Keep the signal from ending the process."""
 
 
 async def _end(client: AsyncSessionClient, grace_seconds: float | None) -> None:
