@@ -30,7 +30,7 @@ class RemedyState(enum.Enum):
     FAILED = "failed"
     """It has ended without success."""
     UNKNOWN = "unknown"
-    """It may have acted or not. The controller treats the node as one that was not made safe."""
+    """It is not known whether the remedy has acted. For the controller the node is not safe."""
 
 
 class RemedyRequest(msgspec.Struct, frozen=True, kw_only=True):

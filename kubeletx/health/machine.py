@@ -119,7 +119,7 @@ class KernelMachine(SystemdMachine):
 def open_machine(
     backend: object, slots: Slots | None, report: Callable[[str, str], object]
 ) -> MachineEffects:
-    """Return the backend of this name. Simulated slots have a backend of their own; a wrong name gives one that only logs."""
+    """Return the backend of this name. Simulated slots have their own backend. A wrong name gives the backend that only logs."""
     if isinstance(slots, FileSlots):
         return SimulatedMachine(lambda line: report("WouldAct", line), slots)
     match backend:

@@ -79,7 +79,7 @@ class WatchedObjects(Generic[_Item]):
 
 
 class WatchedFences(WatchedObjects[NodeFence]):
-    """Records by the node in their name. One that cannot be read takes the place of the last readable one, so that no flow goes on."""
+    """Records by the node in their name. A record that cannot be read replaces its last readable version, so that no flow goes on."""
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         del problem  # the reflector has logged it

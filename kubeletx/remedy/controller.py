@@ -44,7 +44,7 @@ SAVE_SECONDS: Final = 10.0
 BUDGET_SECONDS: Final = 10.0
 """Pods that a disruption budget keeps are asked for again this often."""
 MARK_SECONDS: Final = 10.0
-"""A node that keeps for so long what a flow has set, without a flow, gets a recovery."""
+"""After this time, a node without a flow that still has the cordon or taint of a flow gets a recovery."""
 KILL_SECONDS: Final = 3.0
 """Time that a method may take beyond its deadline, until its programs have ended."""
 
@@ -88,8 +88,8 @@ class RemedyController:
     ) -> None:
         """`may_act`: asked before each write and method; False: this controller does not lead.
 
-        `own_node`: name of the node that it runs on; empty: none. `dump_of`: kernel dump of a node. `report`: gets every change, for events and metrics.
-        `ended`: gets every method that has ended, its outcome and seconds.
+        `own_node`: name of the node that it runs on; empty: none. `dump_of`: kernel dump of a node. `report`: gets every
+        change, for events and metrics. `ended`: gets every method that has ended, its outcome and seconds.
         """
         self._watch = watch
         self._records = records
@@ -204,7 +204,7 @@ class RemedyController:
             self._watch.changed.set()
 
     def _find_sick(self) -> None:
-        """Update the sick nodes: those that have changed, or all if the configuration has."""
+        """Update the sets of nodes. Only changed nodes are looked at, or all of them after a change of the configuration."""
         configured, nodes = self._configured(), self._watch.nodes
         names = nodes.touched
         if configured is not self._configuration:

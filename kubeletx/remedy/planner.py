@@ -200,7 +200,8 @@ def _overtaking(
 ) -> NodeCourses | None:
     """Return the courses of a lost node that is under way for a lesser reason, such as a full disk; None: go on as before.
 
-    A due threshold of Ready takes over the flow of another condition, between two methods.
+    A due threshold of Ready takes over the flow of another condition, between two methods. A flow that has proven or released
+    something goes on, and so does a flow whose own recovery the other threshold does not have: else nothing would undo it.
     """
     if (
         fence is None
@@ -210,11 +211,20 @@ def _overtaking(
         or fence.flow.operation is not None
     ):
         return None
+    if fence.flow.proofs or fence.flow.released:
+        return None
     present = _courses(node, fence, sick, configured)
     if present is None or present.threshold.condition == "Ready":
         return None
+    undone_by = _recovery_of(present)
     due = (item.courses for item in sick if item.is_due and item.courses.threshold.condition == "Ready")
-    return next(due, None)
+    return next((courses for courses in due if undone_by <= _recovery_of(courses)), None)
+
+
+def _recovery_of(courses: NodeCourses) -> set[str]:
+    """Return the names of the recovery methods that every flow does not have by itself."""
+    methods = [method for course in courses.courses for method in course.recovery]
+    return {method.name for method in methods if method.kind != "builtin"}
 
 
 def _counted_since(node: NodeView, fence: NodeFence | None) -> datetime | None:

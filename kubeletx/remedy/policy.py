@@ -19,7 +19,7 @@ import msgspec
 from .model import FlowStatus, FlowStep, NodeFence, NodeView, RemedySettings
 
 EXCLUDING: Final = ("remediation.medik8s.io/exclude-from-remediation", "remedy.kubeletx.io/exclude")
-"""Labels of nodes that are left alone if their value is ``true``."""
+"""A node with one of these labels and the value ``true`` gets no treatment."""
 FENCING: Final = "fencing"
 """Label of kube-fencing: a node sets ``enabled`` when it boots, and removes it when it shuts down as planned."""
 PAUSE: Final = "remedy.kubeletx.io/pause"
@@ -42,10 +42,10 @@ _PLANNED_MARKS: Final = ("weave.works/kured-reboot-in-progress", "kubeletx.io/dr
 class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     """Facts for the policy beside nodes and records.
 
-    `own_node`: where this controller runs. `sick`: names of sick nodes. `starting`: names of nodes whose step is being begun. `recent`:
-    names of nodes that have become well within the cooldown. `problem`: why the view of the cluster cannot be trusted now; empty: it can. `doubts`: why no step may begin on
-    any node, such as storage that the host cannot reach. `planned`: reason by node for which another actor reboots it as planned.
-    `actors`: holder by node, of a node Lease that another actor holds.
+    `own_node`: where this controller runs. `sick`: names of sick nodes. `starting`: names of nodes whose step is being begun.
+    `recent`: names of nodes that have become well within the cooldown. `problem`: why the view of the cluster cannot be trusted
+    now; empty: it can. `doubts`: why no step may begin on any node, such as storage that the host cannot reach. `planned`:
+    reason by node for which another actor reboots it. `actors`: holder by node, of a node Lease that another actor holds.
     """
 
     own_node: str = ""

@@ -169,7 +169,7 @@ class _Loader:
 
 
 def _flat(raw: Any) -> list[Any]:
-    """Return the objects of a document: itself, or those of a list."""
+    """Return the objects of a document, which is one object or a list of objects."""
     if isinstance(raw, dict) and raw.get("kind") in _LISTS:
         raw = raw.get("items") or []
     return raw if isinstance(raw, list) else [raw]

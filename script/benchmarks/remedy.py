@@ -68,7 +68,7 @@ class _Cluster:
         self._pause = REPORT_SECONDS / nodes
 
     def report(self, seconds: float) -> None:
-        """Let the nodes write their status for so long, spread evenly."""
+        """Let the nodes write their status, one after the other, for `seconds`."""
         began = time.monotonic()
         for count in itertools.count(1):
             write_status(self._api, next(self._names), "True", at="2026-01-01T00:00:00Z")

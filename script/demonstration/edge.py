@@ -5,17 +5,15 @@ It needs no root and no daemon: ``script/demo --edge`` shows it alone. A tick of
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +24,8 @@ from kubeletx.health.model import Reach
 from kubeletx.health.slots.slots import LABELS
 from kubeletx.health.topics import HEALTH_STATUS, ZBOOT_STATUS, HealthStatus, ZbootStatus, find, path_of
 from kubeletx_testing.lab import LabError
+
+from .progress import live_picture
 
 TICK = "100ms"
 LOOK_SECONDS = 0.1
@@ -116,7 +116,7 @@ def show_upgrades(console: Console, tick: str = TICK) -> None:
 
 
 def _play(console: Console, node: EdgeNode) -> None:
-    with _live(console, lambda: picture(node)) as show:
+    with live_picture(console, lambda: picture(node)) as show:
 
         def until(is_so: Callable[[], bool]) -> None:
             deadline = time.monotonic() + LIMIT_SECONDS
@@ -170,19 +170,6 @@ def picture(node: EdgeNode) -> RenderableType:
     )
     state.add_row("boot ends", status.operation or "no")
     return Group(slots, state, *map(Text, node.story), "")
-
-
-@contextlib.contextmanager
-def _live(console: Console, draw: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
-    """Yield a function that draws the picture again. Without a terminal it is printed once, at the end."""
-    if not console.is_terminal:
-        try:
-            yield lambda: None
-        finally:
-            console.print(draw(), highlight=False)
-        return
-    with Live(console=console, refresh_per_second=10) as live:
-        yield lambda: live.update(draw())
 
 
 def main() -> int:

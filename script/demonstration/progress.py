@@ -1,12 +1,13 @@
-"""The lowest line of the terminal while the demo works: since when, and how far the present step is."""
+"""The lowest line of the terminal while the demo works: since when, and how far the present step is; and live pictures."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 _SILENT_SECONDS = 2.0
@@ -53,3 +54,16 @@ class Progress:
         return Text(
             f"{seconds:.0f} s  {self._detail}" if seconds > _SILENT_SECONDS else "", style="dim", end=""
         )
+
+
+@contextlib.contextmanager
+def live_picture(console: Console, draw: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
+    """Yield a function that draws the picture again. Without a terminal it is printed once, at the end."""
+    if not console.is_terminal:
+        try:
+            yield lambda: None
+        finally:
+            console.print(draw(), highlight=False)
+        return
+    with Live(console=console, refresh_per_second=10) as live:
+        yield lambda: live.update(draw())

@@ -13,18 +13,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
 from kubeletx_testing.lab import LabError
+
+from .progress import live_picture
 
 Json = dict[str, Any]
 CONFIG: Final = Path(__file__).resolve().parents[2] / "examples" / "remedy" / "workers.yaml"
@@ -167,7 +168,7 @@ def show_remedy(console: Console, boot_seconds: float = BOOT_SECONDS) -> None:
 def _play(console: Console, cluster: MemoryCluster, controller: subprocess.Popen[bytes]) -> None:
     story: list[str] = []
     sick = NODES[0]
-    with _live(console, lambda: picture(cluster, story)) as show:
+    with live_picture(console, lambda: picture(cluster, story)) as show:
 
         def look() -> None:
             cluster.look()
@@ -221,19 +222,6 @@ def picture(cluster: MemoryCluster, story: list[str]) -> RenderableType:
             f"{fence['step']} {fence.get('status', '')}" if fence else "",
         )
     return Group(nodes, *map(Text, story), "")
-
-
-@contextlib.contextmanager
-def _live(console: Console, draw: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
-    """Yield a function that draws the picture again. Without a terminal it is printed once, at the end."""
-    if not console.is_terminal:
-        try:
-            yield lambda: None
-        finally:
-            console.print(draw(), highlight=False)
-        return
-    with Live(console=console, refresh_per_second=10) as live:
-        yield lambda: live.update(draw())
 
 
 def keep(console: Console, directory: Path) -> None:

@@ -37,8 +37,9 @@ class SlotsPending(SlotsError):
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """Abilities of a backend. `counts_tries`: the loader itself uses up the try, so a hang before user space falls back.
 
-    `proof`: how tests have met the loader; empty: they have not, and the backend is not supported yet. `is_simulated`: a reboot is only written down. `limits`: what it cannot do, a line each. `read_every`: ticks from one
-    read to the next; above 1 if it runs a program. After a change the slots are always read.
+    `proof`: how tests have met the loader; empty: they have not, and the backend is not supported yet. `is_simulated`: a
+    reboot is only written down. `limits`: what it cannot do, a line each. `read_every`: ticks from one read to the next;
+    above 1 if it runs a program. After a change the slots are always read.
     """
 
     counts_tries: bool
@@ -71,6 +72,7 @@ class Slots:
         with self._translated():
             self._write(label, state)
 
+    # Not abstract, since `PolledSlots` is not a backend and replaces `read` and `set_state` themselves.
     def _read(self) -> SlotTable:
         raise NotImplementedError
 

@@ -75,7 +75,7 @@ class AgentMetadata(msgspec.Struct, frozen=True, kw_only=True):
         return action
 
     def arguments(self, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Return the parameters to send, and the names of those that are ignored.
+        """Return the parameters to send, and the names of ignored parameters.
 
         Old names become the preferred ones; a boolean is sent only if it is true, since agents test only its
         presence. Raises InvalidConfig.

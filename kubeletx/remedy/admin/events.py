@@ -31,7 +31,7 @@ COMPONENT: Final = "kubeletx-remedy"
 REPEATED: Final = "NodeRemedyRepeated"
 FAILED: Final = "NodeRemedyFailed"
 _NAMESPACE: Final = "default"
-"""Of events about objects without a namespace."""
+"""Namespace of events about objects that have none."""
 _MOST_WAITING: Final = 1000
 _MOST_MESSAGE: Final = 1024
 

@@ -155,6 +155,24 @@ def test_a_lost_node_that_is_treated_for_a_full_disk_is_fenced() -> None:
     assert trial.fences["n1"].flow.reasons == ("DiskPressure=True", "Ready=Unknown")
 
 
+def test_a_flow_with_a_recovery_of_its_own_is_not_taken_over() -> None:
+    job = """remedyConfigs:
+- name: repair
+  podTemplate: {spec: {containers: [{name: main, image: repair}]}}
+"""
+    disk = DISK_THEN_READY.replace("  - name: cordon\n", "  - name: cordon\n  recovery: {name: repair}\n")
+    trial = Trial(text=disk + job)
+    trial.set("n1", "True", "DiskPressure")
+    trial.run(30)
+    trial.set("n1", "Unknown")
+    trial.run(60)
+    assert trial.calls == ["n1/mark-unschedulable"]
+    trial.set("n1", "False", "DiskPressure")
+    trial.set("n1", "True")
+    trial.run(60)
+    assert trial.calls[1:] == ["n1/repair", "n1/mark-schedulable", "n1/restore"]
+
+
 def test_a_flow_goes_on_when_a_threshold_is_written_above_its_own() -> None:
     trial = Trial()
     trial.set("n1", "Unknown")

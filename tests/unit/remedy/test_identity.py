@@ -1,4 +1,4 @@
-"""Identity of the controller: a pod's service account, and one that may not install the definition."""
+"""The controller as a pod's service account, and with an identity that may not install the definition."""
 
 from __future__ import annotations
 

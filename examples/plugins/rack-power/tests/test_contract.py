@@ -14,7 +14,7 @@ from kubeletx.testing.contract import RemedyContract
 
 
 class Rack(ThreadingHTTPServer):
-    """A power controller. `operations`: those that it has carried out."""
+    """A power controller. `operations`: IDs of the operations that it has carried out."""
 
     daemon_threads = False
 
