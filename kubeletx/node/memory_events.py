@@ -21,24 +21,32 @@ _SHORTEST_SECONDS: Final = 1.0
 """Minimum duration of a wait, so that a continuing stall does not end every wait at once."""
 
 
+def pressure_trigger(path: Path = _PRESSURE) -> int | None:
+    """Return the pressure file with the trigger, which lasts while it is open; None if the kernel refuses it."""
+    file = None
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        os.write(file, _TRIGGER)
+    except OSError:
+        if file is not None:
+            os.close(file)
+        return None
+    return file
+
+
 class MemoryEvents:
     """Provides waits that end early when tasks begin to stall for memory; call `close` at the end."""
 
-    def __init__(self, clock: Clock, *, path: Path = _PRESSURE) -> None:
-        """`path`: the kernel's pressure file."""
+    def __init__(self, clock: Clock, trigger: int | None) -> None:
+        """`trigger`: a file that has priority data when tasks stall; None: no wait ends early. `close` closes it."""
         self._clock = clock
         self._stalled = asyncio.Event()
-        self._file: int | None = None
+        self._file = trigger
         self._poll: select.epoll | None = None
-        try:
-            # The kernel keeps a trigger as long as the file that it was written to is open.
-            self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-            os.write(self._file, _TRIGGER)
+        if trigger is not None:
             # An epoll of its own: asyncio cannot wait for priority data, but an epoll with a pending event is readable.
             self._poll = select.epoll()
-            self._poll.register(self._file, select.EPOLLPRI)
-        except OSError:
-            self.close()
+            self._poll.register(trigger, select.EPOLLPRI)
 
     @property
     def is_watching(self) -> bool:

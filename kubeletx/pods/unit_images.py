@@ -233,7 +233,7 @@ class UnitImages:
         elapsed = clock.monotonic() - began
         self._counters.image_pull.add(elapsed)
         self._counters.starts.pulled(user.pod.uid, began_at, clock.now())
-        text = _pulled_text(image, present, elapsed - sum(waited), elapsed)
+        text = pulled_text(image, present, elapsed - sum(waited), elapsed)
         user.events.normal(Event.PULLED, text, container=name)
         log.info(
             "Pulled image",
@@ -285,7 +285,7 @@ def _image_volumes(pod: Pod, container: PodUnit) -> list[ImageVolumeSource]:
     ]
 
 
-def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
+def pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
     """Return the kubelet's message of event Pulled; without the size if the store does not know it."""
     pull, total = (format_duration(round(seconds, 3)) for seconds in (pull_seconds, total_seconds))
     text = f'Successfully pulled image "{image}" in {pull} ({total} including waiting).'

@@ -282,7 +282,7 @@ class PodWorker:
         """Do one round: observe the runtime's state, plan, start actions, publish the status."""
         now = self._context.now()
         self.facts = self._context.observe(self.facts, self.desired)
-        self.facts = without_old_doubt(self.desired, without_old_boots(_note_exits(self.facts, now)))
+        self.facts = without_old_doubt(self.desired, without_old_boots(note_exits(self.facts, now)))
         self._settle_pending(now)
         end = deadline_end(self.desired, self.facts, now)
         if end is not None:
@@ -478,7 +478,7 @@ def _is_edited(before: Pod, after: Pod) -> bool:
     return (before.spec, one.labels, one.annotations) != (after.spec, other.labels, other.annotations)
 
 
-def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
+def note_exits(facts: PodFacts, now: Now) -> PodFacts:
     """Add to the facts the monotonic time at which each container's newest run ended."""
     if facts.snapshot is None:
         return facts

@@ -23,7 +23,7 @@ from .meter import PodMeter, PodReading, SessionCosts
 from .model import Session
 from .service import Sessions
 from .usage_records import UsageFile, UsageRecords, UsageRow
-from .usage_totals import UsageTotals
+from .usage_totals import TOTALS_LIMIT, UsageTotals
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +31,7 @@ ReadPods = Callable[[Set[PodUid]], Awaitable[Mapping[PodUid, PodReading]]]
 """Reads the counters of pods; pods that cannot be read are left out."""
 
 _READ_SECONDS: Final = 10.0
+_KEEP_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 0.1
 """Pause between two readings, so that many sessions that begin together are one reading."""
 
@@ -52,10 +53,10 @@ class SessionUsage:
         blocking: Blocking,
         clock: Clock,
         interval_seconds: float = 60.0,
-        keep_seconds: float = 600.0,
+        totals_limit: int = TOTALS_LIMIT,
     ) -> None:
         """`interval_seconds`: time between readings of a pod that has an open session."""
-        self.totals = UsageTotals(records)
+        self.totals = UsageTotals(records, totals_limit)
         self.removed = 0
         self._sessions = sessions
         self._read = read
@@ -64,7 +65,6 @@ class SessionUsage:
         self._blocking = blocking
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._keep_seconds = keep_seconds
         self._rows: dict[str, UsageRow] = {}
         self._meters: dict[PodUid, PodMeter] = {}
         self._metered: dict[PodUid, set[str]] = {}
@@ -195,7 +195,7 @@ class SessionUsage:
     def _forget(self) -> None:
         now = self._clock.now()
         for row in tuple(self._rows.values()):
-            if row.is_exported and (now - row.counted_at).total_seconds() >= self._keep_seconds:
+            if row.is_exported and (now - row.counted_at).total_seconds() >= _KEEP_SECONDS:
                 del self._rows[row.key]
                 self._records.forget(row)
                 self.removed += 1

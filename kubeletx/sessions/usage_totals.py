@@ -20,9 +20,10 @@ OTHERS: Final = "/"
 class UsageTotals:
     """Totals by ``namespace/application``, stored at each change. Their number is bounded, and their sum is complete."""
 
-    def __init__(self, records: UsageRecords) -> None:
+    def __init__(self, records: UsageRecords, limit: int) -> None:
         self.items: dict[str, UsageTotal] = {}
         self._records = records
+        self._limit = limit
 
     def load(self, totals: Iterable[UsageTotal]) -> None:
         """Add stored totals; newer ones stay."""
@@ -32,7 +33,7 @@ class UsageTotals:
     def add(self, key: str, costs: SessionCosts, now: datetime) -> None:
         """Add costs to a total. `key`: ``namespace/application``."""
         known = self.items.get(key)
-        if known is None and len(self.items) >= TOTALS_LIMIT and key != OTHERS:
+        if known is None and len(self.items) >= self._limit and key != OTHERS:
             oldest = min(self.items.keys() - {OTHERS}, key=lambda one: self.items[one].updated_at)
             total = self.items.pop(oldest)
             self._records.forget(total)

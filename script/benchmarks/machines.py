@@ -161,10 +161,10 @@ def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
                 file.write(os.urandom(_MIB))
         costs = []
         for name in ("first", "second"):
-            moved, cpu = _moved_bytes(agent.pid), cpu_seconds(agent.pid)
+            moved, cpu = moved_bytes(agent.pid), cpu_seconds(agent.pid)
             lab.put([name], image=image)
             wait_until(partial(_is_running, agent, name), f"status of {name}")
-            costs.append((_moved_bytes(agent.pid) - moved, cpu_seconds(agent.pid) - cpu))
+            costs.append((moved_bytes(agent.pid) - moved, cpu_seconds(agent.pid) - cpu))
         bench.remove_pods(agent)
         image.unlink()
     (first, first_cpu), (second, second_cpu) = costs
@@ -287,7 +287,7 @@ def _is_running(agent: PrivateAgent, name: str) -> bool:
     return pod is not None and pod.status.phase == "Running"
 
 
-def _moved_bytes(pid: int) -> int:
+def moved_bytes(pid: int) -> int:
     """Bytes that the process and the children it waited for have read and written, disk or cache."""
     fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(fields["rchar"]) + int(fields["wchar"])

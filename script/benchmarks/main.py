@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -108,12 +108,12 @@ IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
 }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks that the command line names; exit status 0 if all were measured, whether goals are met or not.
 
     With ``--compare``: 1 if a figure is worse than the published one, 2 if a report cannot be read.
     """
-    options = _options()
+    options = _options(arguments)
     if options.list:
         print(
             "\n".join(
@@ -248,7 +248,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
     )
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *SESSIONS, *STORAGE, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
@@ -265,7 +265,7 @@ def _options() -> argparse.Namespace:
         help="name every figure that is more than 10 %% worse than the published one, of a run or of FILE",
     )
     parser.add_argument("--list", action="store_true", help="names of the benchmarks")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.compare and (options.only or options.quick or options.publish):
         parser.error("--compare FILE measures nothing: leave out --only, --quick and --publish")
     return options

@@ -19,6 +19,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from timeit import default_timer
@@ -221,7 +222,9 @@ def all_run(parts: Assembly, count: int) -> bool:
     )
 
 
-async def measure_time(count: int, root: Path) -> Measured:
+async def measure_time(
+    count: int, root: Path, *, settle_seconds: float = SETTLE_SECONDS, rest_seconds: float = REST_SECONDS
+) -> Measured:
     """Start the pods, change some, rest, look pods up and restart the agent; measures the time of each."""
     async with running_agent(root) as (parts, _, _):
         pods = make_pods(count)
@@ -232,11 +235,11 @@ async def measure_time(count: int, root: Path) -> Measured:
         del pods
         gc.collect()
         gc.freeze()
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(settle_seconds)
         change_cpu = await _changes(parts, min(CHANGES, count))
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(settle_seconds)
         cpu, began = time.process_time(), default_timer()
-        await asyncio.sleep(REST_SECONDS)
+        await asyncio.sleep(rest_seconds)
         rest = (time.process_time() - cpu) / (default_timer() - began)
         look_up = _look_up(parts)
         memory = resident_mib(os.getpid())
@@ -256,7 +259,9 @@ async def measure_time(count: int, root: Path) -> Measured:
     )
 
 
-async def measure_memory(count: int, root: Path) -> Measured:
+async def measure_memory(
+    count: int, root: Path, *, settle_seconds: float = SETTLE_SECONDS, shows_top: bool = False
+) -> Measured:
     """Measure the memory that the agent keeps for each pod, without the runtime's."""
     async with running_agent(root) as (parts, _, _):
         tracemalloc.start()
@@ -264,7 +269,7 @@ async def measure_memory(count: int, root: Path) -> Measured:
         before = tracemalloc.get_traced_memory()[0]
         feed(parts, make_pods(count))
         await until(lambda: all_run(parts, count), pause_seconds=0.5)
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(settle_seconds)
         backend = fake_plugin.backends[URL]
         kept = (backend.sandboxes, backend.units, backend._keys, backend._by_pod)
         held = [dict(one) for one in kept]
@@ -275,7 +280,7 @@ async def measure_memory(count: int, root: Path) -> Measured:
         held.clear()
         gc.collect()
         after = tracemalloc.get_traced_memory()[0]
-        if "--top" in sys.argv:
+        if shows_top:
             _show_top(tracemalloc.take_snapshot(), count)
         tracemalloc.stop()
         print(f"runtime {(with_runtime - after) / count / 1024:.1f} KiB for each pod", file=sys.stderr)
@@ -330,8 +335,9 @@ def main() -> None:
     set_up_logging()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory(prefix="kubeletx-bench-") as directory:
-        measure = measure_time if what == "time" else measure_memory
-        measured = asyncio.run(measure(count, Path(directory)))
+        root = Path(directory)
+        memory = partial(measure_memory, shows_top="--top" in sys.argv)
+        measured = asyncio.run((measure_time if what == "time" else memory)(count, root))
     print(msgspec.json.encode(measured).decode())
 
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from .equivalents import entries, is_equivalent
@@ -46,12 +46,12 @@ class Result(NamedTuple):
     output: str
 
 
-def all_mutants() -> tuple[list[tuple[str, Mutant]], int]:
+def all_mutants(equivalents: Sequence[dict[str, Any]] | None = None) -> tuple[list[tuple[str, Mutant]], int]:
     """Return the mutants of all modules, each with the name of its module, and how many equivalent ones are left out.
 
-    Raises ValueError if an entry of ``equivalents.toml`` describes no mutant.
+    Raises ValueError if an entry of `equivalents` (None: ``equivalents.toml``) describes no mutant.
     """
-    unused, kept, left_out = entries(), [], 0
+    unused, kept, left_out = list(entries() if equivalents is None else equivalents), [], 0
     for module in MODULES:
         source = (EXAMPLE / "src" / PACKAGE / module).read_text()
         for mutant in mutants_of(source):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kubeletx.kube.types.core import Pod
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.cgroups.trees import CgroupTrees
-from kubeletx.node.memory_events import MemoryEvents
+from kubeletx.node.memory_events import MemoryEvents, pressure_trigger
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods import EvictedNode, Evictor
 
@@ -39,7 +39,7 @@ def make_eviction(
         pods.admission.pressure = pressure
         views.node.pressure_changed(pressure)
 
-    stalls = MemoryEvents(ctx.clock)
+    stalls = MemoryEvents(ctx.clock, pressure_trigger())
     evictor = Evictor(
         EvictedNode(
             root_dir=ctx.config.root_dir,

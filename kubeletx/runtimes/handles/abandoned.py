@@ -1,7 +1,7 @@
 """`AbandonableCalls`: makes calls of one runtime's plugin that the agent can give up at their deadline.
 
 A coroutine may catch its cancellation and continue. Each call therefore runs in a task of its own. A call that has not
-ended `GRACE_SECONDS` after its cancellation is abandoned: the caller continues, the task is left running, and its
+ended some time after its cancellation is abandoned: the caller continues, the task is left running, and its
 result is ignored. Abandoned calls are counted. A method of which `MOST_OF_METHOD` abandoned calls still run is not
 called again; a runtime with more than `MOST_ABANDONED` of them since it was opened is not ready.
 """
@@ -22,17 +22,19 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-GRACE_SECONDS = 1.0
-"""Time in seconds that a cancelled call has for its clean-up."""
 MOST_OF_METHOD = 8
 MOST_ABANDONED = 8
 
 
 class AbandonableCalls:
-    """Makes the calls to the plugin of the runtime `runtime`, and counts abandoned calls that still run."""
+    """Makes the calls to the plugin of the runtime `runtime`, and counts abandoned calls that still run.
 
-    def __init__(self, runtime: str) -> None:
+    `grace_seconds`: time that a cancelled call has for its clean-up.
+    """
+
+    def __init__(self, runtime: str, grace_seconds: float) -> None:
         self._runtime = runtime
+        self._grace_seconds = grace_seconds
         self._left: dict[str, set[asyncio.Task[object]]] = {}
         self.on_end: Callable[[], None] = lambda: None
         """Called when an abandoned call ends: it may have taken effect after the runtime's state was read."""
@@ -87,10 +89,10 @@ class AbandonableCalls:
             raise
 
     async def end(self, method: str, task: asyncio.Task[object]) -> None:
-        """Cancel the task of a call, and wait until it ends; after `GRACE_SECONDS` abandon it."""
+        """Cancel the task of a call, and wait until it ends; after the grace period abandon it."""
         task.cancel()
         try:
-            await asyncio.wait((task,), timeout=GRACE_SECONDS)
+            await asyncio.wait((task,), timeout=self._grace_seconds)
         finally:
             if not task.done():
                 self._abandon(method, task)

@@ -140,7 +140,7 @@ class CallGate:
         self._refusal = refusal
         self.guarded = guarded or GuardedCalls(name)
         self._abandons = abandons
-        self.abandoned = AbandonableCalls(name)
+        self.abandoned = AbandonableCalls(name, limits.grace_seconds)
         changing, switching = PrioritySemaphore(limits.changing), PrioritySemaphore(limits.switching)
         self._semaphores = {
             CallClass.BEGINNING: changing,

@@ -21,6 +21,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     health_grace_seconds: float = 10.0
     """``--runtime-health-grace-period``: time without an answer after which a runtime is unreachable and not ready."""
     open_seconds: float = 10.0
+    grace_seconds: float = 1.0
+    """Time in seconds that a cancelled call has for its clean-up."""
     changing: int = 8
     """Concurrent creates, starts and removals.
 

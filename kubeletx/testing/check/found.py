@@ -63,25 +63,25 @@ class FoundPlugin(msgspec.Struct, frozen=True):
     registered: tuple[Registered, ...] = ()
 
 
-def find(name: str) -> tuple[tuple[FoundPlugin, ...], str]:
+def find(name: str, load_seconds: float = LOAD_SECONDS) -> tuple[tuple[FoundPlugin, ...], str]:
     """Load the plugins of an installed distribution in a child process; return them, and the reason if that failed."""
-    command = [sys.executable, "-m", __name__, name, str(LOAD_SECONDS)]
+    command = [sys.executable, "-m", __name__, name, str(load_seconds)]
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=LOAD_SECONDS + 15,
+            timeout=load_seconds + 15,
             check=False,
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        return (), f"its import did not end within {LOAD_SECONDS:g} s"
+        return (), f"its import did not end within {load_seconds:g} s"
     if done.returncode == 0 and done.stdout:
         return msgspec.json.decode(done.stdout.splitlines()[-1], type=tuple[FoundPlugin, ...]), ""
     if "Timeout (" in done.stderr:
-        return (), f"its import did not end within {LOAD_SECONDS:g} s{_place(done.stderr)}"
+        return (), f"its import did not end within {load_seconds:g} s{_place(done.stderr)}"
     last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
     return (), f"its import ended the process with exit code {done.returncode}: {last}"
 

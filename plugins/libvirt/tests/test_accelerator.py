@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import msgspec
-import pytest
-from kubeletx_libvirt import accelerator
 from kubeletx_libvirt.accelerator import Verdict, check_kvm, tiny_firmware
 
 from kubeletx.testing import FakeHost
@@ -39,22 +38,18 @@ def test_the_tiny_guest_ends_emulated_with_its_own_exit_code(tmp_path: Path) -> 
     assert done.returncode == 33
 
 
-async def test_a_verdict_holds_until_the_next_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "KVM_DEVICE", "/no/such/device")
-    host = FakeHost(tmp_path)
-    first = await check_kvm(host, tmp_path, read_boot_id=lambda: "one")
+async def test_a_verdict_holds_until_the_next_boot(tmp_path: Path) -> None:
+    check = partial(check_kvm, FakeHost(tmp_path), tmp_path, device="/no/such/device")
+    first = await check(read_boot_id=lambda: "one")
     assert not first.works
     assert "/no/such/device" in first.why
     remembered = msgspec.structs.replace(first, works=True)
     (tmp_path / "kvm.json").write_bytes(msgspec.json.encode(remembered))
-    assert await check_kvm(host, tmp_path, read_boot_id=lambda: "one") == remembered
-    assert not (await check_kvm(host, tmp_path, read_boot_id=lambda: "two")).works
+    assert await check(read_boot_id=lambda: "one") == remembered
+    assert not (await check(read_boot_id=lambda: "two")).works
 
 
-async def test_a_broken_note_of_the_verdict_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accelerator, "KVM_DEVICE", "/no/such/device")
+async def test_a_broken_note_of_the_verdict_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "kvm.json").write_bytes(b"{")
-    await check_kvm(FakeHost(tmp_path), tmp_path)
+    await check_kvm(FakeHost(tmp_path), tmp_path, device="/no/such/device")
     assert msgspec.json.decode((tmp_path / "kvm.json").read_bytes(), type=Verdict).works is False

@@ -127,21 +127,19 @@ def test_a_proxy_is_not_taken_for_the_one_who_starts_emulators(tmp_path: Path) -
     driver.close()
 
 
-def test_no_answer_is_not_a_reason_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeletx_libvirt.mount_visibility._SECONDS", 0.01)
+def test_no_answer_is_not_a_reason_to_go_on(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
         silent.listen()
         with pytest.raises(Unavailable, match=r"socket .*/s gives no answer"):
-            find_daemon(tmp_path / "s")
+            find_daemon(tmp_path / "s", seconds=0.01)
 
 
 def test_one_who_lets_no_one_take_leave_before_a_login_is_found_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("kubeletx_libvirt.mount_visibility._SECONDS", 2.0)
     one = Answering(tmp_path / "s", ANSWERER + "while connection.recv(28): pass")
-    assert find_daemon(tmp_path / "s") == one.pid
+    assert find_daemon(tmp_path / "s", seconds=2.0) == one.pid
     one.close()
 
 

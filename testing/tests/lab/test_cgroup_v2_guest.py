@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx_testing.lab import cgroup_v2_guest
-from kubeletx_testing.lab.cgroup_v2_guest import GuestRun, run_with_cgroup_v2
+from kubeletx_testing.lab.cgroup_v2_guest import GuestRun, run_emulator
 
 
 @pytest.mark.parametrize(
@@ -18,12 +17,9 @@ from kubeletx_testing.lab.cgroup_v2_guest import GuestRun, run_with_cgroup_v2
     ],
 )
 def test_what_an_earlier_run_left_in_the_directory_is_not_taken_for_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: GuestRun
+    tmp_path: Path, script: str, found: GuestRun
 ) -> None:
-    monkeypatch.setattr(cgroup_v2_guest, "_boot_files", lambda *_: tmp_path)
-    monkeypatch.setattr(
-        cgroup_v2_guest, "_emulator", lambda *_: ["sh", "-c", f"cd {tmp_path} && {{ {script}; }}"]
-    )
     for name, text in (("status", "0\n"), ("output", "earlier\n"), ("console.log", "earlier\n")):
         (tmp_path / name).write_text(text)
-    assert run_with_cgroup_v2(["true"], tmp_path, directory=tmp_path, timeout_seconds=60) == found
+    emulator = ["sh", "-c", f"cd {tmp_path} && {{ {script}; }}"]
+    assert run_emulator(emulator, tmp_path, timeout_seconds=60) == found

@@ -6,7 +6,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,10 +57,7 @@ def test_a_program_with_a_lab_name_and_path_is_ours(tmp_path: Path) -> None:
     assert sweep.list_processes(tmp_path) == []
 
 
-def test_frozen_containers_are_thawed_in_either_version_of_cgroups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
+def test_frozen_containers_are_thawed_in_either_version_of_cgroups(tmp_path: Path) -> None:
     files = {}
     for number, (name, text) in enumerate((("freezer.state", "FROZEN"), ("cgroup.freeze", "1"))):
         for container in ("ours", "cri-ours.scope", "other"):
@@ -70,7 +66,7 @@ def test_frozen_containers_are_thawed_in_either_version_of_cgroups(
             file.write_text(text)
             files[file] = text
     (tmp_path / "memory" / "ours").mkdir(parents=True)
-    cgroups.thaw_containers({"ours"})
+    cgroups.thaw_containers({"ours"}, tmp_path)
     thawed = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
     for file, text in files.items():
         expected = text if file.parent.name == "other" else thawed[file.name]
@@ -78,26 +74,20 @@ def test_frozen_containers_are_thawed_in_either_version_of_cgroups(
     assert list((tmp_path / "memory" / "ours").iterdir()) == []
 
 
-def test_a_container_that_is_removed_while_it_is_thawed_is_not_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
+def test_a_container_that_is_removed_while_it_is_thawed_is_not_an_error(tmp_path: Path) -> None:
     for name in ("freezer.state", "cgroup.freeze"):
         file = tmp_path / name / "ours" / name
         file.parent.mkdir(parents=True)
         file.symlink_to("/dev/full")  # its writes fail
-    cgroups.thaw_containers({"ours"})
+    cgroups.thaw_containers({"ours"}, tmp_path)
 
 
-def test_a_lab_s_frozen_cgroups_above_its_containers_are_thawed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
+def test_a_lab_s_frozen_cgroups_above_its_containers_are_thawed(tmp_path: Path) -> None:
     ours, other = (tmp_path / "freezer" / name / "pod" / "freezer.state" for name in ("lab", "other"))
     for file in (ours, other):
         file.parent.mkdir(parents=True)
         file.write_text("FROZEN")
-    cgroups.thaw_cgroups("lab")
+    cgroups.thaw_cgroups("lab", tmp_path)
     assert (ours.read_text(), other.read_text()) == ("THAWED", "FROZEN")
 
 

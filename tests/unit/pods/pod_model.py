@@ -32,7 +32,7 @@ from kubeletx.pods.plan.doubt import count_confirming, without_old_doubt
 from kubeletx.pods.plan.pod import plan_pod
 from kubeletx.pods.status.build import NodeIdentity, build_status
 from kubeletx.pods.steps.dispatch import failed
-from kubeletx.pods.worker import _note_exits
+from kubeletx.pods.worker import note_exits
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 
@@ -48,7 +48,7 @@ class Observed(msgspec.Struct, frozen=True):
         """The facts after the look."""
         if self.snapshot is not None:
             facts = replace(facts, snapshot=self.snapshot)
-        return _note_exits(replace(facts, previous_status=self.status, doubt=self.doubt), self.now)
+        return note_exits(replace(facts, previous_status=self.status, doubt=self.doubt), self.now)
 
 
 class Ended(msgspec.Struct, frozen=True):

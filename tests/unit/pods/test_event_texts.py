@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kubeletx.api import ImageStatus
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod
 from kubeletx.pods.probes.all_probes import RuntimeExecFinder
-from kubeletx.pods.unit_images import _pulled_text
+from kubeletx.pods.unit_images import pulled_text
 from tests.unit.pods.exec_finders import FakeExecFinder, result
 from tests.unit.pods.manager_model import Node, a_pod
 
@@ -57,7 +57,7 @@ async def test_a_pull_reports_its_time_the_wait_before_it_and_the_size(node: Nod
     ],
 )
 def test_durations_have_gos_form_and_an_unknown_size_is_left_out(size: int, text: str) -> None:
-    assert _pulled_text("a", ImageStatus(id="i", ref="i", size_bytes=size), 0.2499, 61.5) == text
+    assert pulled_text("a", ImageStatus(id="i", ref="i", size_bytes=size), 0.2499, 61.5) == text
 
 
 async def test_what_a_hook_printed_is_in_no_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

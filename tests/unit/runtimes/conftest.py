@@ -24,10 +24,11 @@ from kubeletx.api import (
 from kubeletx.runtimes.binding.bindings import METADATA, Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
+from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.host.host import HostParts
-from kubeletx.runtimes.registry import FleetConfig, RuntimeRegistry
+from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime, sandbox_spec, unit_spec
 from kubeletx_testing.waiting import let_others_work
@@ -141,12 +142,12 @@ class World:
         self.without: dict[str, tuple[type, ...]] = {}
         self.listener = Listener()
         self.sink = FakeEventSink()
-        self.kinds = KindTable([self._kind("fake", "container"), self._kind("fake-vm", "vm")])
+        self.kinds = KindTable([self.kind("fake", "container"), self.kind("fake-vm", "vm")])
         self.endpoints: tuple[Endpoint, ...] = ()
         self.class_map: dict[str, str] = {}
         self.plan_more: dict[str, Any] = {}
 
-    def _kind(self, kind: str, workload_type: str) -> RuntimeKind:
+    def kind(self, kind: str, workload_type: str) -> RuntimeKind:
         return RuntimeKind(
             name=kind,
             factory=self.make,

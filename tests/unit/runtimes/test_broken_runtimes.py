@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -144,9 +144,12 @@ async def test_an_object_that_is_not_a_runtime_is_named_with_the_methods_that_it
 
     world.kinds = KindTable(
         [
-            world._kind("fake", "container"),
+            world.kind("fake", "container"),
             RuntimeKind(
-                name="half", factory=lambda *_: Half(), workload_types=("container",), schemes=("half",)
+                name="half",
+                factory=lambda *_: cast("Any", Half()),
+                workload_types=("container",),
+                schemes=("half",),
             ),
         ]
     )
@@ -161,7 +164,7 @@ async def test_a_capability_whose_object_lacks_methods_is_named_when_the_runtime
 ) -> None:
     world.kinds = KindTable(
         [
-            world._kind("fake", "container"),
+            world.kind("fake", "container"),
             RuntimeKind(
                 name="half", factory=lacks_methods.make, workload_types=("container",), schemes=("half",)
             ),
@@ -213,7 +216,9 @@ def test_an_endpoint_of_a_plugin_that_failed_to_load_is_not_refused() -> None:
 
 
 def test_an_endpoint_that_a_failed_plugin_cannot_serve_is_refused() -> None:
-    kind = RuntimeKind(name="bad", factory=print, workload_types=("container",), schemes=("bad",))
+    kind = RuntimeKind(
+        name="bad", factory=cast("Any", print), workload_types=("container",), schemes=("bad",)
+    )
     with pytest.raises(InvalidConfig, match="no installed plugin serves container over other://"):
         parse_endpoints(["container:b:other://b"], [], failed(kinds=(kind,), knows_kinds=True))
     with pytest.raises(InvalidConfig, match="unknown workload type 'rocket'"):
@@ -224,7 +229,11 @@ def test_another_plugin_does_not_take_over_the_endpoint_that_has_the_name_of_a_f
     kinds = failed()
     kinds.add(
         RuntimeKind(
-            name="other", factory=print, workload_types=("container",), schemes=("unix",), default_claim=True
+            name="other",
+            factory=cast("Any", print),
+            workload_types=("container",),
+            schemes=("unix",),
+            default_claim=True,
         )
     )
     (endpoint,) = parse_endpoints(["container:bad:unix:///run/bad.sock"], [], kinds)

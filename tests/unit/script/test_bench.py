@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from script.benchmarks import fake_plugin, main, scale
-from script.benchmarks.machines import _moved_bytes
+from script.benchmarks.machines import moved_bytes
 from script.benchmarks.model import Figure, Report, Result, markdown, over_floor, percentile
 from script.benchmarks.plots import draw
 
@@ -100,36 +98,28 @@ def test_the_results_of_other_benchmarks_stay_when_one_is_run_again(tmp_path: Pa
     ]
 
 
-async def test_thousands_of_pods_are_measured_with_ten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_thousands_of_pods_are_measured_with_ten(tmp_path: Path) -> None:
 
-    monkeypatch.setattr(scale, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(scale, "REST_SECONDS", 0.1)
     fake_plugin.backends.clear()
-    measured = await scale.measure_time(10, tmp_path)
+    measured = await scale.measure_time(10, tmp_path, settle_seconds=0.1, rest_seconds=0.1)
     assert measured.pods == 10
     assert measured.change_cpu_ms > 0
     assert measured.recovery_seconds > 0
     assert 0 < measured.look_up_us < 100
 
 
-async def test_memory_is_measured_without_what_the_runtime_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_memory_is_measured_without_what_the_runtime_keeps(tmp_path: Path) -> None:
 
-    monkeypatch.setattr(scale, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(sys, "argv", ["scale"])
     fake_plugin.backends.clear()
-    measured = await scale.measure_memory(10, tmp_path)
+    measured = await scale.measure_memory(10, tmp_path, settle_seconds=0.1)
     assert measured.kib_per_pod > 1
 
 
 def test_what_a_process_writes_is_counted_whether_it_reaches_the_disk_or_not(tmp_path: Path) -> None:
 
-    before = _moved_bytes(os.getpid())
+    before = moved_bytes(os.getpid())
     (tmp_path / "file").write_bytes(b"x" * (1 << 20))
-    assert 1 << 20 <= _moved_bytes(os.getpid()) - before < 2 << 20
+    assert 1 << 20 <= moved_bytes(os.getpid()) - before < 2 << 20
 
 
 def test_a_machine_is_measured_by_how_much_it_is_over_the_floor() -> None:

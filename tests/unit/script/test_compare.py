@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -112,15 +111,14 @@ def test_the_table_shows_both_sides_and_the_summary_names_what_is_worse() -> Non
 
 
 def test_the_exit_status_says_whether_a_figure_is_worse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = published()
     path = tmp_path / "results.json"
 
     def status_of(report: Report) -> int:
         path.write_bytes(msgspec.json.encode(report))
-        monkeypatch.setattr(sys, "argv", ["script/bench", "--compare", str(path)])
-        return main.main()
+        return main.main(["--compare", str(path)])
 
     assert status_of(report) == 0
     pods = report.results["pods"]
@@ -130,7 +128,7 @@ def test_the_exit_status_says_whether_a_figure_is_worse(
     assert status_of(msgspec.structs.replace(report, results={**report.results, "pods": pods})) == 1
     assert "figures more than 10 % worse: 30 static pods\n" in capsys.readouterr().out
     path.write_text("{}")
-    assert main.main() == 2
+    assert main.main(["--compare", str(path)]) == 2
     assert f"error: {path}: machine: is missing" in capsys.readouterr().err
 
 

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import PodUid, Unavailable
-from kubeletx.sessions import usage_totals
 from kubeletx.sessions.meter import LogPosition, PodReading
 from kubeletx.sessions.stubs import session_service_pb2 as pb
 from kubeletx.sessions.usage import SessionUsage
 from kubeletx.sessions.usage_records import USAGE_TABLES, UsageFile, UsageRecords, UsageRow
-from kubeletx.sessions.usage_totals import OTHERS
+from kubeletx.sessions.usage_totals import OTHERS, TOTALS_LIMIT
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
 from tests.unit.sessions.room import UID, Pods, Room, running_room
@@ -76,7 +75,9 @@ class Counted:
 
 
 @asynccontextmanager
-async def running(path: Path, clock: FakeClock, pods: Pods) -> AsyncIterator[Counted]:
+async def running(
+    path: Path, clock: FakeClock, pods: Pods, *, totals_limit: int = TOTALS_LIMIT
+) -> AsyncIterator[Counted]:
     """One life of an agent over the database and the file in `path`."""
 
     async def blocking(function: Callable[..., Any], *args: Any) -> Any:
@@ -92,6 +93,7 @@ async def running(path: Path, clock: FakeClock, pods: Pods) -> AsyncIterator[Cou
             file=UsageFile(file),
             blocking=blocking,
             clock=clock,
+            totals_limit=totals_limit,
         )
         await usage.load()
         task = asyncio.create_task(usage.run(), name="session-usage")
@@ -105,7 +107,7 @@ async def running(path: Path, clock: FakeClock, pods: Pods) -> AsyncIterator[Cou
             await store.close()
 
 
-Start = Callable[[], AbstractAsyncContextManager[Counted]]
+Start = Callable[..., AbstractAsyncContextManager[Counted]]
 
 
 @pytest.fixture
@@ -227,15 +229,14 @@ async def test_pods_that_cannot_be_read_and_a_full_disk_are_tried_again(start: S
         assert len(here.lines()) == 1
 
 
-async def test_only_some_applications_have_totals(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_totals, "TOTALS_LIMIT", 2)
-    async with start() as here:
+async def test_only_some_applications_have_totals(start: Start) -> None:
+    async with start(totals_limit=2) as here:
         for number in range(5):
             await here.open(f"default/s{number}", application=f"a{number}")
             await here.close(f"default/s{number}")
         assert set(here.usage.totals.items) == {OTHERS, "default/a3", "default/a4"}
         assert sum(one.costs.opened for one in here.usage.totals.items.values()) == 5
-    async with start() as here:
+    async with start(totals_limit=2) as here:
         assert set(here.usage.totals.items) == {OTHERS, "default/a3", "default/a4"}
 
 

@@ -54,7 +54,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-async def check_kvm(host: Host, directory: Path, *, read_boot_id: Callable[[], str] = boot_id) -> Verdict:
+async def check_kvm(
+    host: Host,
+    directory: Path,
+    *,
+    device: str = KVM_DEVICE,
+    read_boot_id: Callable[[], str] = boot_id,
+) -> Verdict:
     """Return whether KVM works: the result stored for this boot and emulator, or of a new check.
 
     A new check takes at most a little more than `DEADLINE_SECONDS`. `directory`: where the result is stored.
@@ -67,15 +73,15 @@ async def check_kvm(host: Host, directory: Path, *, read_boot_id: Callable[[], s
         known = msgspec.json.decode(path.read_bytes(), type=Verdict)
         if (known.boot_id, known.emulator) == (boot, emulator):
             return known
-    works, why = await _try(emulator, directory)
+    works, why = await _try(emulator, directory, device)
     verdict = Verdict(boot_id=boot, emulator=emulator, works=works, why=why)
     await host.blocking(path.write_bytes, msgspec.json.encode(verdict))
     return verdict
 
 
-async def _try(emulator: str, directory: Path) -> tuple[bool, str]:
-    if not os.access(KVM_DEVICE, os.R_OK | os.W_OK):
-        return False, f"there is no {KVM_DEVICE} that may be used"
+async def _try(emulator: str, directory: Path, device: str) -> tuple[bool, str]:
+    if not os.access(device, os.R_OK | os.W_OK):
+        return False, f"there is no {device} that may be used"
     if not emulator:
         return False, f"there is no {EMULATOR} to try it with"
     firmware = directory / "kvm-check.bin"

@@ -59,18 +59,18 @@ def socket_of(url: str, run: Path = RUN) -> Path | None:
     return driver if mode == "direct" or (mode == "auto" and driver.exists()) else run / SOCKET
 
 
-def find_daemon(path: Path, proc: Path = PROC) -> int | None:
+def find_daemon(path: Path, proc: Path = PROC, seconds: float = _SECONDS) -> int | None:
     """Return the process id of the libvirt daemon that starts emulators; None if unknown.
 
     `path`: the socket that libvirt's clients use; it may belong to virtproxyd, which is then skipped. Raises
-    Unavailable if the daemon does not answer.
+    Unavailable if the daemon does not answer for so many seconds.
     """
     try:
-        pid = _answering(path)
+        pid = _answering(path, seconds)
         if pid and (proc / str(pid) / "comm").read_bytes().strip() == _PROXY.encode():
-            pid = _answering(path.with_name(DRIVER_SOCKET))
+            pid = _answering(path.with_name(DRIVER_SOCKET), seconds)
     except TimeoutError as error:
-        raise Unavailable(f"libvirt's socket {path} gives no answer in {_SECONDS:g} s") from error
+        raise Unavailable(f"libvirt's socket {path} gives no answer in {seconds:g} s") from error
     except OSError:
         return None
     return pid or None
@@ -118,14 +118,14 @@ def _difference(share: Share, root: Path) -> str:
     return ""
 
 
-def _answering(path: Path) -> int:
+def _answering(path: Path, seconds: float) -> int:
     """Return the process id of the daemon that answers on the socket; 0 if unknown.
 
     It sends a harmless request and closes the connection properly, since libvirtd would otherwise log a lost
     connection.
     """
     with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(_SECONDS)
+        asking.settimeout(seconds)
         asking.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         asking.connect(str(path))
         asking.sendall(_call(_AUTH_LIST, 0))

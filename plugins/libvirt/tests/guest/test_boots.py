@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ class Guest:
         self.error: Exception | None = None
         self.on_read: Callable[[], None] | None = None
         self.records = Records(host)
-        self.boots = Boots(ToldAgent(host, self.answer), self.records, self.rebooted)
+        self.boots = Boots(ToldAgent(host, self.answer), self.records, self.rebooted, patience_seconds=0)
 
     def answer(self, command: str, arguments: dict[str, Any]) -> Any:
         if self.error is not None:
@@ -45,8 +44,7 @@ class Guest:
 
     async def look(self) -> tuple[int, str]:
         """Restarts and boot id after a look."""
-        self.boots.look(UNIT)
-        await asyncio.gather(*self.boots._looking.values())
+        await self.boots.look(UNIT)
         run = self.records.run_of(UNIT)
         return run.restarts, run.boot_id
 
@@ -85,11 +83,8 @@ async def test_an_answer_of_before_a_reboot_that_was_heard_meanwhile_is_dropped(
 
 
 @pytest.mark.parametrize("error", [AgentSilent("not there"), FileRefused("no such file")])
-async def test_a_guest_that_cannot_say_is_left_alone(
-    guest: Guest, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_guest_that_cannot_say_is_left_alone(guest: Guest, error: Exception) -> None:
     await guest.look()
     guest.boot, guest.error = 2, error
-    monkeypatch.setattr("kubeletx_libvirt.guest.boots.PATIENCE_SECONDS", 0)
     assert await guest.look() == (0, "boot-1")
     await guest.boots.close()

@@ -127,7 +127,12 @@ def run_with_cgroup_v2(
     script = results / "command"
     script.write_text(_script(command, directory))
     script.chmod(0o755)
-    emulator = Daemon(name="console", argv=_emulator(made, results), directory=results)
+    return run_emulator(_emulator(made, results), results, timeout_seconds=timeout_seconds)
+
+
+def run_emulator(argv: Sequence[str], results: Path, *, timeout_seconds: float) -> GuestRun:
+    """Run the emulator of a guest until it ends, and return what the guest wrote into `results`."""
+    emulator = Daemon(name="console", argv=argv, directory=results)
     for earlier in (results / "status", results / "output", emulator.log_path):
         earlier.unlink(missing_ok=True)
     emulator.start()

@@ -38,12 +38,12 @@ def remove_empty_default_cgroups() -> None:
             pass
 
 
-def list_container_cgroups(ids: set[str]) -> list[Path]:
+def list_container_cgroups(ids: set[str], mount: Path = _CGROUPS) -> list[Path]:
     """Return the cgroup directories of these containers, deepest first. `ids`: container ids."""
     if not ids:
         return []
     directories = []
-    for directory, names, _ in os.walk(_CGROUPS):
+    for directory, names, _ in os.walk(mount):
         directories += [
             Path(directory, name) for name in names if name.removesuffix(".scope").rpartition("-")[2] in ids
         ]
@@ -57,18 +57,18 @@ def list_container_processes(ids: set[str]) -> list[int]:
     return [pid for pid in list_pids() if any(word in ids for word in _cgroup_words(pid))]
 
 
-def thaw_containers(ids: set[str]) -> None:
+def thaw_containers(ids: set[str], mount: Path = _CGROUPS) -> None:
     """Thaw these containers if they are frozen: with cgroup v1, SIGKILL ends a process only after its thaw.
 
-    `ids`: container ids.
+    `ids`: container ids. `mount`: directory of all hierarchies.
     """
-    for directory in list_container_cgroups(ids):
+    for directory in list_container_cgroups(ids, mount):
         _thaw(directory)
 
 
-def thaw_cgroups(root: str) -> None:
+def thaw_cgroups(root: str, mount: Path = _CGROUPS) -> None:
     """Thaw a cgroup and all cgroups below it. `root`: path of the cgroup without a leading slash."""
-    for directory in cgroups_below(root):
+    for directory in cgroups_below(root, mount):
         _thaw(directory)
 
 
@@ -82,13 +82,13 @@ def _thaw(directory: Path) -> None:
             opened.write(text)
 
 
-def cgroups_below(root: str) -> list[Path]:
+def cgroups_below(root: str, mount: Path = _CGROUPS) -> list[Path]:
     """Return the directories of a cgroup and of all cgroups below it, in every hierarchy, deepest first.
 
     `root`: path of the cgroup without a leading slash.
     """
     found = []
-    for top in (_CGROUPS / root, *_CGROUPS.glob(f"*/{root}")):
+    for top in (mount / root, *mount.glob(f"*/{root}")):
         found += [Path(directory) for directory, _, _ in os.walk(top)]
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 

@@ -59,14 +59,17 @@ def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu", cache_dir: Path
     return f"vm:{name}:{embedded_url(root, cache_dir=cache_dir)}"
 
 
-def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
+def embedded_url(
+    root: Path, *, cache_dir: Path | None = None, short_directory: Path = sweep.SHORT_DIRECTORY
+) -> str:
     """Return the libvirt URI of the embedded driver with its files below `root`.
 
     All runs share libvirt's cached capabilities of the emulator, since probing it takes seconds. `cache_dir`:
-    directory of packed images, beside which this cache is kept; None: the user's cache.
+    directory of packed images, beside which this cache is kept; None: the user's cache. `short_directory`: for
+    links to roots with long paths.
     """
     _share_cache(root / "cache" / "qemu" / "capabilities", cache_dir)
-    return f"qemu:///embed?root={_short(root)}"
+    return f"qemu:///embed?root={_short(root, short_directory)}"
 
 
 class PrivateLibvirtd:
@@ -254,11 +257,11 @@ def _share_cache(path: Path, cache_dir: Path | None = None) -> None:
         path.symlink_to(shared)
 
 
-def _short(root: Path) -> Path:
-    """Return `root`, or a link to it below /run if the paths of guests' sockets would be too long."""
+def _short(root: Path, directory: Path) -> Path:
+    """Return `root`, or a link to it in `directory` if the paths of guests' sockets would be too long."""
     if len(str(root)) <= _LONGEST_ROOT:
         return root
-    link = sweep.SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]
+    link = directory / hashlib.sha256(str(root).encode()).hexdigest()[:12]
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(root)

@@ -202,9 +202,9 @@ def socket_path(directory: Path) -> Path:
     return SHORT_DIRECTORY / f"{key}.sock"
 
 
-def remove_short_paths(base_dir: Path) -> None:
+def remove_short_paths(base_dir: Path, short_directory: Path = SHORT_DIRECTORY) -> None:
     """Remove the sockets and links below /run that a lab makes if its own paths are too long."""
-    for link in SHORT_DIRECTORY.glob("*"):
+    for link in short_directory.glob("*"):
         if link.is_symlink() and link.readlink().is_relative_to(base_dir):
             link.unlink(missing_ok=True)
     if base_dir.is_dir():

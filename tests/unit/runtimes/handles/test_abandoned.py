@@ -7,14 +7,13 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.api import Internal, TimedOut, Unavailable
-from kubeletx.runtimes.handles import abandoned
 from kubeletx.runtimes.handles.abandoned import MOST_ABANDONED, MOST_OF_METHOD, AbandonableCalls
 from kubeletx.runtimes.handles.calls import CallClass, CallGate
-from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call, plugin_call, plugin_function
 from kubeletx.testing import FakeClock, FakeRuntime
 from kubeletx_testing.bad_plugins.swallows_cancellation import CancellationSwallowingRuntime
@@ -22,11 +21,7 @@ from kubeletx_testing.waiting import let_others_work
 from tests.unit.runtimes.conftest import FAST, Bench
 
 SECONDS = 0.01
-
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abandoned, "GRACE_SECONDS", 0.01)
+SHORT = msgspec.structs.replace(FAST, grace_seconds=SECONDS)
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ async def list_units(gate: CallGate, bad: CancellationSwallowingRuntime) -> obje
 async def test_a_call_that_swallows_its_cancellation_fails_at_its_deadline_and_is_counted(
     bad: CancellationSwallowingRuntime,
 ) -> None:
-    gate = CallGate("one", Limits())
+    gate = CallGate("one", SHORT)
     with capture_logs() as lines, pytest.raises(TimedOut, match="list_units did not return within"):
         async with asyncio.timeout(60):
             await list_units(gate, bad)
@@ -59,7 +54,7 @@ async def test_a_call_that_swallows_its_cancellation_fails_at_its_deadline_and_i
 
 
 async def test_a_caller_that_is_cancelled_is_not_held(bad: CancellationSwallowingRuntime) -> None:
-    gate = CallGate("one", Limits())
+    gate = CallGate("one", SHORT)
     caller = asyncio.create_task(gate.call("list_units", CallClass.QUERY, 60, lambda: bad.list_units({})))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -73,7 +68,7 @@ async def test_a_caller_that_is_cancelled_is_not_held(bad: CancellationSwallowin
 async def test_a_method_with_many_abandoned_calls_is_not_called_again(
     bad: CancellationSwallowingRuntime,
 ) -> None:
-    gate = CallGate("one", Limits())
+    gate = CallGate("one", SHORT)
     for _ in range(MOST_OF_METHOD):
         with pytest.raises(TimedOut):
             await list_units(gate, bad)
@@ -85,7 +80,7 @@ async def test_a_method_with_many_abandoned_calls_is_not_called_again(
 async def test_many_abandoned_calls_are_a_problem_until_the_runtime_is_opened_again(
     bad: CancellationSwallowingRuntime,
 ) -> None:
-    calls = AbandonableCalls("one")
+    calls = AbandonableCalls("one", SHORT.grace_seconds)
     for number in range(MOST_ABANDONED + 1):
         assert calls.problem() == ""
         with pytest.raises(TimeoutError):
@@ -98,7 +93,7 @@ async def test_many_abandoned_calls_are_a_problem_until_the_runtime_is_opened_ag
 
 
 async def test_a_call_may_clean_up_after_its_cancellation_and_is_not_counted() -> None:
-    gate, ended = CallGate("one", Limits()), []
+    gate, ended = CallGate("one", SHORT), []
 
     async def tidy() -> None:
         try:
@@ -119,14 +114,14 @@ async def test_an_error_of_any_class_reaches_the_caller_and_not_the_event_loop(e
         raise error
 
     with pytest.raises(Internal, match=f"runtime one: fail raised {type(error).__name__}"):
-        await CallGate("one", Limits()).call("fail", CallClass.CHANGING, 60, fail)
+        await CallGate("one", SHORT).call("fail", CallClass.CHANGING, 60, fail)
 
 
 async def test_a_closed_channel_is_not_a_cancellation() -> None:
     async def closed() -> None:
         raise asyncio.CancelledError
 
-    gate = CallGate("one", Limits())
+    gate = CallGate("one", SHORT)
     with pytest.raises(Unavailable, match="the connection was closed"):
         await gate.call("closed", CallClass.QUERY, 60, closed)
 
@@ -138,7 +133,7 @@ async def test_a_runtime_ends_although_its_plugin_swallows_cancellation(
     methods: tuple[str, ...], clock: FakeClock
 ) -> None:
     runtime = CancellationSwallowingRuntime(methods=methods)
-    bench = Bench(runtime, clock, FAST)
+    bench = Bench(runtime, clock, SHORT)
     async with asyncio.timeout(60):
         async with bench.running():
             await bench.clock.run_for(5)
@@ -154,15 +149,15 @@ async def test_the_running_call_is_found_from_the_stack() -> None:
 
     assert await plugin_call("one", "unit_status", inside) == PluginCall("one", "unit_status")
     assert plugin_function("one", "traits", lambda: find_plugin_call(sys._getframe())) == ("one", "traits")
-    assert await CallGate("one", Limits()).call("probe", CallClass.PROBE, 60, inside) == ("one", "probe")
-    own = CallGate("one", Limits(), abandons=False)
+    assert await CallGate("one", SHORT).call("probe", CallClass.PROBE, 60, inside) == ("one", "probe")
+    own = CallGate("one", SHORT, abandons=False)
     assert await own.call("probe", CallClass.PROBE, 60, inside) == ("one", "probe")
     assert find_plugin_call(sys._getframe()) is None
 
 
 async def test_the_end_of_an_abandoned_call_is_a_reason_to_list_the_runtime(clock: FakeClock) -> None:
     runtime, released = FakeRuntime("one", clock=clock), asyncio.Event()
-    bench = Bench(runtime, clock, FAST)
+    bench = Bench(runtime, clock, SHORT)
 
     async def hibernate() -> None:
         while not released.is_set():

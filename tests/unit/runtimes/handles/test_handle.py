@@ -111,7 +111,7 @@ async def test_subscribers_get_foreign_events_and_echoes_of_our_own_calls(bench:
         )
         other_id = bench.runtime.backend.add_sandbox(foreign)
         await bench.clock.run_for(1)
-        seen = set()
+        seen: set[str | None] = set()
         while not {unit_id, other_id} <= seen:
             async with asyncio.timeout(10):
                 event = await anext(events)
@@ -411,7 +411,7 @@ async def test_foreign_exceptions_become_ours(clock: FakeClock) -> None:
     async with Bench(FakeRuntime("one", clock=clock), clock, PATIENT).running() as bench:
         await bench.until(lambda: bench.handle.is_listed)
         for function, error in ((broken, Internal), (reset, Unavailable), (closed, Unavailable)):
-            bench.runtime.start_unit = function  # type: ignore[method-assign]
+            bench.runtime.start_unit = function  # type: ignore[method-assign, assignment]
             with pytest.raises(error, match="runtime one: start_unit"):
                 await bench.handle.start_unit(UnitId("x"))
 
@@ -502,8 +502,8 @@ async def test_a_runtime_that_says_it_is_not_ready_is_not_ready_at_once(bench: B
 
 async def test_a_broken_stream_is_resumed_and_nothing_between_is_lost(bench: Bench) -> None:
     _, unit_id = await bench.start_pod(note=True)
-    for subscriber in list(bench.runtime.backend._subscribers):
-        subscriber.end()
+    bench.runtime.backend.kill()  # ends its streams
+    bench.runtime.backend.revive()
     bench.runtime.backend.exit_unit(unit_id, 1)
     await bench.until(lambda: bench.listener.pods)
     await bench.until(lambda: bench.handle.has_event_stream)
@@ -536,8 +536,8 @@ async def test_a_stream_that_breaks_at_once_does_not_spin(bench: Bench) -> None:
         raise Unavailable("no events today")
 
     bench.runtime.events = broken  # type: ignore[method-assign, assignment]
-    for subscriber in list(bench.runtime.backend._subscribers):
-        subscriber.end()
+    bench.runtime.backend.kill()  # ends its streams
+    bench.runtime.backend.revive()
     bench.runtime.counts.clear()
     await bench.clock.run_for(60)
     assert bench.runtime.counts["events"] <= 20

@@ -34,20 +34,27 @@ class Boots:
     """Reads boot ids of one runtime's guests and reports reboots that had no event."""
 
     def __init__(
-        self, agent: GuestAgent, records: Records, rebooted: Callable[[UnitId], Awaitable[None]]
+        self,
+        agent: GuestAgent,
+        records: Records,
+        rebooted: Callable[[UnitId], Awaitable[None]],
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """`rebooted`: called for each reboot without an event; it must increase the stored number of restarts."""
         self._agent = agent
         self._records = records
         self._rebooted = rebooted
+        self._patience_seconds = patience_seconds
         self._looking: dict[UnitId, asyncio.Task[None]] = {}
 
-    def look(self, unit_id: UnitId) -> None:
-        """Start a task that reads the guest's boot id, unless such a task is running already."""
-        if unit_id not in self._looking:
+    def look(self, unit_id: UnitId) -> asyncio.Task[None]:
+        """Return the task that reads the guest's boot id; start it unless it is running already."""
+        if (task := self._looking.get(unit_id)) is None:
             task = asyncio.create_task(self._look(unit_id), name=f"guest-boot-{unit_id}")
             self._looking[unit_id] = task
             task.add_done_callback(lambda _task: self._looking.pop(unit_id))
+        return task
 
     async def close(self) -> None:
         tasks = list(self._looking.values())
@@ -67,7 +74,7 @@ class Boots:
         either boot, so the caller must repeat the call.
         """
         before = self._records.run_of(unit_id)
-        await self._agent.wait(unit_id, PATIENCE_SECONDS)
+        await self._agent.wait(unit_id, self._patience_seconds)
         async with Guest(self._agent, unit_id).opened(BOOT_ID, "rb") as file:
             boot_id = (await file.read()).decode(errors="replace").strip()
         run = self._records.run_of(unit_id)
