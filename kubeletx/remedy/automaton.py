@@ -9,6 +9,7 @@ Readings of what the proposal leaves open are in docs/decisions/0020.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 import msgspec
@@ -31,8 +32,10 @@ from .model import (
 )
 from .safety.kdump import DUMP_PAUSE
 
+CLEAN_PODS: Final = "clean-pods"
 RESTORE: Final = FenceMethod(name="restore", kind="builtin")
 """Last method of every recovery: removes the cordon and the taints that the flow has set."""
+STOPPED: Final = "stopped by an administrator; recovery begins when the node is well"
 
 
 class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +129,7 @@ def advance(fence: NodeFence, facts: FlowFacts) -> Decision:
     if fence.flow.node_uid != facts.node.metadata.uid:
         return _renewed(fence, facts)
     if facts.pauses and not fence.is_over:
-        return Stay(facts.pauses, _next(fence, facts))
+        return Stay((*facts.pauses, *_left_off(fence, facts)), _next(fence, facts))
     if (decision := _dumping(fence, facts)) is not None:
         return decision
     match fence.present_status:
@@ -180,14 +183,17 @@ def _with_proofs(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> 
     flow, methods = fence.flow, methods_of(fence, facts)
     place = flow.operation.method if flow.operation is not None else flow.method
     method = methods[place] if place < len(methods) else None
-    proven = [proof.value for proof in _proven(fence, facts, outcome) if proof is not FenceProof.NONE]
+    found = {proof for proof in _proven(fence, facts, outcome) if proof is not FenceProof.NONE}
+    # Such as a machine with two power supplies: only the last one that is switched off proves something.
+    rest = takewhile(lambda method: method.name != CLEAN_PODS, methods[place + 1 :])
+    proven = sorted(proof.value for proof in found - {method.proof for method in rest})
     flow = replace(flow, proofs=tuple(dict.fromkeys((*flow.proofs, *proven))))
-    if FenceProof.STORAGE.value in proven:
+    if FenceProof.STORAGE in found:
         scopes = outcome.storage or (method.storage if method is not None else ()) or ("*",)
         flow = replace(flow, fenced=tuple(dict.fromkeys((*flow.fenced, *scopes))))
     if FenceProof.POWER.value in proven:
         flow = replace(flow, fenced_boot=facts.node.status.node_info.boot_id)
-    if method is not None and method.name == "clean-pods" and outcome.result is MethodResult.DONE:
+    if method is not None and method.name == CLEAN_PODS and outcome.result is MethodResult.DONE:
         flow = replace(flow, released=True)
     return flow
 
@@ -235,7 +241,7 @@ def _new(fence: NodeFence, facts: FlowFacts) -> Decision:
             return _moved(fence, FlowStatus.FINAL, "the node is well again before anything was done")
         return _to_recovery(fence, "the node is well again")
     if fence.flow.stopped:
-        return Stay(("stopped by an administrator; recovery begins when the node is well",))
+        return Stay((STOPPED,))
     if step is FlowStep.ISOLATION and fence.flow.remedy == 0 and not facts.is_due and not fence.flow.restarts:
         return Stay(("the period of the threshold is not over",), _next(fence, facts))
     if fence.flow.restarts and facts.waited < settings.retry_wait and step is FlowStep.ISOLATION:
@@ -255,10 +261,16 @@ def _new(fence: NodeFence, facts: FlowFacts) -> Decision:
 def _running(fence: NodeFence, facts: FlowFacts) -> Decision:
     methods, flow = methods_of(fence, facts), fence.flow
     place = flow.operation.method if flow.operation is not None else flow.method
+    is_recovery = fence.present_step is FlowStep.RECOVERY
+    if flow.operation is None and not is_recovery and (proofs := _releasable(fence, course_of(fence, facts))):
+        return Release(proofs)
+    if flow.stopped and flow.operation is None and not is_recovery:
+        place = _left_on(fence, methods)
+        if place == len(methods):
+            words = "; ".join((STOPPED, *_left_off(fence, facts)))
+            return _moved(fence, FlowStatus.DONE, words, is_warning=words != STOPPED)
     if place >= len(methods):
         return _moved(fence, FlowStatus.DONE, f"{fence.step} is done")
-    if flow.stopped and flow.operation is None and fence.present_step is not FlowStep.RECOVERY:
-        return _moved(fence, FlowStatus.DONE, "stopped by an administrator")
     if fence.present_step is FlowStep.POWER and place == 0 and not facts.reasons:
         return _to_recovery(fence, "the node is well again before any power action")
     return Act(methods[place], place, fence.present_step)
@@ -274,7 +286,7 @@ def _done(fence: NodeFence, facts: FlowFacts) -> Decision:
     if not facts.reasons:
         return _to_recovery(fence, "the node is well again")
     if flow.stopped:
-        return Stay(("stopped by an administrator; recovery begins when the node is well",))
+        return Stay((STOPPED, *_left_off(fence, facts)))
     if step is FlowStep.ISOLATION and course is not None and course.power:
         if facts.waited < settings.power_wait:
             left = settings.power_wait - facts.waited
@@ -295,7 +307,12 @@ def _error(fence: NodeFence, facts: FlowFacts) -> Decision:
     if not facts.reasons and fence.present_step is not FlowStep.RECOVERY:  # also after an unknown result
         return _to_recovery(fence, "the node is well again")
     if flow.stopped and fence.present_step is not FlowStep.RECOVERY:
-        return Stay(("stopped by an administrator; recovery begins when the node is well",))
+        is_repeated = flow.operation is None and fence.retries < settings.retries
+        if not (is_repeated and _left_on(fence, methods_of(fence, facts)) == flow.method):
+            words = "; ".join((STOPPED, *_left_off(fence, facts)))
+            if words in (STOPPED, flow.message):
+                return Stay((words,))
+            return Change(replace(fence, flow=replace(flow, message=words)), words, is_warning=True)
     is_recovery = fence.present_step is FlowStep.RECOVERY
     if is_recovery and facts.reasons and flow.operation is None:
         return _before_recovery(fence, facts)
@@ -381,7 +398,7 @@ def _before_recovery(fence: NodeFence, facts: FlowFacts) -> Decision:
 
 def _failed(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
     fence = replace(fence, flow=replace(fence.flow, message=message))
-    if fence.retries < facts.settings.retries:
+    if fence.retries < facts.settings.retries or fence.flow.stopped:
         return _moved(fence, FlowStatus.ERROR, f"{fence.step} failed: {message}", is_warning=True)
     return _next_remedy(fence, facts, message)
 
@@ -419,6 +436,43 @@ def _next_remedy(fence: NodeFence, facts: FlowFacts, message: str) -> Change:
     return _moved(
         fence, FlowStatus.ERROR, f"{message}; nothing is left to try: repair the node", is_warning=True
     )
+
+
+def _left_on(fence: NodeFence, methods: tuple[FenceMethod, ...]) -> int:
+    """Return the place of the next method that switches on what this step has switched off; `len(methods)`: there is none.
+
+    A stopped flow still carries it out, so that no stop leaves a machine off.
+    """
+    done = methods[: fence.flow.method]
+    if fence.present_step is not FlowStep.POWER or not any(map(_switches_off, done)):
+        return len(methods)
+    left = range(fence.flow.method, len(methods))
+    return next((place for place in left if _switches_on(methods[place])), len(methods))
+
+
+def _left_off(fence: NodeFence, facts: FlowFacts) -> tuple[str, ...]:
+    """Return a warning if power management has left the machine off, or may have."""
+    flow, methods = fence.flow, methods_of(fence, facts)
+    if fence.present_step is not FlowStep.POWER:
+        return ()
+    operation = flow.operation
+    if operation is not None and operation.method < len(methods) and _switches_off(methods[operation.method]):
+        return (f"the machine may be off: the result of {operation.name} is unknown",)
+    last = next(
+        (one for one in methods[: flow.method][::-1] if _switches_off(one) or _switches_on(one)), None
+    )
+    return ("the machine is off",) if last is not None and _switches_off(last) else ()
+
+
+def _switches_off(method: FenceMethod) -> bool:
+    is_agent = method.kind == "agent"
+    return method.parameters.get("action") == "off" if is_agent else method.proof is FenceProof.POWER
+
+
+def _switches_on(method: FenceMethod) -> bool:
+    """Return True if the method may switch the machine on: an agent that does, or a remedy of the administrator in the same step."""
+    is_other = method.kind not in ("agent", "builtin") and method.proof is FenceProof.NONE
+    return is_other or method.parameters.get("action") == "on"
 
 
 def _releasable(fence: NodeFence, course: RemedyCourse | None) -> tuple[FenceProof, ...]:

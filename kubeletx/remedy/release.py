@@ -62,7 +62,8 @@ class PodRelease:
     async def release(self, fence: NodeFence) -> ReleaseResult:
         """Release the pods that the record's proofs reach. Raises the errors of the API server; may be called again."""
         settings, result = self.settings(), ReleaseResult()
-        storage = FencedStorage(self._client, fence.flow.fenced)
+        is_cut_off = FenceProof.STORAGE.value in fence.flow.proofs
+        storage = FencedStorage(self._client, fence.flow.fenced if is_cut_off else ())
         is_off = FenceProof.POWER.value in fence.flow.proofs
         result.is_back = is_off and await self._has_booted(fence)
         selector = f"spec.nodeName={fence.node}"

@@ -43,7 +43,9 @@ def test_a_lost_node_loses_its_pods_only_after_it_was_off_and_comes_back(lab: Re
     lab.ready("worker-1", "True", boot_id="boot 2")
     lab.await_state("worker-1", "Recovery/Final")
     messages = [line["message"] for line in lab.fence("worker-1")["history"]]
-    assert messages.index("off: fence_dummy: off, verified by status") < messages.index("1 pods released")
+    steps = ("off: fence_dummy: off, verified by status", "1 pods released", "on: fence_dummy: on")
+    places = [next(n for n, text in enumerate(messages) if text.startswith(step)) for step in steps]
+    assert places == sorted(places)
     history = lab.ask("history", "worker-1")
     assert "1 pods released" in history
     wanted = {"IsolationNew", "PowerManagementDone", "RecoveryFinal"}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
-from kubeletx.remedy.model import MethodResult, RemedyOutcome, RemedySettings
-from tests.unit.remedy.trial import READY_FENCE, Trial, failing
+from kubeletx.remedy.model import FenceProof, MethodResult, RemedyOutcome, RemedySettings
+from tests.unit.remedy.trial import FENCE_CONFIG, READY_FENCE, Trial, failing
 
 DISK_THEN_READY = READY_FENCE.replace(
     "thresholdConfigs:\n",
@@ -180,3 +181,86 @@ def test_a_flow_goes_on_when_a_threshold_is_written_above_its_own() -> None:
     trial.configured = Trial(text=DISK_THEN_READY).configured
     trial.run(300)
     assert trial.calls == ["n1/fc-off", "n1/pdu-off", "n1/pdu-on"]
+
+
+QUICK = RemedySettings(power_wait=20, settle_time=60, retry_wait=10, restarts=0)
+TWO_SUPPLIES = {
+    **FENCE_CONFIG,
+    "config.properties": "power_management=pdu-off pdu-b-off pdu-on pdu-b-on\n",
+    "fence-method-pdu-b-off": "agent=fence_dummy\naction=off\n",
+    "fence-method-pdu-b-on": "agent=fence_dummy\naction=on\n",
+}
+OFF = RemedyOutcome(result=MethodResult.DONE, proofs=(FenceProof.POWER,))
+
+
+def test_pods_are_released_between_off_and_on() -> None:
+    trial = Trial(settings=QUICK)
+    trial.outcomes["pdu-on"] = failing()
+    trial.set("n1", "Unknown")
+    trial.run(26)
+    assert (trial.state(), trial.released) == ("Power-Management/Error", ["n1", "n1"])
+    trial.run(60)
+    assert trial.released == ["n1", "n1"]
+
+
+def test_a_machine_with_two_power_supplies_is_off_when_both_are() -> None:
+    trial = Trial(maps={"fence-config-n1": TWO_SUPPLIES}, settings=QUICK)
+    trial.outcomes |= {"pdu-b-off": failing(), "pdu-off": lambda _: OFF}
+    trial.set("n1", "Unknown")
+    trial.run(26)
+    assert (trial.state(), trial.released) == ("Power-Management/Error", [])
+    trial.outcomes["pdu-b-off"] = lambda _: OFF
+    trial.run(20)
+    assert trial.calls[-3:] == ["n1/pdu-b-off", "n1/pdu-on", "n1/pdu-b-on"]
+    assert trial.released == ["n1"]
+
+
+@pytest.mark.parametrize("maps", [FENCE_CONFIG, TWO_SUPPLIES])
+def test_a_flow_that_is_stopped_after_off_switches_the_machine_on(
+    maps: dict[str, str],
+) -> None:
+    trial = Trial(maps={"fence-config-n1": maps}, settings=QUICK)
+
+    def off(_: bool) -> RemedyOutcome:
+        stop(trial)
+        return OFF
+
+    trial.outcomes["pdu-off"] = off
+    trial.set("n1", "Unknown")
+    trial.run(40)
+    assert trial.calls[-1] == ("n1/pdu-b-on" if maps is TWO_SUPPLIES else "n1/pdu-on")
+    assert "n1/pdu-b-off" not in trial.calls
+    assert trial.state() == "Power-Management/Done"
+    trial.fences["n1"] = replace(trial.fences["n1"], flow=replace(trial.fences["n1"].flow, stopped=False))
+    trial.run(40)
+    assert trial.released == ([] if maps is TWO_SUPPLIES else ["n1", "n1"])  # of two, only one was off
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("pdu-on", "the machine is off"),
+        ("pdu-off", "the machine may be off: the result of pdu-off is unknown"),
+    ],
+)
+def test_a_stopped_flow_reports_a_machine_that_it_leaves_off(method: str, words: str) -> None:
+    trial = Trial(settings=QUICK)
+
+    def unknown(_: bool) -> RemedyOutcome:
+        stop(trial)
+        return RemedyOutcome(result=MethodResult.UNKNOWN)
+
+    trial.outcomes[method] = unknown if method == "pdu-off" else failing()
+    trial.set("n1", "Unknown")
+    trial.run(27)
+    stop(trial)
+    trial.run(600)
+    calls = [call for call in trial.calls if "pdu" in call]
+    assert calls == ["n1/pdu-off", *["n1/pdu-on"] * 3][: 1 if method == "pdu-off" else 4]
+    assert words in str(trial.plans()["n1"].decision)
+    assert sum(words in message for message in trial.messages) == 1
+
+
+def stop(trial: Trial) -> None:
+    fence = trial.fences["n1"]
+    trial.fences["n1"] = replace(fence, flow=replace(fence.flow, stopped=True))

@@ -239,5 +239,5 @@ async def test_the_result_of_a_method_that_runs_during_a_stop_is_kept() -> None:
     desk.set("n1", "Unknown")
     async with desk.leading():
         await desk.clock.run_for(120)
-    assert desk.calls[-2:] == ["n1/pdu-off", "n1/release"]
+    assert desk.calls[-3:] == ["n1/pdu-off", "n1/release", "n1/pdu-on"]
     assert desk.state() == "Power-Management/Done"

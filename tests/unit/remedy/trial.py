@@ -166,7 +166,8 @@ class Trial:
                 fence = replace(fence, flow=replace(fence.flow, operation=operation))
                 self.fences[plan.node.name] = fence  # the intent precedes the act
                 self.calls.append(f"{plan.node.name}/{act.method.name}")
-                self.write(after(fence, plan.facts, self.outcome(plan.node.name, act, is_repeat)))
+                outcome = self.outcome(plan.node.name, act, is_repeat)
+                self.write(after(self.fences[plan.node.name], plan.facts, outcome))
             case Release():
                 assert plan.fence is not None
                 self.release(plan)
