@@ -24,7 +24,6 @@ from kubeletx.plugins.loading import Plugins, log_plugins
 from .assembly import assemble
 from .config.tree import AgentConfig
 from .host.identity import ID_FILE, forget_failed_start
-from .host.logging import set_up_logging
 from .host.process import apply_process_settings
 from .host.slow_calls import watched_markers
 from .lifecycle import Assembly
@@ -43,7 +42,6 @@ async def run_agent(
     handlers of SIGTERM and SIGINT are set.
     """
     begin_small()
-    set_up_logging(config.logs.format, config.logs.verbosity)
     began = time.monotonic()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

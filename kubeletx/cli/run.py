@@ -48,8 +48,10 @@ def run(invocation: Invocation) -> int:
 
 
 async def _run(config: AgentConfig, guard: ExitGuard) -> int:
+    from kubeletx.agent.host.logging import set_up_logging
     from kubeletx.agent.main import run_agent
 
+    set_up_logging(config.logs.format, config.logs.verbosity)
     try:
         guard.code = code = await run_agent(config, on_signals=guard.watch_signals)
     finally:

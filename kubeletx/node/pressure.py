@@ -8,7 +8,7 @@ measurement takes about ten microseconds. Source: kubelet, pkg/kubelet/eviction.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -51,6 +51,21 @@ def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...
             runtimes = (before.runtimes if before is not None else frozenset()) | {runtime}
             disks[device] = ImageDisk(place=place, path=before.path if before else path, runtimes=runtimes)
     return tuple(disks.values())
+
+
+NodeMeasure = Callable[
+    [Path, Mapping[RuntimeName, tuple[str, ...]], float],
+    tuple[tuple[ImageDisk, ...], tuple[Observation, ...]],
+]
+"""Type of `measure_node`."""
+
+
+def measure_node(
+    root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...]], mono: float
+) -> tuple[tuple[ImageDisk, ...], tuple[Observation, ...]]:
+    """Return the file systems that contain image stores, and the eviction signals of the node."""
+    disks = find_image_disks(root_dir, mounts)
+    return disks, read_signals(root_dir, disks, mono=mono)
 
 
 def read_signals(

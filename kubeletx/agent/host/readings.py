@@ -1,4 +1,4 @@
-"""`HostReadings`: the state of the machine that the agent reads at its start; tests pass a value of their own."""
+"""`HostReadings`: the the agent's view of the machine; tests pass a value of their own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 import msgspec
 
+from kubeletx.api import Blocking
 from kubeletx.linux.boot import boot_id
 from kubeletx.node.cgroups.trees import CgroupTrees
-from kubeletx.pods import HostFacts, read_host_facts
+from kubeletx.node.logind import Logind
+from kubeletx.node.pressure import NodeMeasure, measure_node
+from kubeletx.pods import HostFacts, ShutdownLock, read_host_facts
 
 from .guard import Kubelet, find_kubelets, is_port_free
 from .pod_cgroups import has_swap
@@ -18,7 +21,7 @@ APPARMOR = Path("/sys/module/apparmor")
 
 
 class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the machine at the agent's start.
+    """State of the machine at the agent's start, and functions that read it later.
 
     `trees`: its cgroup file systems. `facts`: properties of its kernel, such as sizes of huge pages and swap.
     """
@@ -33,6 +36,10 @@ class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Boot ID of the running kernel; empty: unknown."""
     has_apparmor: bool = False
     has_swap: bool = False
+    measure: NodeMeasure = measure_node
+    """Reads the eviction signals."""
+    logind: Callable[[Blocking], ShutdownLock] = Logind
+    """Makes the lock that delays a shutdown of the machine."""
 
 
 def read_host() -> HostReadings:

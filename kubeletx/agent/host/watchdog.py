@@ -28,16 +28,27 @@ from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call
 
 log = structlog.get_logger(__name__)
 
-ASK_SECONDS = 1.0
-STALL_SECONDS = 0.1
 LOG_SECONDS = 0.5
-"""Duration of a stall in seconds after which it is logged while it lasts; then after each doubling."""
 LIMIT_SECONDS = 30.0
-DEAD_SECONDS = 60.0
 WRITE_SECONDS = 1.0
 """Longest wait in seconds for a log line to be written, since standard error may be blocked too."""
 _STEP_SECONDS = 0.5
 ADVICE = "add isolation=process to the runtime's URL, so that its plugin blocks only its own process"
+
+
+class StallTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of the watchdog in seconds: between two callbacks, until a callback is late, until the loop counts as dead.
+
+    `log_seconds`: duration of a stall after which it is logged while it lasts; then after each doubling.
+    """
+
+    ask_seconds: float = 1.0
+    stall_seconds: float = 0.1
+    log_seconds: float = LOG_SECONDS
+    dead_seconds: float = 60.0
+
+
+TIMES = StallTimes()
 
 
 class LoopStall(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +82,17 @@ class EventLoopWatchdog:
     """
 
     def __init__(
-        self, *, limit_seconds: float = LIMIT_SECONDS, on_limit: Callable[[LoopStall], None] = lambda _: None
+        self,
+        *,
+        limit_seconds: float = LIMIT_SECONDS,
+        on_limit: Callable[[LoopStall], None] = lambda _: None,
+        times: StallTimes = TIMES,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._main = threading.get_ident()
         self._limit_seconds = limit_seconds
         self._on_limit = on_limit
+        self._times = times
         self._answered = threading.Event()
         self._closed = threading.Event()
         self._beat_at = time.monotonic()
@@ -93,26 +109,26 @@ class EventLoopWatchdog:
 
     @property
     def is_alive(self) -> bool:
-        """True if the event loop has run within the last `DEAD_SECONDS`."""
-        return time.monotonic() - self._beat_at < DEAD_SECONDS
+        """True if the event loop has run within the last `dead_seconds`."""
+        return time.monotonic() - self._beat_at < self._times.dead_seconds
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic()
         self._answered.set()
 
     def _watch(self) -> None:
-        while not self._closed.wait(ASK_SECONDS):
+        while not self._closed.wait(self._times.ask_seconds):
             self._answered.clear()
             try:
                 self._loop.call_soon_threadsafe(self._beat)
             except RuntimeError:
                 return  # the loop is closed
-            if not self._answered.wait(STALL_SECONDS):
-                self._follow(self._look(STALL_SECONDS))
+            if not self._answered.wait(self._times.stall_seconds):
+                self._follow(self._look(self._times.stall_seconds))
 
     def _follow(self, stall: LoopStall) -> None:
         """Log the stall while it lasts, report it at the limit, and log its end."""
-        seconds, next_line, is_over = stall.seconds, LOG_SECONDS, False
+        seconds, next_line, is_over = stall.seconds, self._times.log_seconds, False
         while not self._answered.is_set():
             until = next_line if is_over else min(next_line, self._limit_seconds)
             seconds += self._wait(min(max(until - seconds, 0.001), _STEP_SECONDS))

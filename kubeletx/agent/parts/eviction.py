@@ -52,6 +52,7 @@ def make_eviction(
             disks=views.disks,
             pids=_pids_counter(pods.cgroups, ctx.host.trees),
             evictions=pods.services.counters.evictions,
+            measure=ctx.host.measure,
         ),
         eviction_policy(ctx.config),
         clock=ctx.clock,

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from kubeletx.api import Clock, Conflict, TimedOut
-from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import ShutdownGroup, groups_of
 from kubeletx.pods import HostShutdown, ShutdownLock
 from kubeletx.server.views import Progress
@@ -152,5 +151,5 @@ def make_shutdown(
 ) -> Shutdowns:
     """Build the task that ends the pods when systemd-logind announces a shutdown of the host."""
     shutdowns = Shutdowns(ctx, node, pods, views, cluster)
-    shutdowns.watch("host-shutdown", Logind(volumes.files), shutdowns.groups)
+    shutdowns.watch("host-shutdown", ctx.host.logind(volumes.files), shutdowns.groups)
     return shutdowns

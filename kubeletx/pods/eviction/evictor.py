@@ -33,7 +33,7 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import EVICTED, Event
 from kubeletx.kube.types.core import Pod
-from kubeletx.node.pressure import ImageDisk, find_image_disks, read_signals
+from kubeletx.node.pressure import ImageDisk, NodeMeasure, measure_node
 from kubeletx.node.readiness import Pressure
 from kubeletx.node.thresholds import (
     TRANSITION_SECONDS,
@@ -101,7 +101,7 @@ class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
     pids: Callable[[Pod], int | None] = lambda _pod: None
     evictions: Counter[str] = msgspec.field(default_factory=Counter)
     """Number of evictions by signal."""
-    proc: Path = Path("/proc")
+    measure: NodeMeasure = measure_node
 
 
 class Evictor:
@@ -181,7 +181,7 @@ class Evictor:
     async def _read(self) -> tuple[tuple[ImageDisk, ...], Sequence[Observation]]:
         """Read the image file systems and the eviction signals; `_find_mounts` must have been called before."""
         return await self._blocking(
-            partial(_read, self._node.root_dir, dict(self._mounts), self._clock.monotonic(), self._node.proc)
+            self._node.measure, self._node.root_dir, dict(self._mounts), self._clock.monotonic()
         )
 
     async def _find_mounts(self) -> None:
@@ -356,13 +356,6 @@ class Evictor:
             await self._clock.sleep(1.0)
             if all(self._node.pods.has_stopped(uid) for uid in uids):
                 return
-
-
-def _read(
-    root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...]], mono: float, proc: Path
-) -> tuple[tuple[ImageDisk, ...], tuple[Observation, ...]]:
-    disks = find_image_disks(root_dir, mounts)
-    return disks, read_signals(root_dir, disks, mono=mono, proc=proc)
 
 
 def _container_use(unit: UnitStats, logs: DiskUse | None) -> ContainerUse:

@@ -43,6 +43,19 @@ def _type_of(name: str) -> str:
     return "vm" if name == "kvm" else "container"
 
 
+class FileTrees(CgroupTrees):
+    """A unified cgroup tree of plain files; the kernel does not fill its directories."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir()
+        (root / "cgroup.controllers").write_text("cpu io memory pids\n")
+        super().__init__(root)
+
+    def create(self, path: str) -> None:
+        (self.root / path).mkdir(parents=True, exist_ok=True)
+
+
 class AgentModel:
     """An agent on fake runtimes.
 

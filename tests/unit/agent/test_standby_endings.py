@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.agent.parts import shutdown
 from kubeletx.api import PodUid
 from kubeletx.kube.types.core import (
     Container,
@@ -20,7 +19,6 @@ from kubeletx.kube.types.core import (
     ResourceRequirements,
 )
 from kubeletx.node.thresholds import Observation
-from kubeletx.pods.eviction import evictor
 from kubeletx.pods.model.priority import CRITICAL_PRIORITY
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.views import DeleteOptions, PodTarget
@@ -49,9 +47,9 @@ def victim() -> Pod:
 
 
 @pytest.fixture
-def agent(agent: AgentModel, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
+def agent(agent: AgentModel) -> AgentModel:
     """An agent that gives pods 8 s when the host goes down, on a node with one CPU."""
-    monkeypatch.setattr(shutdown, "Logind", Lock)
+    agent.host = replace(agent.host, logind=Lock)
     agent.configure("shutdown", grace_seconds=8.0, critical_grace_seconds=2.0)
     agent.configure(
         "eviction",
@@ -64,16 +62,16 @@ def agent(agent: AgentModel, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
 
 
 @pytest.fixture
-def pressure(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def pressure(agent: AgentModel) -> Callable[[], None]:
     """Report memory pressure from the call on."""
     left = [900 * MI]
 
-    def read(_root: object, _disks: object, *, mono: float, proc: object) -> tuple[Observation, ...]:
-        return (
+    def measure(_root: object, _mounts: object, mono: float) -> tuple[tuple[()], tuple[Observation]]:
+        return (), (
             Observation(signal="memory.available", place="", available=left[0], capacity=1000 * MI, at=mono),
         )
 
-    monkeypatch.setattr(evictor, "read_signals", read)
+    agent.host = replace(agent.host, measure=measure)
     return lambda: left.__setitem__(0, 50 * MI)
 
 

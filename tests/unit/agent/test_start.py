@@ -82,10 +82,7 @@ async def test_a_failed_start_leaves_the_root_free(agent: AgentModel) -> None:
         pass
 
 
-async def test_a_first_start_that_fails_leaves_no_root_directory(
-    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
+async def test_a_first_start_that_fails_leaves_no_root_directory(agent: AgentModel) -> None:
     agent.configure("logs", pod_logs_dir=Path("/dev/null/logs"))
     with pytest.raises(InvalidConfig):
         await run_agent(agent.config, plugins=agent.plugins)
@@ -97,25 +94,17 @@ async def test_a_first_start_that_fails_leaves_no_root_directory(
     assert not (agent.config.root_dir / "agent-id").exists()
 
 
-async def test_a_disk_that_is_full_at_the_first_start_is_one_line(
-    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_root: Path) -> tuple[str, bool]:
-        raise OSError(28, "No space left on device", "/root/agent-id")
-
-    monkeypatch.setattr("kubeletx.agent.parts.root.ensure_agent_id", full)
-    monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
+async def test_a_directory_that_cannot_be_made_at_the_first_start_is_one_line(agent: AgentModel) -> None:
+    (agent.root / "root").mkdir()
+    agent.config.applied_directory.write_text("a file")
     with pytest.raises(Unavailable) as raised:
         await run_agent(agent.config, plugins=agent.plugins)
-    assert raised.value.message == "cannot start: /root/agent-id: No space left on device"
+    assert raised.value.message == f"cannot start: {agent.config.applied_directory}: File exists"
 
 
-async def test_an_error_of_a_running_agent_s_start_comes_out_of_its_task_groups(
-    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_of_a_running_agent_s_start_comes_out_of_its_task_groups(agent: AgentModel) -> None:
     (agent.root / "root").mkdir()
     (agent.root / "root" / "kubeletx.sock").mkdir()
-    monkeypatch.setattr("kubeletx.agent.main.set_up_logging", lambda *_: None)
     with pytest.raises(InvalidConfig, match="cannot make socket"):
         await run_agent(agent.config, plugins=agent.plugins)
 

@@ -126,6 +126,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentConfig]:
 
     module.run_agent = run_agent  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kubeletx.agent.main", module)
+    logs = ModuleType("kubeletx.agent.host.logging")
+    logs.set_up_logging = lambda *_: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kubeletx.agent.host.logging", logs)
     return found
 
 

@@ -24,7 +24,6 @@ ALLOWED = {
         1,
         "real requests take real time while the fake clock is moved",
     ),
-    "tests/unit/agent/backend/test_pods.py": (1, "a deadline of the event loop passes, and the call goes on"),
     "tests/unit/agent/host/test_watchdog.py": (
         3,
         "the watchdog's thread measures how long the loop really stands",

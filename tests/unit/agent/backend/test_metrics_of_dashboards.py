@@ -18,7 +18,6 @@ import pytest
 from kubeletx.agent.backend.metrics import volume_metrics
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.kube.types.core import Container, ResourceRequirements, Volume
-from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.host_usage import FsUsage
 from kubeletx.pods import VolumeBoard
 from kubeletx.server.metrics.agent import render
@@ -26,7 +25,7 @@ from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
 from kubeletx.volumes.preparer import VolumePreparer
-from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.agent_model import AgentModel, FileTrees, a_pod
 from tests.unit.agent.backend.metrics_model import more_metrics
 
 OF_METRICS = {
@@ -124,15 +123,11 @@ def names(text: bytes) -> set[str]:
 
 
 @pytest.fixture
-def trees(agent: AgentModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trees(agent: AgentModel, tmp_path: Path) -> Path:
     """A unified cgroup tree of plain files."""
-    root = tmp_path / "cgroup"
-    root.mkdir()
-    (root / "cgroup.controllers").write_text("cpu io memory pids\n")
-    (root / "cgroup.subtree_control").write_text("cpu io memory pids\n")
-    agent.host = HostReadings(trees=CgroupTrees(root))
-    monkeypatch.setattr("kubeletx.node.cgroups.trees._enable_controllers", lambda _directory: None)
-    return root
+    trees = FileTrees(tmp_path / "cgroup")
+    agent.host = HostReadings(trees=trees)
+    return trees.root
 
 
 def test_no_name_is_both_asked_for_and_excused() -> None:
@@ -191,11 +186,12 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
         (trees / "kubepods/cpu.stat").write_text("usage_usec 500009\n")
         await agent.clock.run_for(10)
         figures = await agent.done(figure_backend.figures())
-    text = cadvisor_metrics(figures, lambda device: f"/dev/{device}")
-    assert names(text) >= OF_CADVISOR, OF_CADVISOR - names(text)
+    rendered = cadvisor_metrics(figures, lambda device: f"/dev/{device}")
+    text = rendered.decode()
+    assert names(rendered) >= OF_CADVISOR, OF_CADVISOR - names(rendered)
     resource = resource_metrics(figures)
     assert names(resource) >= OF_METRICS_SERVER, OF_METRICS_SERVER - names(resource)
-    ids = re.findall(r'^container_memory_working_set_bytes\{.*id="([^"]*)"', text.decode(), re.MULTILINE)
+    ids = re.findall(r'^container_memory_working_set_bytes\{.*id="([^"]*)"', text, re.MULTILINE)
     assert set(ids) == {
         "/",
         "/kubepods",
@@ -204,9 +200,9 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
         f"/{where}",
         f"/{where}/{unit_id}",
     }
-    assert b'container_fs_reads_total{container="main"' in text
-    assert b'container_tasks_state{container="main"' in text
-    assert b'machine_cpu_cores{boot_id="' in text
+    assert 'container_fs_reads_total{container="main"' in text
+    assert 'container_tasks_state{container="main"' in text
+    assert 'machine_cpu_cores{boot_id="' in text
     reported = summary(figures)["node"]["systemContainers"]
     (pods,) = (one for one in reported if one["name"] == "pods")
     assert pods["memory"]["workingSetBytes"] == 100

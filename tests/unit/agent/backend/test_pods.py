@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
+from typing import cast
 
-import msgspec
 import pytest
 
-from kubeletx.api import Conflict, NotFound, Session, SupportsExec, Unavailable, Unsupported
+from kubeletx.agent.backend.pods import TELL_SECONDS, PodBackend
+from kubeletx.api import Conflict, NotFound, Session, SupportsExec, TimedOut, Unavailable, Unsupported
 from kubeletx.api.names import BOUND_RUNTIME
 from kubeletx.api.streams import StreamRequest
 from kubeletx.server.views import ORPHANED, DeleteOptions, LogOptions, PodTarget
@@ -52,7 +52,7 @@ async def test_a_watch_begins_with_what_there_is_and_ends_with_deleted(agent: Ag
         first = await anext(watch)
         assert (first.type, first.object.name) == ("ADDED", "web")
         await backend.pods.delete_pod(WEB, DeleteOptions())
-        types = []
+        types: list[str] = []
         while not types or types[-1] != "DELETED":
             types.append((await agent.done(anext(watch))).type)
         assert set(types) == {"MODIFIED", "DELETED"}
@@ -177,15 +177,10 @@ async def test_a_checkpoint_may_take_the_time_that_was_given_for_it(
 ) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        handle = agent.parts.registry.get("one")
-        handle._limits = msgspec.structs.replace(handle._limits, query_seconds=0.05)
-        slow = agent.runtimes["one"].script("checkpoint", hang=True)
-        path = tmp_path / "one.tar"
-        writing = asyncio.create_task(backend.pods.checkpoint(WEB, "main", path, 60.0))
-        await asyncio.sleep(0.2)
-        slow.release()
-        await writing
-        assert path.exists()
+        agent.runtimes["one"].script("checkpoint", hang=True)
+        verbs = cast("PodBackend", backend.pods)
+        with pytest.raises(TimedOut, match=r"checkpoint did not return within 0\.05 s"):
+            await verbs.checkpoint(WEB, "main", tmp_path / "one.tar", 0.05 - TELL_SECONDS)
 
 
 async def test_a_container_that_does_not_run_takes_no_command(agent: AgentModel) -> None:

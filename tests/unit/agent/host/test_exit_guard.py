@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,6 @@ guard.finish()
 def test_an_exit_function_that_sleeps_does_not_hold_up_the_end(
     tmp_path: Path, what: str, seconds: float, code: int
 ) -> None:
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path), str(seconds), what],
         capture_output=True,
@@ -39,4 +37,3 @@ def test_an_exit_function_that_sleeps_does_not_hold_up_the_end(
         check=False,
     )
     assert done.returncode == code, done.stderr
-    assert time.monotonic() - began < 100

@@ -88,6 +88,7 @@ def test_a_root_directory_that_cannot_be_made_names_the_flag(path: str) -> None:
 def test_a_directory_that_this_user_may_not_write_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Root, who runs tests too, may write everywhere.
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
     with pytest.raises(InvalidConfig, match=r"--pod-logs-dir: cannot use .*: Permission denied; choose"):
         make_directory(tmp_path, "--pod-logs-dir")

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -29,10 +28,10 @@ def as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
+def full_disk() -> Iterator[TextIO]:
     file = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - closing it fails too
-    monkeypatch.setattr(sys, "stderr", file)
-    yield file
+    with contextlib.redirect_stderr(file):
+        yield file
     with contextlib.suppress(OSError):
         file.close()
 
@@ -47,10 +46,9 @@ def test_a_full_disk_below_the_log_costs_lines_and_nothing_else(full_disk: TextI
     logging.getLogger("a.library").error("went wrong")
 
 
-def test_verbosity_changes_for_loggers_that_are_in_use_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", file)
-    set_up_logging("json", verbosity=2)
+def test_verbosity_changes_for_loggers_that_are_in_use_already() -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as file:
+        set_up_logging("json", verbosity=2)
     log = structlog.get_logger("kubeletx.test")
     bound = log.bind(pod="default/p")
     for verbosity in (2, 4, 10, 3):

@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from kubeletx.agent.config.tree import AgentConfig, CgroupSettings
 from kubeletx.agent.host.pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
-from kubeletx.api import InvalidConfig, ObjectRef, Resources
+from kubeletx.api import InvalidConfig, ObjectRef
 from kubeletx.kube.types.core import Container, ResourceRequirements
-from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.testing import FakeEventSink
-from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.agent_model import AgentModel, FileTrees, a_pod
 
 NODE = ObjectRef(kind="Node", name="node")
 
@@ -36,7 +35,7 @@ def context(tmp_path: Path) -> NodeContext:
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    """As if this user might not write there."""
+    """As if this user might not write there; root, who runs tests too, may write everywhere."""
     monkeypatch.setattr(os, "access", lambda at, _mode: Path(at) != path)
 
 
@@ -105,38 +104,19 @@ def test_cgroup_v1_is_refused_on_request() -> None:
     assert sink.reasons() == []
 
 
-class Limits:
-    """A driver that remembers the limits."""
-
-    def __init__(self) -> None:
-        self.limits: dict[str, Resources] = {}
-
-    def create(self, path: str) -> None:
-        """Nothing is made."""
-
-    def limit(self, path: str, limits: Resources) -> None:
-        self.limits[path] = limits
-
-    def remove(self, path: str) -> None:
-        """Nothing was made."""
-
-
 async def test_a_restart_of_the_agent_does_not_starve_burstable_pods(
-    agent: AgentModel, monkeypatch: pytest.MonkeyPatch
+    agent: AgentModel, tmp_path: Path
 ) -> None:
-    driver = Limits()
-    monkeypatch.setattr(
-        "kubeletx.agent.parts.pods.make_pod_cgroups",
-        lambda *_: PodCgroupManager(
-            lambda: driver, limits_of=lambda _pod: Resources(cpu_shares=300), blocking=no_thread
-        ),
-    )
+    trees = FileTrees(tmp_path / "cgroup")
+    weight = trees.root / "kubepods/burstable/cpu.weight"
+    agent.host = replace(agent.host, trees=trees)
+    agent.configure("cgroups", per_qos=True)
     burstable = Container(
         name="main", image="busybox", resources=ResourceRequirements(requests={"cpu": "300m"})
     )
     pod = a_pod()
     async with agent.running():
         await agent.apply(replace(pod, spec=replace(pod.spec, containers=(burstable,))))
-        assert driver.limits["kubepods/burstable"].cpu_shares == 300
+        assert weight.read_text() == "12"
     async with agent.running():
-        assert driver.limits["kubepods/burstable"].cpu_shares == 300
+        assert weight.read_text() == "12"

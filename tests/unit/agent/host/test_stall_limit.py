@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.agent.host import dumps, watchdog
+from kubeletx.agent.host import dumps
 from kubeletx.agent.host.dumps import write_dump
 from kubeletx.agent.host.stall_limit import LOG, RESTART, STALLED_EXIT_CODE, StallLimit
-from kubeletx.agent.host.watchdog import EventLoopWatchdog, LoopStall
+from kubeletx.agent.host.watchdog import EventLoopWatchdog, LoopStall, StallTimes
+from kubeletx.api import RuntimeName
 from kubeletx.runtimes.handles.plugin_call import PluginCall, plugin_call
 from kubeletx.runtimes.stall_notes import StallNotes
 
@@ -28,7 +29,7 @@ def test_a_runtime_that_blocks_is_noted_dumped_and_ends_the_agent(tmp_path: Path
     with capture_logs() as lines:
         StallLimit(tmp_path, RESTART, codes.append)(a_stall())
     assert codes == [STALLED_EXIT_CODE]
-    note = StallNotes(tmp_path).load()["bad"]
+    note = StallNotes(tmp_path).load()[RuntimeName("bad")]
     assert (note.method, note.seconds) == ("unit_status", 30.2)
     text = Path(note.dump).read_text()
     assert "runtime: bad\nmethod: unit_status\n" in text
@@ -72,17 +73,13 @@ def test_notes_are_cleared_and_an_unreadable_one_counts(tmp_path: Path) -> None:
     notes = StallNotes(tmp_path)
     (tmp_path / "stalled").mkdir()
     (tmp_path / "stalled" / "torn").write_text("{")
-    assert notes.load()["torn"].method == "unknown"
+    assert notes.load()[RuntimeName("torn")].method == "unknown"
     assert notes.clear() == ("torn",)
     assert notes.load() == {}
 
 
-async def test_a_stall_is_logged_while_it_lasts_and_reported_once_at_its_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(watchdog, "ASK_SECONDS", 0.01)
-    monkeypatch.setattr(watchdog, "STALL_SECONDS", 0.02)
-    monkeypatch.setattr(watchdog, "LOG_SECONDS", 0.04)
+async def test_a_stall_is_logged_while_it_lasts_and_reported_once_at_its_limit() -> None:
+    times = StallTimes(ask_seconds=0.01, stall_seconds=0.02, log_seconds=0.04)
     reports: list[LoopStall] = []
     reported = threading.Event()
 
@@ -94,7 +91,7 @@ async def test_a_stall_is_logged_while_it_lasts_and_reported_once_at_its_limit(
         assert reported.wait(60)
 
     with capture_logs() as lines:
-        watch = EventLoopWatchdog(limit_seconds=0.2, on_limit=report)
+        watch = EventLoopWatchdog(limit_seconds=0.2, on_limit=report, times=times)
         watch.start()
         await plugin_call("bad", "unit_status", block)
         during = [line for line in lines if line["event"] == "Event loop blocked"]

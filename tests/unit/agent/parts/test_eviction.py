@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from kubeletx.api import RuntimeName, UnitState
+from kubeletx.api import PodUid, RuntimeName, UnitState
 from kubeletx.kube.types.core import Container, Pod, PodStatus, ResourceRequirements, VirtualMachine
 from kubeletx.kube.types.volumes import EmptyDirVolumeSource, Volume
 from kubeletx.node.pressure import ImageDisk
 from kubeletx.node.thresholds import Observation
-from kubeletx.pods.eviction import evictor
 from kubeletx.server.backend import AdminBackend
 from kubeletx_testing.waiting import let_others_work
 from tests.unit.agent.agent_model import AgentModel, a_pod
@@ -31,25 +32,26 @@ spec: {containers: [{name: main, image: busybox}]}
 class Signals:
     """What the kernel is made to say: `left` by (signal, place), of 1000 MiB each."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, agent: AgentModel) -> None:
+        agent.host = msgspec.structs.replace(agent.host, measure=self.measure)
         self.left: dict[tuple[str, str], int] = {}
         self.relieved_by: Callable[[], bool] = lambda: False
         self.disks: tuple[ImageDisk, ...] = ()
-        monkeypatch.setattr(evictor, "read_signals", self._read)
-        monkeypatch.setattr(evictor, "find_image_disks", lambda _root, _mounts: self.disks)
 
-    def _read(self, _root: Path, _disks: object, *, mono: float, proc: Path) -> tuple[Observation, ...]:
+    def measure(
+        self, _root: Path, _mounts: object, mono: float
+    ) -> tuple[tuple[ImageDisk, ...], tuple[Observation, ...]]:
         if self.relieved_by():
-            return ()
-        return tuple(
+            return self.disks, ()
+        return self.disks, tuple(
             Observation(signal=signal, place=place, available=left, capacity=1000 * MI, at=mono)
             for (signal, place), left in self.left.items()
         )
 
 
 @pytest.fixture
-def signals(monkeypatch: pytest.MonkeyPatch) -> Signals:
-    return Signals(monkeypatch)
+def signals(agent: AgentModel) -> Signals:
+    return Signals(agent)
 
 
 def using(agent: AgentModel, name: str, memory: int) -> None:
@@ -123,7 +125,7 @@ async def test_memory_pressure_ends_one_pod_at_a_time_until_it_is_over(
         assert status(agent, "huge").reason == "Evicted"
 
 
-def _uid(agent: AgentModel, name: str) -> str:
+def _uid(agent: AgentModel, name: str) -> PodUid:
     worker = agent.parts.manager.find("default", name)
     assert worker is not None
     return worker.uid
@@ -228,7 +230,7 @@ async def test_a_pod_over_a_limit_of_its_own_is_ended_without_any_pressure(
     agent: AgentModel, signals: Signals, limited: str
 ) -> None:
     volume = Volume(name="data", empty_dir=EmptyDirVolumeSource(size_limit="1Mi"))
-    spec: dict[str, object] = {"volumes": (volume,)}
+    spec: dict[str, Any] = {"volumes": (volume,)}
     if limited == "container":
         spec = {"containers": ephemeral("1Mi")}
     async with agent.running():
@@ -278,10 +280,9 @@ async def test_a_runtime_that_does_not_answer_costs_none_of_its_pods(
         assert agent.phase("two") == "Running"
 
 
-async def test_a_machine_is_evicted_for_what_its_emulator_uses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: Signals
-) -> None:
+async def test_a_machine_is_evicted_for_what_its_emulator_uses(tmp_path: Path) -> None:
     agent = AgentModel(tmp_path, names=("one", "kvm"))
+    signals = Signals(agent)
     agent.configure("eviction", hard={"memory.available": "100Mi"})
     resources = ResourceRequirements(requests={"memory": "10Mi"}, limits={"memory": "10Mi"})
     machine = VirtualMachine(name="testVM", image="busybox", resources=resources)

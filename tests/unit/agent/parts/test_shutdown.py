@@ -8,7 +8,6 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.agent.parts import shutdown as part
 from kubeletx.api import Conflict, PodUid, TimedOut
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.server.backend import AdminBackend
@@ -24,9 +23,9 @@ spec: {priorityClassName: system-node-critical, containers: [{name: main, image:
 
 
 @pytest.fixture
-def watched(agent: AgentModel, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
+def watched(agent: AgentModel) -> AgentModel:
     """An agent that gives pods 40 s in all, 10 of them to critical ones."""
-    monkeypatch.setattr(part, "Logind", Lock)
+    agent.host = replace(agent.host, logind=Lock)
     agent.configure("shutdown", grace_seconds=40.0, critical_grace_seconds=10.0)
     return agent
 
