@@ -183,7 +183,7 @@ def _with_proofs(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> 
     flow, methods = fence.flow, methods_of(fence, facts)
     place = flow.operation.method if flow.operation is not None else flow.method
     method = methods[place] if place < len(methods) else None
-    found = {proof for proof in _proven(fence, facts, outcome) if proof is not FenceProof.NONE}
+    found = set(outcome.proofs) - {FenceProof.NONE}
     # Such as a machine with two power supplies: only the last one that is switched off proves something.
     rest = takewhile(lambda method: method.name != CLEAN_PODS, methods[place + 1 :])
     proven = sorted(proof.value for proof in found - {method.proof for method in rest})
@@ -196,17 +196,6 @@ def _with_proofs(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> 
     if method is not None and method.name == CLEAN_PODS and outcome.result is MethodResult.DONE:
         flow = replace(flow, released=True)
     return flow
-
-
-def _proven(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> tuple[FenceProof, ...]:
-    """Return what the method has proven. If its remedy cleans, success of a job and the like is a proof by configuration."""
-    course, operation = course_of(fence, facts), fence.flow.operation
-    if course is None or operation is None or not course.cleans or outcome.result is not MethodResult.DONE:
-        return outcome.proofs
-    method = methods_of(fence, facts)[operation.method]
-    if fence.present_step is FlowStep.RECOVERY or method.kind in ("agent", "builtin"):
-        return outcome.proofs
-    return (*outcome.proofs, method.proof if method.proof is not FenceProof.NONE else FenceProof.POWER)
 
 
 def released(fence: NodeFence, message: str, left: int = 0) -> Change:

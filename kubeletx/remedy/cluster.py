@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -99,7 +99,7 @@ class FlowClock:
     """Measures flows by the monotonic clock. Recorded times go on from where a former controller stopped, never earlier.
 
     The clock of decisions, `now`, is the wall time at the start plus monotonic time since, so that a clock that jumps, or a
-    machine that sleeps, makes nothing happen early.
+    machine that sleeps, makes nothing happen early. It may be wrong from the start: see `seen`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -107,6 +107,7 @@ class FlowClock:
         self._wall, self._zero = clock.now(), clock.monotonic()
         self._waits: dict[str, _Mark] = {}
         self._well: dict[str, tuple[str, float, float]] = {}
+        self._seen: dict[tuple[str, str], tuple[tuple[object, ...], float]] = {}
 
     def now(self) -> datetime:
         return self._wall + timedelta(seconds=self._clock.monotonic() - self._zero)
@@ -132,6 +133,20 @@ class FlowClock:
         else:
             self._well.pop(name, None)
         return FlowTimes(waited=mark.base + now - mark.at, quiet=quiet)
+
+    def seen(self, nodes: Iterable[NodeView]) -> dict[tuple[str, str], float]:
+        """Return the seconds for which each (node, condition) of sick nodes has been as it is. Call it at each look."""
+        now, before = self._clock.monotonic(), self._seen
+        self._seen = {}
+        for node in nodes:
+            for one in node.status.conditions:
+                key, value = (
+                    (node.name, one.type),
+                    (node.metadata.uid, one.status, one.last_transition_time),
+                )
+                known = before.get(key)
+                self._seen[key] = known if known is not None and known[0] == value else (value, now)
+        return {key: now - since for key, (_, since) in self._seen.items()}
 
     def forget(self, name: str) -> None:
         self._waits.pop(name, None)

@@ -24,7 +24,7 @@ from .fence_config import (
     place_of,
 )
 from .fields import ConfigField
-from .model import FenceMethod, NodeView, RemedyCourse, RemedySettings
+from .model import FenceMethod, FenceProof, NodeView, RemedyCourse, RemedySettings
 from .pod_templates import check_template
 from .properties import parse_selector, selects
 
@@ -127,6 +127,7 @@ class Configurations:
         recovery = threshold.recovery
         last = [BUILTINS.get(recovery) or document.jobs[recovery]] if recovery else []
         for remedy in threshold.remedies:
+            cleans = remedy.name == FENCE if remedy.cleans is None else remedy.cleans
             if remedy.name == FENCE:
                 course = self._fence(node)
             elif remedy.name == CORDON:
@@ -134,9 +135,11 @@ class Configurations:
                     name=CORDON, isolation=(MARK_UNSCHEDULABLE,), recovery=(MARK_SCHEDULABLE,)
                 )
             else:
-                course = RemedyCourse(name=remedy.name, isolation=(document.jobs[remedy.name],))
+                method = document.jobs[remedy.name]
+                if cleans:  # the administrator says that its success is a fence
+                    method = msgspec.structs.replace(method, proof=FenceProof.POWER)
+                course = RemedyCourse(name=remedy.name, isolation=(method,))
             period = self.settings.settle_time if remedy.period is None else remedy.period
-            cleans = remedy.name == FENCE if remedy.cleans is None else remedy.cleans
             # New pods are scheduled last, once the node has recovered.
             steps = [method for method in course.recovery if method != MARK_SCHEDULABLE]
             ends = [method for method in course.recovery if method == MARK_SCHEDULABLE and last != [method]]

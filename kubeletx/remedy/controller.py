@@ -112,6 +112,7 @@ class RemedyController:
         self._starting: set[str] = set()
         self._tries: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._agents: set[str] = set()
         self._idle: dict[str, RemedyOutcome | None] = {}
         """Operations of this term whose method does not run now, by ID; with the outcome if it is not recorded yet."""
         self._saved: dict[str, float] = {}
@@ -168,6 +169,9 @@ class RemedyController:
                 doubts=self._surroundings.doubts,
                 planned=self._surroundings.planned,
                 problem=self._watch.problem,
+                seen=self._flow_clock.seen(
+                    node for name, node in self._watch.nodes.items.items() if name in names
+                ),
             ),
         )
 
@@ -177,8 +181,16 @@ class RemedyController:
             self._refreshing = asyncio.create_task(self._refresh(), name="remedy surroundings")
         view, configured = self.view(), self._configured()
         free = view.times.keys() - self._tasks.keys()
-        for plan in plan_all(view, configured, free & view.nodes.keys()):
+        plans = plan_all(view, configured, free & view.nodes.keys())
+        # A machine that was switched off is switched on before the next one is switched off.
+        for plan in sorted(
+            plans, key=lambda plan: not (isinstance(plan.decision, Act) and plan.decision.place)
+        ):
             change = plan.decision
+            if self._runs_agent(plan):
+                if len(self._agents) >= configured.settings.max_agents:
+                    continue
+                self._agents.add(plan.node.name)
             if isinstance(change, Change) and starts(plan.fence, change.fence):
                 self._starting.add(plan.node.name)
             if isinstance(change, Stay) and not self._is_upkeep_due(plan):
@@ -193,6 +205,11 @@ class RemedyController:
         for name in gone - self._tasks.keys():
             if not view.policy.problem:
                 self._start(name, self._forget(name))
+
+    def _runs_agent(self, plan: FlowPlan) -> bool:
+        operation = plan.fence.flow.operation if plan.fence is not None else None
+        is_agent = isinstance(plan.decision, Act) and plan.decision.method.kind == "agent"
+        return is_agent and (operation is None or operation.id in self._idle)
 
     async def _refresh(self) -> None:
         nodes = self._watch.nodes.items
@@ -246,6 +263,7 @@ class RemedyController:
             finally:
                 self._tasks.pop(name, None)
                 self._starting.discard(name)
+                self._agents.discard(name)
                 self._watch.changed.set()
 
         self._tasks[name] = asyncio.create_task(run(), name=f"remedy {name}")

@@ -185,7 +185,7 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     `lease_namespace`: of the Leases by which one actor treats a node, such as ``medik8s-leases``; empty: of ``--namespace``.
     `storage_probe`: addresses HOST:PORT; while the controller's host reaches none of them, no step begins; the same while its
     own node has condition `storage_condition`. `kured_daemonset`: NAMESPACE/NAME, whose lock names nodes that are rebooted.
-    `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted as their disruption
+    `max_agents`: most fence agents that run at once. `pods_per_minute`: most pods released; 0: no limit. `respect_budgets`: pods are evicted as their disruption
     budgets allow; with `force_after_power` they are deleted anyway once a power fence is proven. `manual_confirmation`: recovery waits for an annotation. `alarm_count` problems of a node within `alarm_period`
     raise an alarm.
     """
@@ -208,6 +208,7 @@ class RemedySettings(msgspec.Struct, frozen=True, kw_only=True):
     storage_probe: str = ""
     storage_condition: str = ""
     kured_daemonset: str = "kube-system/kured"
+    max_agents: int = 20
     pods_per_minute: int = 0
     respect_budgets: bool = True
     force_after_power: bool = True

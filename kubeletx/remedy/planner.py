@@ -106,7 +106,9 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
     node, fence = view.nodes.get(name), view.fences.get(name)
     if node is None:
         return None
-    sick = sickness_of(node, configured, view.now, view.events, fence)
+    times = view.times.get(name, FlowTimes())
+    found = sickness_of(node, configured, view.now, view.events, fence)
+    sick = [_as_seen(item, name, fence, times, view.policy) for item in found]
     is_over = fence is None or fence.is_over
     is_left = is_over and not sick and bool(node.metadata.annotations.get(NOTE))
     if fence is None and not sick and not is_left:
@@ -115,16 +117,12 @@ def _plan(name: str, view: ClusterView, configured: Configurations, policy: Clus
         fence = _unconfirmed(fence)
     taken = _overtaking(node, fence, sick, configured)
     courses = taken or _courses(node, fence, sick, configured)
-    times = view.times.get(name, FlowTimes())
     facts = FlowFacts(
         node=node,
         courses=courses.courses if courses is not None else (),
         settings=configured.settings,
         reasons=tuple(item.reason for item in sick),
-        is_due=any(
-            item.is_due or (item.is_untimed and times.waited >= item.courses.threshold.period)
-            for item in sick
-        ),
+        is_due=any(item.is_due for item in sick),
         waited=times.waited,
         quiet=times.quiet,
         holds=policy.holds(node),
@@ -155,6 +153,20 @@ def plan_all(
         if isinstance(plan.decision, Change) and starts(plan.fence, plan.decision.fence):
             policy.start(name)
         yield plan
+
+
+def _as_seen(
+    item: Sickness, name: str, fence: NodeFence | None, times: FlowTimes, policy: PolicyView
+) -> Sickness:
+    """Return the threshold as due only if controllers have seen its condition for the period: a wall clock may be wrong."""
+    threshold = item.courses.threshold
+    if threshold.event or (policy.seen is None and not item.is_untimed):
+        return item
+    seen = (policy.seen or {}).get((name, threshold.condition), 0.0)
+    if fence is not None and fence.flow.status == FlowStatus.NEW.value and item.reason in fence.flow.reasons:
+        seen = max(seen, times.waited)
+    left = max(threshold.period - seen, 0.0 if item.is_untimed else item.left)
+    return replace(item, left=left, is_due=left <= 0)
 
 
 def _unconfirmed(fence: NodeFence) -> NodeFence:
@@ -244,7 +256,7 @@ def _match(
         times = [
             at
             for at in events.times.get((node.name, threshold.event), ())
-            if (now - at).total_seconds() <= threshold.period and (since is None or at > since)
+            if 0 <= (now - at).total_seconds() <= threshold.period and (since is None or at > since)
         ]
         if len(times) < threshold.count:
             return None

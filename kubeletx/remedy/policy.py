@@ -45,7 +45,8 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     `own_node`: where this controller runs. `sick`: names of sick nodes. `starting`: names of nodes whose step is being begun.
     `recent`: names of nodes that have become well within the cooldown. `problem`: why the view of the cluster cannot be trusted
     now; empty: it can. `doubts`: why no step may begin on any node, such as storage that the host cannot reach. `planned`:
-    reason by node for which another actor reboots it. `actors`: holder by node, of a node Lease that another actor holds.
+    reason by node for which another actor reboots it. `seen`: seconds for which this controller has seen the present status of
+    a (node, condition); None: only the conditions' own times count. `actors`: holder by node, of a node Lease that another actor holds.
     """
 
     own_node: str = ""
@@ -56,6 +57,7 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()
     planned: Mapping[str, str] = {}
     actors: Mapping[str, str] = {}
+    seen: Mapping[tuple[str, str], float] | None = None
 
 
 class ClusterPolicy:
@@ -138,8 +140,12 @@ class ClusterPolicy:
         """Yield which planned work goes on, until the node has not been ready for `planned_limit`."""
         ready = node.condition("Ready")
         since = ready.last_transition_time if ready is not None and ready.status != "True" else None
-        if since is not None and (self._now - since).total_seconds() >= self._settings.planned_limit:
-            return
+        if since is not None:
+            age, seen = (self._now - since).total_seconds(), self._view.seen
+            if min(age, age if seen is None else seen.get((node.name, "Ready"), 0.0)) >= (
+                self._settings.planned_limit
+            ):
+                return
         for type_ in _PLANNED:
             condition = node.condition(type_)
             if condition is not None and condition.status == "True":

@@ -28,6 +28,7 @@ class _Limits(NamedTuple):
 
 
 _LIMITS: Final[Mapping[str, _Limits]] = {
+    "max_agents": _Limits(1, 1000),
     "pods_per_minute": _Limits(0, 100_000),
     "alarm_count": _Limits(1, 10_000),
     "alarm_period": _Limits(1, 366 * _DAY),

@@ -156,13 +156,24 @@ def test_a_lost_node_that_is_treated_for_a_full_disk_is_fenced() -> None:
     assert trial.fences["n1"].flow.reasons == ("DiskPressure=True", "Ready=Unknown")
 
 
-def test_a_flow_with_a_recovery_of_its_own_is_not_taken_over() -> None:
-    job = """remedyConfigs:
+JOB = """remedyConfigs:
 - name: repair
   podTemplate: {spec: {containers: [{name: main, image: repair}]}}
 """
+
+
+def test_a_job_among_the_methods_of_a_fence_proves_nothing() -> None:
+    trial = Trial(
+        text=READY_FENCE + JOB, maps={"fence-config-n1": {"config.properties": "isolation=repair\n"}}
+    )
+    trial.set("n1", "Unknown")
+    trial.run(30)
+    assert (trial.calls, trial.released) == (["n1/repair"], [])
+
+
+def test_a_flow_with_a_recovery_of_its_own_is_not_taken_over() -> None:
     disk = DISK_THEN_READY.replace("  - name: cordon\n", "  - name: cordon\n  recovery: {name: repair}\n")
-    trial = Trial(text=disk + job)
+    trial = Trial(text=disk + JOB)
     trial.set("n1", "True", "DiskPressure")
     trial.run(30)
     trial.set("n1", "Unknown")

@@ -23,7 +23,7 @@ from kubeletx.remedy.model import (
 )
 from kubeletx.remedy.policy import NOTE
 from kubeletx.testing import FakeClock
-from tests.unit.remedy.desk import Desk
+from tests.unit.remedy.desk import SETTINGS, Desk
 
 OFF = RemedyOutcome(result=MethodResult.DONE, proofs=(FenceProof.POWER,))
 UNKNOWN = RemedyOutcome(result=MethodResult.UNKNOWN, message="no answer")
@@ -37,6 +37,27 @@ async def test_a_waiting_flow_is_looked_at_twice_a_second() -> None:
         before = desk.looks
         await desk.clock.run_for(5)
     assert desk.looks - before <= 25  # each look asks twice for the configuration
+
+
+async def test_only_so_many_agents_run_at_once_and_begun_steps_go_first() -> None:
+    desk = Desk(settings=replace(SETTINGS, max_agents=2, max_unhealthy="80%"))
+    running: list[str] = []
+
+    async def switch(task: RemedyTask) -> RemedyOutcome:
+        running.append(task.node.name)
+        assert len(running) <= 2
+        await desk.clock.sleep(5)
+        running.remove(task.node.name)
+        return OFF
+
+    desk.scripts |= dict.fromkeys(("fc-off", "pdu-off", "pdu-on"), switch)
+    for name in ("n1", "n2", "n3", "n4"):
+        desk.set(name, "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(120)
+    power = [call for call in desk.calls if "pdu" in call]
+    assert len(power) == 8
+    assert power.index("n1/pdu-on") < power.index("n4/pdu-off")
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from msgspec.structs import replace
 
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.remedy.cluster import FlowClock
 from kubeletx.remedy.model import FenceFlow, NodeFence
 from kubeletx.testing import FakeClock
+from tests.unit.remedy.desk import SETTINGS, Desk
+from tests.unit.remedy.trial import READY_FENCE, Trial
 
 FENCE = NodeFence(node="n1", metadata=ObjectMeta(uid="u"), flow=FenceFlow(waited=40.0))
 
@@ -39,3 +42,29 @@ def test_another_status_and_a_relapse_begin_at_zero() -> None:
     assert flows.times("n1", FENCE, is_well=False).quiet == 0.0
     changed = replace(FENCE, flow=FenceFlow(status="Done"))
     assert flows.times("n1", changed, is_well=True).waited == 0.0
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_clock_that_is_wrong_from_the_start_shortens_no_period(hours: int) -> None:
+    desk = Desk()
+    at = desk.clock.now()
+    desk.clock.jump(3600 * hours)
+    desk.set("n1", "Unknown", last_transition_time=at)
+    async with desk.leading():
+        await desk.clock.run_for(4)
+        assert desk.calls == []
+        await desk.clock.run_for(2)
+        assert desk.calls == ["n1/fc-off"]
+
+
+async def test_a_new_leader_counts_the_period_that_its_predecessor_has_recorded() -> None:
+    desk = Desk()
+    desk.configured = Trial(text=READY_FENCE.replace("5s", "25s"), settings=SETTINGS).configured
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(22)
+    async with desk.leading(desk.new_controller()):
+        await desk.clock.run_for(2)
+        assert desk.calls == []
+        await desk.clock.run_for(5)
+        assert desk.calls == ["n1/fc-off"]

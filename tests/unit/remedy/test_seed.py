@@ -101,6 +101,7 @@ def test_the_seeds_configuration_gives_courses_for_nodes_of_its_type() -> None:
     repair, terminate = ready.courses
     assert (repair.name, repair.period, repair.cleans) == ("repair", 180.0, False)
     assert (terminate.name, terminate.cleans) == ("terminate", True)
+    assert [one.isolation[0].proof for one in (repair, terminate)] == [FenceProof.NONE, FenceProof.POWER]
     assert [method.kind for method in (*repair.isolation, *repair.recovery)] == ["job", "job"]
     container = repair.isolation[0].definition["spec"]["containers"][0]
     assert (container["env"], container["configmaps"]) == (["secret-key"], ["fence-method-config"])

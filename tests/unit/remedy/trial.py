@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import cast
 
 from msgspec.structs import replace
 
+from kubeletx.api import Clock
 from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import NodeCondition
 from kubeletx.remedy.automaton import Act, Change, Release, after, operation_of, released
+from kubeletx.remedy.cluster import FlowClock
 from kubeletx.remedy.config import Configurations, read_configuration
 from kubeletx.remedy.model import (
     FenceProof,
@@ -86,6 +90,12 @@ class Trial:
         self.policy = PolicyView()
         self.events = NodeEvents(lambda _: None)
         self._well_since: dict[str, datetime] = {}
+
+        def seconds() -> float:
+            return (self.now - START).total_seconds()
+
+        clock = SimpleNamespace(now=lambda: self.now, monotonic=seconds)
+        self._clock = FlowClock(cast("Clock", clock))
         self._ids = 0
 
     # --- what happens outside ---
@@ -145,7 +155,8 @@ class Trial:
                 self._well_since.setdefault(name, self.now)
         times = {name: self._times(name) for name in self.fences}
         recent = {name for name, node in self.nodes.items() if has_recovered(node, self.configured, self.now)}
-        policy = replace(self.policy, sick=frozenset(sick), recent=frozenset(recent))
+        seen = self._clock.seen(self.nodes.values())
+        policy = replace(self.policy, sick=frozenset(sick), recent=frozenset(recent), seen=seen)
         return replace(view, fences=self.fences, times=times, policy=policy)
 
     def _times(self, name: str) -> FlowTimes:
