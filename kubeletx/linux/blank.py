@@ -8,15 +8,22 @@ known signature, such as a database or an encrypted device, is therefore never o
 
 from __future__ import annotations
 
+import pkgutil
 import sys
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from . import blank_probe
 
-PROBE: Final = (sys.executable, "-IS", blank_probe.__file__)
-"""Command that runs the probe. Its arguments are the device and, for an interrupted format, `INTERRUPTED`."""
+_IN_ZIPAPP: Final = not Path(blank_probe.__file__).exists()
+_TEXT: Final = pkgutil.get_data(__package__, "blank_probe.py") if _IN_ZIPAPP else None
+PROBE: Final = (sys.executable, "-IS", *(("-c", _TEXT.decode()) if _TEXT else (blank_probe.__file__,)))
+"""Command that runs the probe: a file, or its text from a zipapp, since Python runs no single file of one.
+
+Its arguments are the device and, for an interrupted format, `INTERRUPTED`.
+"""
 BLKID: Final = ("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--")
 WIPEFS: Final = ("wipefs", "--no-act", "--")
 BLKID_NOTHING: Final = 2

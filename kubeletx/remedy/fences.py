@@ -6,7 +6,7 @@ Source: apiextensions.k8s.io/v1; the fields are of the proposal's NodeFence (ha.
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final
 
 import structlog
@@ -28,7 +28,6 @@ from .model import (
     NodeFenceList,
 )
 
-DEFINITION: Final = Path(__file__).with_name("crd.yaml")
 MOST_STARTS: Final = 50
 INSTALL_SECONDS: Final = 2.0
 """Time between two attempts to install the definition."""
@@ -43,7 +42,7 @@ def fence_name(node: str) -> str:
 
 def crd() -> dict[str, Any]:
     """Return the definition of NodeFence."""
-    (document,) = parse_documents(DEFINITION.read_text())
+    (document,) = parse_documents(files(__package__).joinpath("crd.yaml").read_text())
     made: dict[str, Any] = document
     return made
 

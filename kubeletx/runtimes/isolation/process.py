@@ -40,6 +40,14 @@ _NAMES: Final = frozenset(
 _PREFIXES: Final = ("KUBELETX_", "LC_", "PYTHON")
 """Prefixes of further names; Python's variables let the child import what the agent imports."""
 _OOM_SCORE: Final = "oom_score_adj"
+_SOURCE: Final = Path(__file__).absolute().parents[3]
+"""Directory with kubeletx, or the zipapp."""
+_FROM_ZIPAPP: Final = f"""\
+import runpy, sys
+sys.path.insert(0, {str(_SOURCE)!r})
+runpy.run_module({PROGRAM!r}, run_name="__main__", alter_sys=True)
+"""
+"""Runs `PROGRAM` from a zipapp, in which option -m does not search."""
 
 
 class ChildCgroup(msgspec.Struct, frozen=True):
@@ -178,8 +186,9 @@ async def _spawn(
     environment: dict[str, str],
 ) -> asyncio.subprocess.Process:
     passed = () if program else (descriptor, *more)
+    own = ("-m", PROGRAM) if _SOURCE.is_dir() else ("-c", _FROM_ZIPAPP)
     return await asyncio.create_subprocess_exec(
-        *(program or (sys.executable, "-m", PROGRAM, control, *map(str, passed))),
+        *(program or (sys.executable, *own, control, *map(str, passed))),
         pass_fds=passed,
         stdin=descriptor if program else asyncio.subprocess.DEVNULL,
         stdout=descriptor if program else output,

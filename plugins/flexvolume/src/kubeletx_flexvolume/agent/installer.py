@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ def install_places(
 
 def driver_content() -> bytes:
     """Return the content of the driver's file."""
-    return Path(program.__file__).read_bytes()
+    return files(program.__package__).joinpath(Path(program.__file__).name).read_bytes()
 
 
 def is_installed(place: InstallPlace, content: bytes) -> bool:
