@@ -8,28 +8,31 @@ they are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from kubeletx.api import Channel, Session
 
 
 class Idle:
-    """Idle time-out: cancels work if `touch` is not called for `seconds`. `seconds` None: no limit."""
+    """Idle time-out: cancels work if `touch` is not called for `seconds`. `seconds` None: no limit.
 
-    def __init__(self, seconds: float | None) -> None:
+    `time`: returns the present monotonic time; None: the event loop's.
+    """
+
+    def __init__(self, seconds: float | None, time: Callable[[], float] | None = None) -> None:
         self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._at = self._loop.time()
+        self._time = time or asyncio.get_running_loop().time
+        self._at = self._time()
 
     def touch(self) -> None:
         """Restart the idle time. Call it whenever data are transferred."""
-        self._at = self._loop.time()
+        self._at = self._time()
 
     @property
     def left_seconds(self) -> float | None:
         """Seconds until the idle time-out; 0 once it has expired; None if there is no limit."""
-        return None if self._seconds is None else max(0.0, self._at + self._seconds - self._loop.time())
+        return None if self._seconds is None else max(0.0, self._at + self._seconds - self._time())
 
     async def guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` until it ends. Cancel it and return normally if `touch` was not called for `seconds`."""

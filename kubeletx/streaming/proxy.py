@@ -37,6 +37,7 @@ class Relay:
         *,
         idle_seconds: float | None = None,
         on_left_lost: Callable[[Exception | None], None] | None = None,
+        leave_seconds: float = LEAVE_SECONDS,
     ) -> None:
         """`idle_seconds`: both connections are closed after this time without data; None: never.
 
@@ -44,6 +45,7 @@ class Relay:
         `asyncio.Protocol.connection_lost`.
         """
         self._idle = Idle(idle_seconds)
+        self._leave_seconds = leave_seconds
         self._changed = asyncio.Event()
         self.left = End(self._idle, self._changed, on_left_lost)
         self.right = End(self._idle, self._changed)
@@ -58,11 +60,11 @@ class Relay:
         return Copied(self.left.count, self.right.count)
 
     def close(self) -> None:
-        """Close both connections. Pending data are still sent to a side that reads them within `LEAVE_SECONDS`."""
+        """Close both connections. Pending data are still sent to a side that reads them within `leave_seconds`."""
         for end in (self.left, self.right):
             if end.transport is not None and not end.is_lost:
                 _close(end.transport)
-                asyncio.get_running_loop().call_later(LEAVE_SECONDS, end.transport.abort)
+                asyncio.get_running_loop().call_later(self._leave_seconds, end.transport.abort)
 
     async def _serve(self) -> None:
         while not (self.left.is_lost and self.right.is_lost):

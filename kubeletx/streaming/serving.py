@@ -172,10 +172,10 @@ async def open_url(opened: Session | StreamUrl, wanted: StreamRequest) -> Sessio
     return await open_in_time(open_session(opened.url, wanted)) if isinstance(opened, StreamUrl) else opened
 
 
-async def open_in_time(opening: Awaitable[Session]) -> Session:
-    """Await `opening` and return its session. Raises TimedOut after `OPEN_TIMEOUT_SECONDS`."""
+async def open_in_time(opening: Awaitable[Session], seconds: float = OPEN_TIMEOUT_SECONDS) -> Session:
+    """Await `opening` and return its session. Raises TimedOut after `seconds`."""
     try:
-        async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
+        async with asyncio.timeout(seconds):
             return await opening
     except TimeoutError as err:
-        raise TimedOut(f"the runtime opened no streams within {OPEN_TIMEOUT_SECONDS:g}s") from err
+        raise TimedOut(f"the runtime opened no streams within {seconds:g}s") from err

@@ -76,6 +76,8 @@ async def serve_remote_command(
     request: StreamRequest,
     protocol: str,
     connect: Connect,
+    *,
+    creation_seconds: float = CREATION_SECONDS,
 ) -> None:
     """Serve one exec or attach: wait for the client's streams, open the session with `connect`, and copy data.
 
@@ -94,7 +96,8 @@ async def serve_remote_command(
     connection = SpdyConnection(reader, writer, server=True, on_stream=arrive)
     running = asyncio.create_task(_run(connection), name="spdy-server")
     try:
-        streams = await _streams_of(connection, arrived, request, protocol, running)
+        wanted = _expected(request, protocol)
+        streams = await _streams_of(connection, arrived, wanted, creation_seconds, running)
         if streams is not None:
             await _serve(streams, protocol, connect, running)
             await connection.flush()
@@ -158,14 +161,13 @@ def _expected(request: StreamRequest, protocol: str) -> set[str]:
 async def _streams_of(
     connection: SpdyConnection,
     arrived: asyncio.Queue[SpdyStream],
-    request: StreamRequest,
-    protocol: str,
+    wanted: set[str],
+    seconds: float,
     running: asyncio.Task[None],
 ) -> dict[str, SpdyStream] | None:
-    wanted = _expected(request, protocol)
     streams: dict[str, SpdyStream] = {}
     try:
-        async with asyncio.timeout(CREATION_SECONDS):
+        async with asyncio.timeout(seconds):
             while wanted - streams.keys():
                 stream = await _next(arrived, running)
                 if stream is None:

@@ -57,13 +57,13 @@ def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
 
 
 @contextlib.asynccontextmanager
-async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
-    """Context manager that sends a ping every `PING_SECONDS`, so that proxies do not close an idle connection.
+async def kept_awake(ws: AnyWebSocket, ping_seconds: float = PING_SECONDS) -> AsyncIterator[None]:
+    """Context manager that sends a ping every `ping_seconds`, so that proxies do not close an idle connection.
 
     A missing pong is not an error: it can be read only after the data before it, and a command may read its stdin
     slowly.
     """
-    pinging = asyncio.create_task(_ping(ws), name="websocket-ping")
+    pinging = asyncio.create_task(_ping(ws, ping_seconds), name="websocket-ping")
     try:
         yield
     finally:
@@ -72,7 +72,11 @@ async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
 
 
 async def serve_remote_command(
-    ws: web.WebSocketResponse, session: Session, protocol: str | None = None
+    ws: web.WebSocketResponse,
+    session: Session,
+    protocol: str | None = None,
+    *,
+    ping_seconds: float = PING_SECONDS,
 ) -> None:
     """Copy data between a prepared WebSocket and a session, until the session ends or the client disconnects.
 
@@ -90,7 +94,7 @@ async def serve_remote_command(
     receiving = asyncio.create_task(_receive(ws, session, picked), name="websocket-receive")
     sending = asyncio.create_task(_send(ws, session, picked), name="websocket-send")
     try:
-        async with kept_awake(ws):
+        async with kept_awake(ws, ping_seconds):
             await asyncio.wait([receiving, sending], return_when=asyncio.FIRST_COMPLETED)
         if not sending.done():
             await session.close()
@@ -235,10 +239,10 @@ class WebSocketSession:
         self._ended.set()
 
 
-async def _ping(ws: AnyWebSocket) -> None:
+async def _ping(ws: AnyWebSocket, seconds: float) -> None:
     with contextlib.suppress(ConnectionError, RuntimeError, aiohttp.ClientError):  # the client has left
         while True:
-            await asyncio.sleep(PING_SECONDS)
+            await asyncio.sleep(seconds)
             await ws.ping()
 
 

@@ -30,11 +30,21 @@ from .ttl_cache import TtlCache
 
 log = structlog.get_logger(__name__)
 
-REVIEW_SECONDS = 10.0
-"""Deadline of one TokenReview or SubjectAccessReview, including the wait while `PARALLEL_REVIEWS` others run."""
-PARALLEL_REVIEWS = 16
-"""Maximum concurrent reviews; further requests wait, so that unknown clients cannot flood the API server."""
 _AUTHENTICATED = "system:authenticated"
+
+
+class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of TokenReviews, or of SubjectAccessReviews.
+
+    `parallel`: maximum concurrent reviews; further requests wait, so that unknown clients cannot flood the API server.
+    `seconds`: deadline of one review, including the wait.
+    """
+
+    parallel: int = 16
+    seconds: float = 10.0
+
+
+REVIEW_LIMITS = ReviewLimits()
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,14 +79,17 @@ class _TokenReview(ApiStruct, frozen=True, kw_only=True):
 class TokenReviews:
     """Finds the user of a bearer token: asks the API server with a TokenReview, and caches the answer."""
 
-    def __init__(self, client: KubeClient, *, clock: Clock, keep_seconds: float) -> None:
+    def __init__(
+        self, client: KubeClient, *, clock: Clock, keep_seconds: float, limits: ReviewLimits = REVIEW_LIMITS
+    ) -> None:
         """`keep_seconds`: time for which an answer is cached, whether the token is valid or not."""
         self._client = client
         self._clock = clock
         self._keep_seconds = keep_seconds
         self._answers: TtlCache[tuple[User | None]] = TtlCache()
         self._salt = os.urandom(32)
-        self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
+        self._slots = asyncio.Semaphore(limits.parallel)
+        self._review_seconds = limits.seconds
 
     async def user_of(self, token: str) -> User | None:
         """Return the token's user; None if the token is invalid or the API server does not answer."""
@@ -90,7 +103,7 @@ class TokenReviews:
             "spec": {"token": token},
         }
         try:
-            async with asyncio.timeout(REVIEW_SECONDS), self._slots:
+            async with asyncio.timeout(self._review_seconds), self._slots:
                 answer = await self._client.create(TOKEN_REVIEWS.path(), review, _TokenReview)
         except (KubeletxError, TimeoutError) as error:
             log.warning("Failed to review a token", err=str(error) or "no answer in time")

@@ -17,7 +17,7 @@ from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import ACCESS_REVIEWS
 from kubeletx.kube.types.meta import ApiStruct
 
-from .authentication import PARALLEL_REVIEWS, REVIEW_SECONDS, User
+from .authentication import REVIEW_LIMITS, ReviewLimits, User
 from .ttl_cache import TtlCache
 
 log = structlog.get_logger(__name__)
@@ -63,6 +63,7 @@ class AccessReviews:
         clock: Clock,
         allow_seconds: float,
         deny_seconds: float,
+        limits: ReviewLimits = REVIEW_LIMITS,
     ) -> None:
         """`allow_seconds`, `deny_seconds`: time for which a positive or a negative answer is cached."""
         self._client = client
@@ -70,7 +71,8 @@ class AccessReviews:
         self._clock = clock
         self._seconds = {True: allow_seconds, False: deny_seconds}
         self._answers: TtlCache[bool] = TtlCache()
-        self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
+        self._slots = asyncio.Semaphore(limits.parallel)
+        self._review_seconds = limits.seconds
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
         key = (user, verb, subresource)
@@ -78,7 +80,7 @@ class AccessReviews:
         if known is not None:
             return known
         try:
-            async with asyncio.timeout(REVIEW_SECONDS), self._slots:
+            async with asyncio.timeout(self._review_seconds), self._slots:
                 review = await self._client.create(
                     ACCESS_REVIEWS.path(), self._review(user, verb, subresource), _AccessReview
                 )

@@ -67,8 +67,14 @@ class FakeAdminBackend:
         self.image_listings: tuple[ImageListing, ...] = ()
         self.events: list[Event] = []
         self.node = Node()
-        self.logs: dict[str, list[bytes]] = {}
-        self.sessions: list[Session | StreamUrl] = []
+        self.logs: dict[str, list[bytes | Exception]] = {}
+        """Pieces of containers' logs by container; reading raises an exception among them."""
+        self.sessions: list[Session | StreamUrl | Exception] = []
+        """Results of the next streams."""
+        self.errors: list[Exception] = []
+        """Raised by the next calls of `get_node` and `awake`."""
+        self.may_cordon = asyncio.Event()
+        self.may_cordon.set()
         self.usage_view = UsageView(node_name="node-1", node=MeasuredUsage())
         self.health_view = HealthView(parts=(PartHealth(name="syncloop", ok=True),))
         self.agent_metrics = [gauge("kubelet_node_name", "Name of the node.", {"node-1": 1}, "node")]
@@ -266,6 +272,7 @@ class FakeAdminBackend:
     def awake(self, target: PodTarget) -> contextlib.AbstractAsyncContextManager[None]:
         """Return a context in which the pod is in `kept_awake`. Raises NotFound."""
         self._find(target)
+        self._fail()
         return self._kept_awake(target)
 
     @contextlib.asynccontextmanager
@@ -280,19 +287,29 @@ class FakeAdminBackend:
         """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""
         self.calls.append(("exec", target.ref, container, request))
         self._find(target)
-        return self.sessions.pop(0)
+        return self._opened()
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""
         self.calls.append(("attach", target.ref, container, request))
         self._find(target)
-        return self.sessions.pop(0)
+        return self._opened()
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
         """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""
         self.calls.append(("port-forward", target.ref, port))
         self._find(target)
-        return self.sessions.pop(0)
+        return self._opened()
+
+    def _opened(self) -> Session | StreamUrl:
+        opened = self.sessions.pop(0)
+        if isinstance(opened, Exception):
+            raise opened
+        return opened
+
+    def _fail(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
 
     # --- volumes ---
 
@@ -308,6 +325,7 @@ class FakeAdminBackend:
 
     async def get_node(self) -> Node:
         """Return the attribute `node`, which a test may set."""
+        self._fail()
         return self.node
 
     async def watch_node(self) -> AsyncIterator[Node]:
@@ -394,6 +412,7 @@ class FakeAdminBackend:
     async def cordon(self, name: str) -> RuntimeView:
         """Set `cordoned` of a runtime; returns its view."""
         self.calls.append(("cordon", name))
+        await self.may_cordon.wait()
         self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=True)
         return self.runtimes[name]
 
@@ -455,6 +474,8 @@ def _in_default_namespace(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace="default"))
 
 
-async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
+async def _each(pieces: list[bytes | Exception]) -> AsyncIterator[bytes]:
     for piece in pieces:
+        if isinstance(piece, Exception):
+            raise piece
         yield piece

@@ -3,9 +3,6 @@ import socket
 import ssl
 from pathlib import Path
 
-import pytest
-
-from kubeletx.streaming import proxy
 from kubeletx.streaming.proxy import Copied, End, Relay
 from kubeletx_testing.apiserver import CertificateAuthority
 from kubeletx_testing.waiting import until
@@ -83,10 +80,7 @@ async def test_a_relay_that_is_cancelled_closes_both_ends() -> None:
         writer.close()
 
 
-async def test_an_end_that_does_not_say_good_bye_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(proxy, "LEAVE_SECONDS", 0.1)
+async def test_an_end_that_does_not_say_good_bye_is_cut(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     pair = authority.server("127.0.0.1")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -99,7 +93,7 @@ async def test_an_end_that_does_not_say_good_bye_is_cut(
         deaf.append(writer)  # since Python 3.13 a writer that is not referenced closes its connection
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
-    relay = Relay()
+    relay = Relay(leave_seconds=0.1)
     port = server.sockets[0].getsockname()[1]
     trusting = ssl.create_default_context(cafile=str(authority.ca_file))
     loop = asyncio.get_running_loop()

@@ -57,6 +57,27 @@ async def collect(session: Session) -> dict[Channel, bytes]:
     return output
 
 
+async def test_a_command_that_takes_its_time_with_its_input_is_not_cut(tmp_path: Path) -> None:
+    class Slow(FakeSession):
+        async def write(self, data: bytes) -> None:
+            await asyncio.sleep(0.02)
+            await super().write(data[:1])
+
+    async def serve(ws: web.WebSocketResponse) -> None:
+        await serve_remote_command(ws, Slow(echo=True), ping_seconds=0.05)
+
+    async with (
+        served(tmp_path, serve) as client,
+        client.ws_connect("http://agent/exec", protocols=("v5.channel.k8s.io",)) as ws,
+    ):
+        for _ in range(40):
+            await ws.send_bytes(b"\0" + bytes(50_000))
+        await ws.send_bytes(b"\xff\0")
+        output = [message.data async for message in ws]
+    assert b"".join(one[1:] for one in output if one[0] == 1) == bytes(40)
+    assert b"Success" in output[-1]
+
+
 async def test_a_command_s_output_and_exit_code_arrive(tmp_path: Path) -> None:
     async def serve(ws: web.WebSocketResponse) -> None:
         session = FakeSession()

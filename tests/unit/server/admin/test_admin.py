@@ -20,6 +20,7 @@ from kubeletx.server.admin.socket import AdminServer
 from kubeletx.server.status import to_error, to_status
 from kubeletx.streaming.websocket import connect_session
 from kubeletx.testing import FakeSession
+from kubeletx_testing.waiting import until
 from tests.unit.server.fake_admin import FakeAdminBackend
 
 
@@ -159,12 +160,9 @@ async def test_an_error_in_a_stream_is_its_last_line(client: aiohttp.ClientSessi
 
 
 async def test_an_unexpected_error_is_an_internal_status(
-    client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, backend: FakeAdminBackend
 ) -> None:
-    async def broken() -> None:
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr(backend, "get_node", broken)
+    backend.errors = [RuntimeError("boom")]
     async with client.get("/v1/node") as answer:
         assert answer.status == 500
         assert "RuntimeError: boom" in (await answer.json())["message"]
@@ -196,61 +194,38 @@ async def test_a_command_may_be_as_long_as_a_script(
 
 
 async def test_a_log_that_fails_in_the_middle_says_so_in_its_last_line(
-    client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, backend: FakeAdminBackend
 ) -> None:
-    async def open_logs(*_: object) -> AsyncIterator[bytes]:
-        async def lines() -> AsyncIterator[bytes]:
-            yield b"one\n"
-            raise NotFound("the log has gone")
-
-        return lines()
-
-    monkeypatch.setattr(backend, "open_logs", open_logs)
+    backend.put(pod("web"))
+    backend.logs["web"] = [b"one\n", NotFound("the log has gone")]
     for query in ("", "?follow=true"):
         async with client.get("/v1/pods/default/web/log" + query) as answer:
             assert (answer.status, await answer.text()) == (200, "one\nthe log has gone\n")
 
 
 async def test_a_log_whose_first_line_cannot_be_read_is_an_error(
-    client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, backend: FakeAdminBackend
 ) -> None:
-    async def open_logs(*_: object) -> AsyncIterator[bytes]:
-        async def lines() -> AsyncIterator[bytes]:
-            for problem in ("there is no log at 0.log",):
-                raise NotFound(problem)
-            yield b""
-
-        return lines()
-
-    monkeypatch.setattr(backend, "open_logs", open_logs)
+    backend.put(pod("web"))
+    backend.logs["web"] = [NotFound("there is no log at 0.log")]
     async with client.get("/v1/pods/default/web/log") as answer:
         assert answer.status == 404
         assert (await answer.json())["message"] == "there is no log at 0.log"
 
 
 async def test_a_change_goes_on_when_its_client_leaves(
-    client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, backend: FakeAdminBackend
 ) -> None:
-    began, let_go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    original = backend.cordon
-
-    async def slow(name: str) -> object:
-        began.set()
-        await let_go.wait()
-        ended.set()
-        return await original(name)
-
-    monkeypatch.setattr(backend, "cordon", slow)
+    backend.may_cordon.clear()
     await backend.add_runtime("container:a:unix:///a")
     request = asyncio.create_task(client.post("/v1/runtimes/a/cordon").__aenter__())
-    await began.wait()
-    request.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await request
-    let_go.set()
     async with asyncio.timeout(60):
-        await ended.wait()
-    assert backend.runtimes["a"].cordoned
+        await until(lambda: backend.calls[-1] == ("cordon", "a"))
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        backend.may_cordon.set()
+        await until(lambda: backend.runtimes["a"].cordoned)
 
 
 async def test_metrics_and_health_are_there(client: aiohttp.ClientSession) -> None:

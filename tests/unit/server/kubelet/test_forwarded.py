@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import Conflict, StreamUrl, Unavailable
-from kubeletx.server.views import PodTarget
 from kubeletx.streaming.spdy import SpdyConnection, SpdyStream
 from kubeletx.streaming.tunnel import Tunnel
 from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
 from kubeletx_testing.waiting import until
 from tests.unit.server.api_client import Api, serving
-from tests.unit.server.fake_admin import FakeAdminBackend
 
 FORWARD_PATH = "/portForward/default/web"
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
@@ -75,22 +73,18 @@ async def test_a_port_forward_keeps_the_pod_awake_only_while_it_has_connections(
     await until(lambda: not api.backend.kept_awake)
 
 
-@pytest.mark.parametrize("is_url", [False, True])
+@pytest.mark.parametrize(
+    "opened", [Unavailable("connection refused"), StreamUrl("http://127.0.0.1:1/forward")]
+)
 async def test_a_connection_that_cannot_be_opened_keeps_no_pod_awake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_url: bool
+    tmp_path: Path, opened: StreamUrl | Exception
 ) -> None:
-    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> StreamUrl:
-        assert self.kept_awake == ["default/web"]
-        if is_url:
-            return StreamUrl("http://127.0.0.1:1/forward")
-        raise Unavailable("connection refused")
-
-    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
     async with (
         serving(tmp_path) as api,
         asyncio.timeout(60),
         forwarding(api, "portforward.k8s.io") as connection,
     ):
+        api.backend.sessions = [opened]
         error, _ = await forwarded(connection, 0)
         assert await error.read_all()
         assert api.backend.kept_awake == []
@@ -113,21 +107,12 @@ async def test_all_ports_of_the_older_form_let_the_pod_rest_even_if_one_fails_to
 
 
 async def test_a_connection_to_a_frozen_pod_that_is_left_frozen_says_so_and_the_forward_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    awake = FakeAdminBackend.awake
-    standing_by = [True]
-
-    def refused(self: FakeAdminBackend, target: PodTarget) -> contextlib.AbstractAsyncContextManager[None]:
-        if standing_by.pop():
-            raise Conflict("pod default/web is standby")
-        return awake(self, target)
-
-    monkeypatch.setattr(FakeAdminBackend, "awake", refused)
     async with serving(tmp_path) as api, asyncio.timeout(60), forwarding(api, TUNNEL) as connection:
+        api.backend.errors = [Conflict("pod default/web is standby")]
         error, _ = await forwarded(connection, 0)
         assert await error.read_all() == b"pod default/web is standby"
-        standing_by.append(False)
         api.backend.sessions = [FakeSession(echo=True)]
         _, data = await forwarded(connection, 1)
         await data.write(b"hello")

@@ -17,7 +17,6 @@ from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
 from kubeletx.testing.contract.streams import echoed, read_until
 from tests.unit.server.api_client import serving
-from tests.unit.server.fake_admin import FakeAdminBackend
 from tests.unit.server.kubelet.streams_model import CAT_PATH, DATA, FORWARD_PATH, TUNNEL, runtime
 
 
@@ -45,15 +44,7 @@ async def test_ports_are_forwarded_over_spdy_inside_a_websocket(tmp_path: Path) 
             assert api.backend.calls[-1] == ("port-forward", "default/web", 8080)
 
 
-async def test_one_tunnel_carries_many_connections_and_reports_why_one_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
-        if port == 1:
-            raise Unavailable("connection refused")
-        return FakeSession(echo=True)
-
-    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
+async def test_one_tunnel_carries_many_connections_and_reports_why_one_failed(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as api,
         asyncio.timeout(60),
@@ -61,6 +52,11 @@ async def test_one_tunnel_carries_many_connections_and_reports_why_one_failed(
         client.ws_connect(FORWARD_PATH, protocols=(TUNNEL,)) as ws,
         Tunnel(ws) as tunnel,
     ):
+        api.backend.sessions = [
+            FakeSession(echo=True),
+            Unavailable("connection refused"),
+            FakeSession(echo=True),
+        ]
         connection = SpdyConnection(tunnel, tunnel)
         running = asyncio.create_task(connection.run())
         texts = []
@@ -136,23 +132,14 @@ async def test_ports_are_forwarded_over_the_older_websocket_form(tmp_path: Path)
             assert (await ws.receive()).data == b"\x02hello"
 
 
-async def test_a_port_of_the_older_form_that_fails_leaves_the_others_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_port_of_the_older_form_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     class Closed(FakeSession):
         async def write(self, data: bytes) -> None:
             raise Unavailable("the far end has closed")
 
-    other = FakeSession(echo=True)
-    sessions: dict[int, FakeSession] = {81: Closed(), 82: other}
-
-    async def port_forward(self: FakeAdminBackend, target: object, port: int) -> FakeSession:
-        if port not in sessions:
-            raise Unavailable("connection refused")
-        return sessions[port]
-
-    monkeypatch.setattr(FakeAdminBackend, "port_forward", port_forward)
+    sessions = (Closed(), FakeSession(echo=True))
     async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        api.backend.sessions = [Unavailable("connection refused"), *sessions]
         async with client.ws_connect(FORWARD_PATH + "?port=80,81,82", protocols=("v4.channel.k8s.io",)) as ws:
             heads = [await ws.receive_bytes() for _ in range(7)]
             assert b"\x01connection refused" in heads
@@ -160,10 +147,10 @@ async def test_a_port_of_the_older_form_that_fails_leaves_the_others_alone(
             assert await ws.receive_bytes() == b"\x03the far end has closed"
             await ws.send_bytes(b"\x04hello")
             assert await ws.receive_bytes() == b"\x04hello"
-            for session in sessions.values():
+            for session in sessions:
                 session.finish(0)
             assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
-        assert all(session.closed for session in sessions.values())
+        assert all(session.closed for session in sessions)
 
 
 @pytest.mark.parametrize("query", ["", "?port=", "?port=0", "?port=x", "?port=80,65536"])

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -99,34 +98,16 @@ async def test_a_log_reaches_a_client_that_reads_slowly_to_its_end(tmp_path: Pat
 
 
 @pytest.mark.parametrize("query", ["", "?follow=true"])
-async def test_a_log_that_fails_in_the_middle_says_so_in_its_last_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
-) -> None:
-    async def open_logs(*_: object) -> AsyncIterator[bytes]:
-        async def lines() -> AsyncIterator[bytes]:
-            yield b"one\n"
-            raise Unavailable("cannot read log: Input/output error")
-
-        return lines()
-
+async def test_a_log_that_fails_in_the_middle_says_so_in_its_last_line(tmp_path: Path, query: str) -> None:
     async with serving(tmp_path) as api:
-        monkeypatch.setattr(api.backend, "open_logs", open_logs)
+        api.backend.logs["main"] = [b"one\n", Unavailable("cannot read log: Input/output error")]
         code, text = await api.get("/containerLogs/default/web/main" + query)
         assert (code, text) == (200, "one\ncannot read log: Input/output error\n")
 
 
-async def test_a_bug_in_the_middle_of_an_answer_cuts_it_and_gives_no_second_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def open_logs(*_: object) -> AsyncIterator[bytes]:
-        async def lines() -> AsyncIterator[bytes]:
-            yield b"one\n"
-            raise ZeroDivisionError
-
-        return lines()
-
+async def test_a_bug_in_the_middle_of_an_answer_cuts_it_and_gives_no_second_one(tmp_path: Path) -> None:
     async with serving(tmp_path) as api, asyncio.timeout(60):
-        monkeypatch.setattr(api.backend, "open_logs", open_logs)
+        api.backend.logs["main"] = [b"one\n", ZeroDivisionError()]
         reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
         writer.write(LOG_HEAD)
         answer = b""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,15 +20,15 @@ from kubeletx.api import (
     PermissionDenied,
     StreamRequest,
     StreamUrl,
+    TimedOut,
     Unsupported,
 )
-from kubeletx.streaming import encode_exit, open_port_forward, open_session, websocket
-from kubeletx.streaming import serving as stream_serving
+from kubeletx.streaming import encode_exit, open_port_forward, open_session
+from kubeletx.streaming.serving import open_in_time
 from kubeletx.streaming.spdy import Data, Decoder, Encoder, SynStream
 from kubeletx.testing import FakeSession
 from kubeletx_testing.waiting import until
 from tests.unit.server.api_client import IMPATIENT, read_slowly, serving
-from tests.unit.server.fake_admin import FakeAdminBackend
 from tests.unit.server.kubelet.streams_model import (
     CAT,
     CAT_PATH,
@@ -145,14 +144,10 @@ async def test_a_refusal_of_the_runtime_reaches_the_client(tmp_path: Path) -> No
             await spdy_cat(api)
 
 
-async def test_a_refusal_of_the_agent_is_the_answer_to_the_upgrade(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(self: FakeAdminBackend, *_: object) -> FakeSession:
-        raise Unsupported("commands in machine default/web have no terminal; leave -t out")
-
-    monkeypatch.setattr(FakeAdminBackend, "exec", refuse)
+async def test_a_refusal_of_the_agent_is_the_answer_to_the_upgrade(tmp_path: Path) -> None:
+    refusal = Unsupported("commands in machine default/web have no terminal; leave -t out")
     async with serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.sessions = [refusal] * 3
         with pytest.raises(Internal, match="answered 405: commands in machine default/web have no terminal"):
             await spdy_cat(api)
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -267,20 +262,11 @@ async def test_only_what_api_servers_once_translated_is_counted(tmp_path: Path) 
         assert api.websockets == {"exec": 1, "attach": 1, "portforward": 1}
 
 
-async def test_a_runtime_that_opens_no_connection_in_time_is_reported_to_the_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_serving, "OPEN_TIMEOUT_SECONDS", 0.05)
-
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
-    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/forward"
-    async with silent, serving(tmp_path) as api, asyncio.timeout(60):
-        api.backend.sessions = [StreamUrl(url), StreamUrl(url)]
+async def test_a_runtime_that_opens_no_connection_in_time_is_reported_to_the_client(tmp_path: Path) -> None:
+    with pytest.raises(TimedOut, match=r"opened no streams within 0\.05s") as late:
+        await open_in_time(asyncio.Future(), 0.05)
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        api.backend.sessions = [late.value, late.value]
         session = await open_port_forward(api.url + FORWARD_PATH, 8080, tls=api.tls(api.admin))
         with pytest.raises(Internal, match=r"opened no streams within 0\.05s"):
             await session.wait()
@@ -289,27 +275,6 @@ async def test_a_runtime_that_opens_no_connection_in_time_is_reported_to_the_cli
             with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
                 await client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",))
         assert caught.value.status == 504
-
-
-async def test_a_command_that_takes_its_time_with_its_input_is_not_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(websocket, "PING_SECONDS", 0.05)
-
-    class Slow(FakeSession):
-        async def write(self, data: bytes) -> None:
-            await asyncio.sleep(0.02)
-            await super().write(data[:1])
-
-    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
-        api.backend.sessions = [Slow(echo=True)]
-        async with client.ws_connect(CAT_PATH, protocols=("v5.channel.k8s.io",)) as ws:
-            for _ in range(40):
-                await ws.send_bytes(b"\0" + bytes(50_000))
-            await ws.send_bytes(b"\xff\0")
-            output = [message.data async for message in ws]
-        assert b"".join(one[1:] for one in output if one[0] == 1) == bytes(40)
-        assert b"Success" in output[-1]
 
 
 async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> None:
@@ -399,15 +364,10 @@ async def test_the_pod_is_kept_awake_while_a_stream_is_handed_through(tmp_path: 
         await until(lambda: not api.backend.kept_awake)
 
 
-async def test_a_frozen_pod_that_is_left_frozen_is_the_answer_to_the_upgrade(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def awake(self: FakeAdminBackend, target: object) -> None:
-        raise Conflict("pod default/web is standby")
-
-    monkeypatch.setattr(FakeAdminBackend, "awake", awake)
+async def test_a_frozen_pod_that_is_left_frozen_is_the_answer_to_the_upgrade(tmp_path: Path) -> None:
     headers = {**SPDY, "X-Stream-Protocol-Version": "v4.channel.k8s.io"}
     async with serving(tmp_path) as api, asyncio.timeout(60):
         for path in (CAT_PATH, "/run/default/web/main?cmd=true"):
+            api.backend.errors = [Conflict("pod default/web is standby")]
             status, body = await api.ask("POST", path, certificate=api.admin, headers=headers)
             assert (status, "is standby" in body) == (409, True)

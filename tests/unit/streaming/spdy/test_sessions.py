@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from kubeletx.api import Channel, Internal, KubeletxError, NotFound, Session, StreamRequest, Unavailable
-from kubeletx.streaming import open_port_forward, open_session, spdy_server
+from kubeletx.streaming import open_port_forward, open_session
 from kubeletx.streaming.spdy import Decoder, Encoder, SynReply, SynStream
 from kubeletx.streaming.spdy_server import (
     PORT_FORWARD_PROTOCOLS,
@@ -43,10 +44,10 @@ async def server(handler: Handler) -> AsyncIterator[str]:
         await asyncio.gather(*tasks)
 
 
-def commands(request: StreamRequest, connect: Callable[[], Awaitable[Session]]) -> Handler:
+def commands(request: StreamRequest, connect: Callable[[], Awaitable[Session]], **more: Any) -> Handler:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(accept_upgrade(REMOTE_COMMAND_PROTOCOLS[0]))
-        await serve_remote_command(reader, writer, request, REMOTE_COMMAND_PROTOCOLS[0], connect)
+        await serve_remote_command(reader, writer, request, REMOTE_COMMAND_PROTOCOLS[0], connect, **more)
 
     return handle
 
@@ -227,14 +228,13 @@ async def test_each_stream_is_answered_at_once_since_clients_wait_for_it() -> No
         writer.close()
 
 
-async def test_a_client_that_opens_too_few_streams_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spdy_server, "CREATION_SECONDS", 0.1)
+async def test_a_client_that_opens_too_few_streams_leaves_no_task() -> None:
     request = StreamRequest(command=("x",))
 
     async def connect() -> Session:
         raise AssertionError("never connected")
 
-    async with server(commands(request, connect)) as url:
+    async with server(commands(request, connect, creation_seconds=0.1)) as url:
         reader, writer, _ = await connect_spdy(url, REMOTE_COMMAND_PROTOCOLS)
         await reader.read()
         writer.close()
