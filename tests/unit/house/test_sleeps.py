@@ -32,7 +32,7 @@ ALLOWED = {
     "tests/unit/plugins/test_health.py": (1, "a check that really holds the event loop"),
     "tests/unit/runtimes/isolation/isolated_fake.py": (2, "calls that hang until their process is killed"),
     "tests/unit/server/api_client.py": (1, "buffers of the kernel fill while nothing is read"),
-    "tests/unit/server/kubelet/test_streams.py": (
+    "tests/unit/streaming/test_websocket.py": (
         1,
         "a ping's deadline passes while a command takes its input",
     ),
