@@ -69,26 +69,31 @@ async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | N
     """
     settled: asyncio.Future[Any] = asyncio.create_task(_wait(sleep), name="events-settle")
     following: asyncio.Future[Any] = asyncio.create_task(_next(items), name="events-next")
-    waiting = {settled, following}
     try:
-        while True:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            waiting -= done
-            if settled in done:
-                yield None
-            if following in done:
+        while not settled.done():
+            await asyncio.wait((settled, following), return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
                 try:
                     item: T = following.result()
                 except StopAsyncIteration:
                     return
                 yield item
                 following = asyncio.create_task(_next(items), name="events-next")
-                waiting.add(following)
+        yield None
+        try:
+            yield await following
+        except StopAsyncIteration:
+            return
+        async for item in items:  # without a task for each item, of which a busy node has many
+            yield item
     finally:
         # Both tasks are awaited below: an unawaited `anext` would leave the generator running and unclosable.
         settled.cancel()
         following.cancel()
         await asyncio.gather(settled, following, return_exceptions=True)
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def knows_events(client: CriClient) -> bool:

@@ -143,6 +143,6 @@ def _new_engine(path: Path) -> Engine:
     # The driver's own transaction handling is off: it would interfere with savepoints and PRAGMAs.
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
+        driver(connection).execute("BEGIN")
 
     return engine

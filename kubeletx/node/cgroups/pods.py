@@ -233,8 +233,8 @@ class PodCgroupManager:
         self._driver.limit(path, limits)
 
     async def _share(self, uid: str, shares: int | None) -> None:
+        self._count(uid, shares)  # before the lock: one write is then enough for all pods that wait for it
         async with self._lock:
-            self._count(uid, shares)
             await self._write_burstable()
 
     def _count(self, uid: str, shares: int | None) -> None:

@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -79,5 +80,6 @@ def describe_result(result: Result) -> str:
     return text if len(text) <= TEXT_LENGTH else text[: TEXT_LENGTH - 3] + "..."
 
 
+@lru_cache(maxsize=256)
 def _words(name: str) -> str:
     return _WORD.sub(" ", name).lower()
