@@ -122,6 +122,8 @@ UNITS_RUNNING: Final = "kubeletx.io/UnitsRunning"
 
 Kubernetes has no container state for paused and suspended, so the container statuses show these units as running.
 """
+RUNTIME_CONDITION_PREFIX: Final = "kubeletx.io/RuntimeReady-"
+"""Begins the type of a Node's condition that shows whether a runtime is ready; the runtime's name follows."""
 STANDBY_CONDITION: Final = "kubeletx.io/Standby"
 """Condition: True while all containers of the pod are frozen or hibernated; absent if that was never requested."""
 VM_READY: Final = "VirtualMachineReady"

@@ -8,11 +8,12 @@ that shows them decides on the layout.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from .plugin_host import PluginHost
+if TYPE_CHECKING:
+    from .plugin_host import PluginHost
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="type"):
@@ -52,5 +53,5 @@ class Panel(Protocol):
         ...
 
 
-PanelFactory = Callable[[Any, PluginHost], Panel]
+PanelFactory: TypeAlias = "Callable[[Any, PluginHost], Panel]"
 """Function from the plugin's settings (None if there are none) and its `PluginHost` to the panel. Must not do I/O."""

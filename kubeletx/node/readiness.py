@@ -25,7 +25,6 @@ from kubeletx.api import RuntimeVersion, Traits, names
 from kubeletx.kube.types.node import NodeCondition
 from kubeletx.runtimes.handles.health import RuntimeState
 
-RUNTIME_CONDITION_PREFIX = "kubeletx.io/RuntimeReady-"
 HEALTH_CONDITION_PREFIX = "kubeletx.io/Healthy-"
 READY = "Ready"
 NEVER_ASKED = "NotConnected"
@@ -153,7 +152,7 @@ def with_times(
 
 def runtime_condition_type(name: str) -> str:
     """Return the type of the node condition that shows the readiness of the runtime called `name`."""
-    return RUNTIME_CONDITION_PREFIX + name
+    return names.RUNTIME_CONDITION_PREFIX + name
 
 
 def _ready(facts: NodeFacts) -> NodeCondition:

@@ -17,13 +17,14 @@ import msgspec
 from kubeletx.api.names import (
     CONTROLLER_ATTACHES,
     PROVIDED_NODE_IP,
+    RUNTIME_CONDITION_PREFIX,
     RUNTIME_LABEL_PREFIX,
     RUNTIME_TYPE_PREFIX,
     RUNTIME_VERSION_PREFIX,
 )
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import NodeCondition, NodeStatus
-from kubeletx.node.readiness import HEALTH_CONDITION_PREFIX, RUNTIME_CONDITION_PREFIX
+from kubeletx.node.readiness import HEALTH_CONDITION_PREFIX
 
 _OTHERS = frozenset({"phase", "config"})
 _REPLACED = frozenset({"addresses"})

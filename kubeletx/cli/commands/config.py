@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -30,23 +29,15 @@ def config() -> None:
 
 
 @config.command()
-@click.option(
-    "--root-dir",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Root directory of the agent.",
-)
 @boolean("--changed", help="Leave out what has its default.")
 @output_option("json", "yaml")
 @click.pass_obj
-def view(invocation: Invocation, root_dir: Path | None, changed: bool, output: str | None) -> int:
+def view(invocation: Invocation, changed: bool, output: str | None) -> int:
     """Show the settings of the running agent and where each came from.
 
     With agent flags before 'config', no agent is asked: the settings of an agent started with these flags
     are shown, which also checks endpoints and a configuration file.
     """
-    if root_dir is not None:
-        invocation = invocation._replace(root_dir=root_dir)
     values = _of_flags(invocation) if invocation.has_agent_flags else _of_agent(invocation)
     shown = [value for value in values if not changed or value.origin != "default"]
     if output:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -18,21 +17,11 @@ DEFAULT_NAMESPACE = "default"
 
 
 def with_agent(function: F) -> F:
-    """Decorator that passes an `AgentClient` as first argument, and adds ``--root-dir``, which selects the agent."""
+    """Decorator that passes an `AgentClient` of the agent on ``--root-dir`` as first argument."""
 
-    @click.option(
-        "--root-dir",
-        "own_root_dir",
-        type=click.Path(path_type=Path),
-        metavar="PATH",
-        help="Root directory of the agent.",
-    )
-    @click.pass_context
+    @click.pass_obj
     @functools.wraps(function)
-    def wrapper(ctx: click.Context, /, *args: Any, own_root_dir: Path | None, **kwargs: Any) -> Any:
-        invocation: Invocation = ctx.obj
-        if own_root_dir is not None:
-            invocation = invocation._replace(root_dir=own_root_dir)
+    def wrapper(invocation: Invocation, /, *args: Any, **kwargs: Any) -> Any:
         return function(AgentClient(invocation.socket_path), *args, **kwargs)
 
     return wrapper  # type: ignore[return-value]  # the same command with one argument filled in

@@ -10,6 +10,7 @@ Source: spf13/pflag, parseLongArg and parseSingleShortArg.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -71,12 +72,31 @@ def boolean(*names: str, help: str, default: bool = False, **more: Any) -> Calla
 
 
 class Command(click.Command):
-    """click command that accepts options in the syntax of Go's pflag."""
+    """click command that accepts options in the syntax of Go's pflag, and ``--root-dir``, which selects the agent."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        if all(param.name != "root_dir" for param in self.params):
+            self.params.append(
+                click.Option(
+                    ["--root-dir"],
+                    type=click.Path(path_type=Path),
+                    metavar="PATH",
+                    help="Root directory of the agent.",
+                    expose_value=False,
+                    callback=_use_root_dir,
+                )
+            )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Rewrite the arguments to click's syntax, then parse them."""
         spellings = spellings_of(self.get_params(ctx))
         return super().parse_args(ctx, spell_out(args, spellings, only_front=not ctx.allow_interspersed_args))
+
+
+def _use_root_dir(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None and ctx.obj is not None:
+        ctx.obj = ctx.obj._replace(root_dir=value)
 
 
 class Group(click.Group):

@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from kubeletx.agent.config.kubelet_words import KUBELET_ROOT
+
+from .go_flags import boolean
 
 if TYPE_CHECKING:
     from kubeletx.agent.config.tree import AgentConfig
 
 DEFAULT_ROOT = Path("/var/lib/kubeletx")
 SOCKET = "kubeletx.sock"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def start_options(function: F) -> F:
+    """Decorator that adds the options with which an agent finds its settings: directory, files, ``--as-kubelet``."""
+    options = (
+        boolean(
+            "--as-kubelet",
+            is_eager=True,
+            help="Run as this node's kubelet: its root directory, its process settings, and its form of --version. "
+            "The same as calling the program by the name kubelet.",
+        ),
+        click.option(
+            "--root-dir",
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help=f"The agent's directory. Default: {DEFAULT_ROOT}, or {KUBELET_ROOT} with --as-kubelet.",
+        ),
+        click.option(
+            "--config",
+            "config_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Configuration file (KubeletConfiguration with a kubeletx section).",
+        ),
+        click.option(
+            "--config-dir",
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="Directory of *.conf files, also in subdirectories, that are read after --config, in order of name.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:

@@ -10,7 +10,6 @@ from kubeletx.api import find_image_reference, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
-from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.server.views import ImageView, RuntimeView, VolumeView
 
 from .pod_status import summarise
@@ -74,7 +73,7 @@ def _node_status(node: Node, _: datetime) -> str:
 
 
 def _ready_runtimes(node: Node, _: datetime) -> str:
-    statuses = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
+    statuses = [c.status for c in node.status.conditions if c.type.startswith(names.RUNTIME_CONDITION_PREFIX)]
     return f"{statuses.count('True')}/{len(statuses)}" if statuses else ""
 
 

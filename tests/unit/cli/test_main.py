@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,9 +58,12 @@ def test_without_any_argument_help_is_printed() -> None:
     code, out, _ = run()
     assert code == 0
     assert out == run("--help")[1]
-    for name in COMMANDS:
-        assert f"  {name}" in out
-    assert "--container-runtime-endpoint" in out
+    lines = out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert set(COMMANDS) <= set(re.findall(r"[\w-]+", out))
+    assert "--container-runtime-endpoint" in run("agent", "--help")[1]
+    assert "--container-runtime-endpoint" in run("--as-kubelet", "--help")[1]
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

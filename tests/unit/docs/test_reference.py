@@ -14,7 +14,6 @@ from kubeletx.agent.backend.present import PROBLEM
 from kubeletx.api import names
 from kubeletx.api.errors import TABLE, FieldError
 from kubeletx.cli.options.group import show
-from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.status.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import ORPHANED
@@ -52,7 +51,7 @@ def test_every_node_condition_is_there() -> None:
     )
     types = [condition.type for condition in node_conditions(facts, now=now)]
     assert first_words(section(PAGE, "Node conditions")) == types
-    assert f"{RUNTIME_CONDITION_PREFIX}NAME" in types
+    assert f"{names.RUNTIME_CONDITION_PREFIX}NAME" in types
 
 
 def test_every_event_is_there_and_used() -> None:

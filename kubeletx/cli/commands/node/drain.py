@@ -7,10 +7,10 @@ import msgspec
 
 from kubeletx.server.views import Progress
 
-from ..connection.client import AgentClient
-from ..options.common import seconds_of, with_agent
-from ..options.exit_codes import ExitCode
-from ..options.go_flags import Command, boolean
+from ...connection.client import AgentClient
+from ...options.common import seconds_of, with_agent
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Command, boolean
 
 PATH = "/v1/node/drain"
 

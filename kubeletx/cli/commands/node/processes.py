@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..options.go_flags import command
+from ...options.go_flags import command
 
 
 def _process(name: str, text: str) -> click.Command:

@@ -1,0 +1,1 @@
+"""Verbs on objects, as kubectl has them."""
