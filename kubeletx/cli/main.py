@@ -128,7 +128,7 @@ def cli(
     if ctx.invoked_subcommand is None:
         if namespace is not None:
             raise click.UsageError("--namespace is for commands, such as 'kubeletx -n NAME get pods'")
-        from .run import run
+        from .options.run import run
 
         return run(ctx.obj)
     if ctx.invoked_subcommand not in ("agent", "config", "plugin", "plugins"):

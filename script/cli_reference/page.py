@@ -10,7 +10,8 @@ from kubeletx.agent.config.kubelet import KubeletOption
 from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config.tree import SETTINGS, Setting
-from kubeletx.cli.main import COMMANDS, cli
+from kubeletx.cli.commands import COMMANDS
+from kubeletx.cli.main import cli
 from kubeletx.cli.options.exit_codes import ExitCode
 
 _INTRO = """\

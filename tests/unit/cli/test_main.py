@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from kubeletx.agent.config.kinds import Boolean
 from kubeletx.agent.config.kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config.tree import BY_FLAG, BY_KEY, AgentConfig
-from kubeletx.cli.main import COMMANDS, INSTEAD, cli
+from kubeletx.cli.commands import COMMANDS, INSTEAD
+from kubeletx.cli.main import cli
 from kubeletx.cli.options.go_flags import spell_out, spellings_of
 from script.cli_reference.page import page
 

@@ -157,7 +157,8 @@ def test_every_command_and_flag_exists() -> None:
     import click
 
     from kubeletx.agent.config.tree import BY_FLAG
-    from kubeletx.cli.main import COMMANDS, cli
+    from kubeletx.cli.commands import COMMANDS
+    from kubeletx.cli.main import cli
 
     (text,) = BLOCKS["commands"]
     context = click.Context(cli)

@@ -67,6 +67,7 @@ def test_every_label_and_annotation_is_there() -> None:
         names.RUNTIME_REACHABLE,
         names.UNITS_RUNNING,
         names.STANDBY_CONDITION,
+        names.RUNTIME_CONDITION_PREFIX,
         names.MANIFEST_VALID,
     }
     ours = {value for value in CONSTANTS.values() if "/" in value or value.startswith("io.")} - conditions

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import click
-
 from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config.tree import ENDPOINT_KEYS, SETTINGS
 from kubeletx.cli.commands.node.agent import agent
+from kubeletx.cli.main import cli
 
 LIST = [
     tuple("" if word == "-" else word for word in line.split())
@@ -61,7 +60,7 @@ def test_flags_of_older_kubelets_are_not_flags_of_this_one() -> None:
 
 
 def test_the_command_takes_every_flag_of_a_kubelet() -> None:
-    taken = {name.lstrip("-") for option in agent.get_params(click.Context(agent)) for name in option.opts}
+    taken = {name.lstrip("-") for option in (*cli.params, *agent.params) for name in option.opts} | {"help"}
     assert {flag for flag, _ in LIST if flag} - taken == set()
 
 

@@ -41,7 +41,7 @@ def agent(
     \b
       kubeletx agent --container-runtime-endpoint container:containerd:unix:///run/containerd/containerd.sock
     """
-    from ...run import run
+    from ...options.run import run
 
     return run(
         before._replace(

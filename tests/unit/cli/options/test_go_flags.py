@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.cli.main import COMMANDS, cli
+from kubeletx.cli.commands import COMMANDS
+from kubeletx.cli.main import cli
 from kubeletx.cli.options.go_flags import boolean, command, spell_out, spellings_of
 
 
