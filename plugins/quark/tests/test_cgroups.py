@@ -18,9 +18,9 @@ PLAIN = "23 1 0:2 / / rw - ext4 /dev/sda rw,discard\n"
 
 
 def hierarchy(tmp_path: Path, text: str) -> Hierarchy:
-    file = tmp_path / "mountinfo"
-    file.write_text(text)
-    return find_hierarchy("freezer", file)
+    (tmp_path / "self").mkdir(exist_ok=True)
+    (tmp_path / "self" / "mountinfo").write_text(text)
+    return find_hierarchy("freezer", tmp_path)
 
 
 def test_version_1_is_used_where_it_is_mounted_else_version_2(tmp_path: Path) -> None:

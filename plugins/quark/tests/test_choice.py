@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from kubeletx_quark import freezers
-from kubeletx_quark.cgroups import Hierarchy
+from kubeletx_quark.cgroups import PROC
 from kubeletx_quark.choice import choose
-from kubeletx_quark.plugin import make_runtime
+from kubeletx_quark.runtime import QuarkRuntime
 
 from kubeletx.api import InvalidPod, Runtime, SupportsStandby, UnitId, UnitState, Unsupported, names
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx_testing.cri_server import FakeCriServer
 
-Opened = Callable[[str], Awaitable[Runtime]]
+Opened = Callable[..., Awaitable[Runtime]]
+MOUNTED = "31 30 0:34 / /nowhere rw - cgroup cgroup rw,freezer\n"
 PAUSE = {names.STANDBY_STRATEGY: "pause"}
 TYPES = {"runc": "io.containerd.runc.v2", "kata": "io.containerd.kata.v2", "quark": "io.containerd.quark.v1"}
 
@@ -59,8 +59,9 @@ async def opened(server: FakeCriServer, tmp_path: Path) -> AsyncIterator[Opened]
     """Makes and opens runtimes with these parameters in their URLs."""
     made = []
 
-    async def make(parameters: str) -> Runtime:
-        runtime = make_runtime(endpoint(f"{server.url}?{parameters}"), None, FakeHost(tmp_path))
+    async def make(parameters: str, proc: Path = PROC) -> Runtime:
+        at = endpoint(f"{server.url}?{parameters}")
+        runtime = QuarkRuntime(at, None, FakeHost(tmp_path), proc=proc)
         made.append(runtime)
         await runtime.open()
         return runtime
@@ -170,17 +171,15 @@ async def test_a_container_is_thawed_as_it_was_frozen_if_the_strategy_has_change
 
 
 async def test_without_a_request_a_container_whose_cgroup_is_not_seen_is_paused(
-    opened: Opened, server: FakeCriServer, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, server: FakeCriServer, tmp_path: Path
 ) -> None:
-    def hidden(*_: object) -> Path:
-        raise Unsupported("cgroup '/one' is not visible below /sys/fs/cgroup/freezer")
-
-    monkeypatch.setattr(freezers, "container_cgroup", hidden)
-    monkeypatch.setattr(freezers, "find_hierarchy", lambda _: Hierarchy(1, "freezer", Path("/nowhere"), "/"))
     unit_id = await start(await opened(""), "one")
-    await standby_of(await opened("")).freeze(unit_id)
+    for name, text in (("self/mountinfo", MOUNTED), ("1/cgroup", f"6:freezer:/../{unit_id}\n")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    await standby_of(await opened("", tmp_path)).freeze(unit_id)
     assert server.model.paused == {unit_id}
     server.model.paused.clear()
     with pytest.raises(Unsupported, match="is not visible below"):
-        await standby_of(await opened("strategy=freezer")).freeze(unit_id)
+        await standby_of(await opened("strategy=freezer", tmp_path)).freeze(unit_id)
     assert not server.model.paused

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_quark.cgroups import find_hierarchy
 from kubeletx_quark.config import QuarkConfig, StopName, StrategyName
 from kubeletx_quark.plugin import kubeletx_register_runtimes, make_runtime
 from kubeletx_quark.runtime import QuarkRuntime
@@ -73,14 +72,12 @@ def test_wrong_settings_are_refused(tmp_path: Path, parameters: str, message: st
         config(tmp_path, parameters)
 
 
-async def test_without_a_freezer_pods_run_and_a_freeze_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mountinfo = tmp_path / "mountinfo"
-    mountinfo.write_text("23 1 0:2 / / rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr(find_hierarchy, "__defaults__", (mountinfo,))
+async def test_without_a_freezer_pods_run_and_a_freeze_says_why(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "mountinfo").write_text("23 1 0:2 / / rw - ext4 /dev/sda rw\n")
     async with FakeCriServer(tmp_path, uuid="1234") as server:
-        runtime = make_runtime(endpoint(f"{server.url}?strategy=freezer"), None, FakeHost(tmp_path))
+        at = endpoint(f"{server.url}?strategy=freezer")
+        runtime = QuarkRuntime(at, None, FakeHost(tmp_path), proc=tmp_path)
         await runtime.open()
         server.model.add_image("busybox")
         sandbox = sandbox_spec("one")

@@ -8,14 +8,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
 from kubeletx_quark import standby
-from kubeletx_quark.cgroups import Hierarchy
 from kubeletx_quark.config import StrategyName
-from kubeletx_quark.freezer import Freezer
 from kubeletx_quark.freezers import FreezerReading, Freezers
 from kubeletx_quark.killed import ENDED_SECONDS
 from kubeletx_quark.pause_strategy import PauseStrategy
@@ -81,8 +78,8 @@ class StubFreezers:
         return None
 
 
-def resting(tmp_path: Path, freezers: StubFreezers) -> Resting:
-    host, tasks = FakeHost(tmp_path), ContainerdTasks(CriClient("unix:///nowhere.sock"))
+def resting(tmp_path: Path, freezers: StubFreezers, tasks: Any = None) -> Resting:
+    host, tasks = FakeHost(tmp_path), tasks or ContainerdTasks(CriClient("unix:///nowhere.sock"))
     return Resting(
         freezers=cast("Freezers", freezers),
         pause=PauseStrategy(tasks),
@@ -265,10 +262,10 @@ def letting_end(strategy: Thawing, rest: Resting, host: Host) -> standby.Standby
 
 
 async def test_containers_of_other_agents_are_neither_thawed_nor_frozen_by_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     freezers, strategy = KilledInside(NO_PROCESS), Thawing()
-    rest = resting(tmp_path, freezers)
+    rest = resting(tmp_path, freezers, RunningTasks())
     calls = letting_end(strategy, rest, FakeHost(tmp_path))
     others = [
         labelled("of another agent", **(LABELS | {names.AGENT_ID: "another"})),
@@ -281,7 +278,7 @@ async def test_containers_of_other_agents_are_neither_thawed_nor_frozen_by_thems
     await calls.look(listed, is_whole=True)
     assert strategy.thawed == [UNIT]
     assert all(rest.state_of(unit) is UnitState.PAUSED for unit in others)
-    monkeypatch.setattr(rest, "find_strategy", AsyncMock(return_value=None))
+    freezers.now = False
     await rest.open(listed)
     assert freezers.finished == [UNIT]
     with rest.call(UNIT):
@@ -310,27 +307,35 @@ class WithoutThreads(FakeHost):
 
 
 async def test_a_look_at_one_pod_needs_no_thread(tmp_path: Path) -> None:
-    directory = tmp_path / "cgroup"
-    directory.mkdir()
-    (directory / "freezer.state").write_text("FROZEN")
-    (directory / "cgroup.procs").write_text("")
+    proc = write_proc(tmp_path, "freezer", UNIT)
+    (tmp_path / UNIT / "freezer.state").write_text("FROZEN")
+    (tmp_path / UNIT / "cgroup.procs").write_text("")
     tasks = ContainerdTasks(CriClient("unix:///nowhere.sock"))
-    freezers = Freezers(tasks, WithoutThreads(tmp_path))
-    freezers._hierarchy = Hierarchy(1, "freezer", tmp_path, "/")
-    freezers._known[UNIT] = Freezer(directory, 1)
+    freezers = Freezers(tasks, WithoutThreads(tmp_path), proc)
+    freezers.open()
+    assert freezers.add(UNIT, 1)
     assert await freezers.look([UNIT], is_whole=False) == {UNIT: FreezerReading(is_frozen=True)}
     with pytest.raises(Unavailable):
         await freezers.look([UNIT], is_whole=True)
 
 
-def standby_of(
-    monkeypatch: pytest.MonkeyPatch, rest: Resting, stub: StubFreezers, host: FakeHost, path: Path
-) -> standby.Standby:
-    """A `Standby` of containers whose memory is in the cgroup `path` and that are frozen by the freezer."""
+def write_proc(tmp_path: Path, controller: str, *units: str) -> Path:
+    """Make cgroups of units in a mounted hierarchy, and return a /proc whose process 1 is in all of them."""
+    proc, cgroup = tmp_path / "proc", "/".join(units)
+    (tmp_path / cgroup).mkdir(parents=True)
+    for name, text in (
+        ("self/mountinfo", f"31 30 0:34 / {tmp_path} rw - cgroup cgroup rw,{controller}\n"),
+        ("1/cgroup", f"6:{controller}:/{cgroup}\n"),
+    ):
+        (proc / name).parent.mkdir(parents=True)
+        (proc / name).write_text(text)
+    return proc
 
-    class Tasks:
-        async def get(self, task_id: str) -> ContainerdTask:
-            return ContainerdTask(id=task_id, state=TaskState.RUNNING, pid=1)
+
+def standby_of(
+    rest: Resting, stub: StubFreezers, host: FakeHost, tmp_path: Path, *units: UnitId
+) -> standby.Standby:
+    """A `Standby` of units that are frozen by the freezer."""
 
     class Strategy:
         async def freeze(self, unit_id: UnitId) -> None:
@@ -342,18 +347,17 @@ def standby_of(
     async def choose(unit_id: UnitId) -> StrategyName:
         return StrategyName.FREEZER
 
-    monkeypatch.setattr(standby, "find_hierarchy", lambda _: Hierarchy(1, "memory", path, "/"))
-    monkeypatch.setattr(standby, "container_cgroup", lambda *_: path)
     return standby.Standby(
         {StrategyName.FREEZER: cast("Any", Strategy())},
         choose,
         resting=rest,
-        tasks=cast("ContainerdTasks", Tasks()),
+        tasks=cast("ContainerdTasks", RunningTasks()),
         host=host,
+        proc=write_proc(tmp_path, "memory", *units),
     )
 
 
-async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reclaims_leave_threads_for_lists(tmp_path: Path) -> None:
     running, most, gate = 0, 0, asyncio.Event()
 
     class Counting(FakeHost):
@@ -367,8 +371,8 @@ async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pyt
 
     stub = StubFreezers(FreezerReading(is_frozen=True), now=True)
     rest = resting(tmp_path, stub)
-    calls = standby_of(monkeypatch, rest, stub, Counting(tmp_path), tmp_path)
     units = [UnitId(f"u{number}") for number in range(20)]
+    calls = standby_of(rest, stub, Counting(tmp_path), tmp_path, *units)
     for unit_id in units:
         rest.add(unit_id, StrategyName.FREEZER)
     async with asyncio.TaskGroup() as group:
@@ -380,22 +384,30 @@ async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pyt
     assert all(rest.is_hibernated(unit_id) for unit_id in units)
 
 
+class SlowReclaims(FakeHost):
+    """A host on which reclaims end once `gate` is set. `stops`: what stops each of them."""
+
+    def __init__(self, state_directory: Path) -> None:
+        super().__init__(state_directory)
+        self.stops: list[threading.Event] = []
+        self.gate = asyncio.Event()
+
+    async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        self.stops.append(args[-1])
+        await self.gate.wait()
+        return Reclaimed(before_bytes=2, after_bytes=1)
+
+
 @pytest.mark.parametrize("was_frozen", [False, True])
 async def test_a_cancelled_hibernation_is_undone_at_once_and_its_thread_keeps_its_slot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_frozen: bool
+    tmp_path: Path, was_frozen: bool
 ) -> None:
-    stops: list[threading.Event] = []
-    gate = asyncio.Event()
-
-    class Slow(FakeHost):
-        async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-            stops.append(args[-1])
-            await gate.wait()
-            return Reclaimed(before_bytes=2, after_bytes=1)
-
+    host = SlowReclaims(tmp_path)
+    stops = host.stops
     stub = StubFreezers(FreezerReading(is_frozen=was_frozen), now=was_frozen)
     rest = resting(tmp_path, stub)
-    calls = standby_of(monkeypatch, rest, stub, Slow(tmp_path), tmp_path)
+    others = [UnitId(f"other{number}") for number in range(standby.RECLAIMS)]
+    calls = standby_of(rest, stub, host, tmp_path, UNIT, *others)
     if was_frozen:
         rest.add(UNIT, StrategyName.FREEZER)
     first = asyncio.create_task(calls.hibernate(UNIT), name="first")
@@ -406,24 +418,27 @@ async def test_a_cancelled_hibernation_is_undone_at_once_and_its_thread_keeps_it
         await first
     assert (stub.now, UNIT in rest, rest.is_hibernated(UNIT)) == (was_frozen, was_frozen, False)
     assert [stop.is_set() for stop in stops] == [True]
-    assert calls._reclaims._value == standby.RECLAIMS - 1, "its thread still writes"
     second = asyncio.create_task(calls.hibernate(UNIT), name="second")
     await let_others_work()
     assert len(stops) == 1, "the thread of the first one will restore the limit of swap"
-    gate.set()
-    await second
-    assert (len(stops), rest.is_hibernated(UNIT)) == (2, True)
-    assert calls._reclaims._value == standby.RECLAIMS
+    waiting = [asyncio.create_task(calls.hibernate(one), name=one) for one in others]
+    await let_others_work()
+    assert len(stops) == standby.RECLAIMS, "the thread of the first one still writes"
+    host.gate.set()
+    await asyncio.gather(second, *waiting)
+    assert (len(stops), rest.is_hibernated(UNIT)) == (2 + len(others), True)
 
 
 async def test_a_hibernation_that_is_cancelled_before_its_reclaim_begins_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     stub = StubFreezers(FreezerReading(is_frozen=False), now=False)
     rest = resting(tmp_path, stub)
-    calls = standby_of(monkeypatch, rest, stub, FakeHost(tmp_path), tmp_path / "no cgroup")
-    for _ in range(standby.RECLAIMS):
-        await calls._reclaims.acquire()
+    others = [UnitId(f"other{number}") for number in range(standby.RECLAIMS)]
+    host = SlowReclaims(tmp_path)
+    calls = standby_of(rest, stub, host, tmp_path, UNIT, *others)
+    busy = [asyncio.create_task(calls.hibernate(one), name=one) for one in others]
+    await let_others_work()
     task = asyncio.create_task(calls.hibernate(UNIT), name="waits for a slot")
     await let_others_work()
     assert (stub.now, task.done()) == (True, False)
@@ -431,6 +446,9 @@ async def test_a_hibernation_that_is_cancelled_before_its_reclaim_begins_writes_
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (stub.now, UNIT in rest) == (False, False)
+    host.gate.set()
+    await asyncio.gather(*busy)
+    assert len(host.stops) == standby.RECLAIMS
 
 
 async def test_a_pause_that_is_cancelled_is_undone_although_containerd_carried_it_out() -> None:

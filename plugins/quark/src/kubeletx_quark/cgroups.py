@@ -17,7 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from kubeletx.api import Conflict, NotFound, Unsupported
-from kubeletx.linux.mounts import MOUNTINFO, read_mounts
+from kubeletx.linux.mounts import read_mounts
+
+PROC = Path("/proc")
 
 _CONTAINER = re.compile(r"(?:.*-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 
@@ -35,13 +37,13 @@ class Hierarchy(NamedTuple):
     root: str
 
 
-def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
+def find_hierarchy(controller: str, proc: Path = PROC) -> Hierarchy:
     """Return the hierarchy of a controller, such as ``freezer``: cgroup v1 if it is mounted, else v2.
 
     Raises Unsupported if neither is mounted.
     """
     unified = None
-    for mount in read_mounts(table=mountinfo):
+    for mount in read_mounts(table=proc / "self" / "mountinfo"):
         if mount.fs_type == "cgroup" and controller in mount.super_options:
             return Hierarchy(1, controller, Path(mount.target), mount.root)
         if mount.fs_type == "cgroup2":
@@ -54,7 +56,7 @@ def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
     return unified
 
 
-def container_cgroup(hierarchy: Hierarchy, pid: int, container_id: str, proc: Path = Path("/proc")) -> Path:
+def container_cgroup(hierarchy: Hierarchy, pid: int, container_id: str, proc: Path = PROC) -> Path:
     """Return the directory of a container's cgroup.
 
     `pid`: id of the container's first process. Raises NotFound if the process or the cgroup is gone, Conflict if the

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -21,7 +22,7 @@ import structlog
 from kubeletx.api import Conflict, Host, KubeletxError, UnitId, Unsupported
 from kubeletx.cri import ContainerdTasks, TaskState
 
-from .cgroups import Hierarchy, container_cgroup, container_cgroups, find_hierarchy
+from .cgroups import PROC, Hierarchy, container_cgroup, container_cgroups, find_hierarchy
 from .freezer import Freezer, FreezerState
 from .killed import find_killed
 
@@ -45,9 +46,10 @@ class FreezerReading(NamedTuple):
 class Freezers:
     """Freezers of one runtime's containers. Implements `Strategy`."""
 
-    def __init__(self, tasks: ContainerdTasks, host: Host) -> None:
+    def __init__(self, tasks: ContainerdTasks, host: Host, proc: Path = PROC) -> None:
         self._tasks = tasks
         self._host = host
+        self._proc = proc
         self._hierarchy: Hierarchy | None = None
         self._known: dict[UnitId, Freezer] = {}
         self._hidden: set[UnitId] = set()
@@ -58,7 +60,7 @@ class Freezers:
         self._known.clear()
         self._hidden.clear()
         try:
-            self._hierarchy = find_hierarchy("freezer")
+            self._hierarchy = find_hierarchy("freezer", self._proc)
         except Unsupported:
             self._hierarchy = None
 
@@ -85,7 +87,7 @@ class Freezers:
         Raises NotFound if the container has no task, Conflict if it is not running or its process is not in its cgroup,
         and Unsupported if the node has no freezer.
         """
-        hierarchy = self._hierarchy or find_hierarchy("freezer")
+        hierarchy = self._hierarchy or find_hierarchy("freezer", self._proc)
         task = await self._tasks.get(unit_id)
         if task.state is not TaskState.RUNNING:
             raise Conflict(f"container {unit_id} is {task.state.value}, not running")
@@ -159,7 +161,7 @@ class Freezers:
             log.warning("Undid an unfinished freeze", container_id=unit_id, err=str(error))
 
     def _add(self, hierarchy: Hierarchy, unit_id: UnitId, pid: int) -> Freezer:
-        freezer = Freezer(container_cgroup(hierarchy, pid, unit_id), hierarchy.version)
+        freezer = Freezer(container_cgroup(hierarchy, pid, unit_id, self._proc), hierarchy.version)
         self._known[unit_id] = freezer
         return freezer
 

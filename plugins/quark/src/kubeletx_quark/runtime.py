@@ -15,6 +15,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -43,6 +44,7 @@ from kubeletx.api import (
 )
 from kubeletx.cri import ContainerdRuntime, ContainerdTasks, server_uuid
 
+from .cgroups import PROC
 from .choice import Choices
 from .config import StopName, StrategyName, read_config
 from .freezers import Freezers
@@ -65,15 +67,15 @@ _LOOK_SECONDS = 0.02
 class QuarkRuntime(ContainerdRuntime):
     """Runtime over a containerd of this node, with the capability `SupportsStandby`."""
 
-    def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
+    def __init__(self, endpoint: Endpoint, settings: Any, host: Host, *, proc: Path = PROC) -> None:
         """Check the endpoint's URL without connecting. Raises InvalidConfig for an invalid one. `settings`: not used."""
         super().__init__(endpoint, settings, host)
         self.config = config = read_config(endpoint.name, self.client.target.parameters)
         self._tasks = tasks = ContainerdTasks(self.client)
         self._choices = Choices(config.strategy, self.handler)
-        self._freezers = Freezers(tasks, host)
+        self._freezers = Freezers(tasks, host, proc)
         pause = PauseStrategy(tasks)
-        by_signal = SignalStrategy(tasks, host, config.freeze_signal, config.thaw_signal)
+        by_signal = SignalStrategy(tasks, host, config.freeze_signal, config.thaw_signal, proc)
         self._resting = Resting(
             freezers=self._freezers,
             pause=pause,
@@ -92,6 +94,7 @@ class QuarkRuntime(ContainerdRuntime):
             resting=self._resting,
             tasks=tasks,
             host=host,
+            proc=proc,
         )
         self._can_stand_by = False
         self._logged: StrategyName | None = None

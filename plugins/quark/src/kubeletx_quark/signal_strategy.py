@@ -16,7 +16,7 @@ from pathlib import Path
 from kubeletx.api import Conflict, Host, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
 
-from .cgroups import container_cgroup, find_hierarchy
+from .cgroups import PROC, container_cgroup, find_hierarchy
 from .records import Records
 
 WINDOW_SECONDS = 0.1
@@ -30,10 +30,18 @@ QUIET_SHARE = 0.01
 class SignalStrategy:
     """Strategy ``signal``. Implements `Strategy`."""
 
-    def __init__(self, tasks: ContainerdTasks, host: Host, freeze_signal: int, thaw_signal: int) -> None:
+    def __init__(
+        self,
+        tasks: ContainerdTasks,
+        host: Host,
+        freeze_signal: int,
+        thaw_signal: int,
+        proc: Path = PROC,
+    ) -> None:
         """`tasks`: of the containerd that runs the containers. `freeze_signal`, `thaw_signal`: numbers."""
         self._tasks = tasks
         self._host = host
+        self._proc = proc
         self._freeze_signal, self._thaw_signal = freeze_signal, thaw_signal
         self._frozen = Records(host.state_directory / "frozen")
 
@@ -50,8 +58,8 @@ class SignalStrategy:
         task = await self._tasks.get(unit_id)
         if task.state is not TaskState.RUNNING:
             raise Conflict(f"container {unit_id} is {task.state.value}, not running")
-        hierarchy = find_hierarchy("cpuacct")
-        directory = container_cgroup(hierarchy, task.pid, unit_id)
+        hierarchy = find_hierarchy("cpuacct", self._proc)
+        directory = container_cgroup(hierarchy, task.pid, unit_id, self._proc)
         self._frozen.add(
             unit_id
         )  # before the signal: an agent that is killed now sends the wake signal later

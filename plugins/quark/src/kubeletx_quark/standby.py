@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from kubeletx.api import Conflict, Host, KubeletxError, NotFound, UnitId, UnitSummary, Unsupported
 from kubeletx.cri import ContainerdTasks, TaskState
 
-from .cgroups import container_cgroup, find_hierarchy
+from .cgroups import PROC, container_cgroup, find_hierarchy
 from .config import StrategyName
 from .killed import wait_ended
 from .reclaim import Reclaimed, reclaim, restore_swap_limit
@@ -58,6 +59,7 @@ class Standby:
         resting: Resting,
         tasks: ContainerdTasks,
         host: Host,
+        proc: Path = PROC,
     ) -> None:
         """`choose`: returns the strategy of a container. `tasks`: of the containerd that runs the containers."""
         self._strategies = strategies
@@ -65,6 +67,7 @@ class Standby:
         self._resting = resting
         self._tasks = tasks
         self._host = host
+        self._proc = proc
         self._reclaims = asyncio.Semaphore(RECLAIMS)
         self._reclaiming: dict[UnitId, asyncio.Task[Reclaimed]] = {}
         """Reclaims whose thread has not ended, also of calls that were cancelled."""
@@ -126,8 +129,8 @@ class Standby:
         for note in (self._host.state_directory / _LIMITS).glob("*"):
             try:
                 task = await self._tasks.get(note.name)
-                hierarchy = find_hierarchy("memory")
-                directory = container_cgroup(hierarchy, task.pid, note.name)
+                hierarchy = find_hierarchy("memory", self._proc)
+                directory = container_cgroup(hierarchy, task.pid, note.name, self._proc)
             except (NotFound, Conflict, Unsupported):
                 note.unlink(missing_ok=True)  # the container is gone
             else:
@@ -167,9 +170,9 @@ class Standby:
         return task.state is TaskState.STOPPED or task.pid in killed
 
     async def _reclaim(self, unit_id: UnitId) -> Reclaimed:
-        hierarchy = find_hierarchy("memory")
+        hierarchy = find_hierarchy("memory", self._proc)
         task = await self._tasks.get(unit_id)
-        directory = container_cgroup(hierarchy, task.pid, unit_id)
+        directory = container_cgroup(hierarchy, task.pid, unit_id, self._proc)
         note = self._host.state_directory / _LIMITS / unit_id
         while (earlier := self._reclaiming.get(unit_id)) is not None:
             await asyncio.wait((earlier,))  # its thread restores the limit of swap when it ends
