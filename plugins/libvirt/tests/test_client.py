@@ -10,8 +10,7 @@ from pathlib import Path
 import libvirt
 import pytest
 import pytest_asyncio
-from kubeletx_libvirt import client
-from kubeletx_libvirt.client import Connection, DomainEvent
+from kubeletx_libvirt.client import Connection, DomainEvent, forget_unborn
 
 from kubeletx.api import Internal, InvalidConfig, NotFound, Unavailable
 from kubeletx.testing import FakeHost
@@ -106,18 +105,22 @@ async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_event
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung, closed = threading.Event(), threading.Event()
-    connect, disconnect = libvirt.open, client._disconnect
+    connect = libvirt.open
 
     def slow_open(url: str) -> libvirt.virConnect:
         assert hung.wait(60)
-        return connect(url)
+        handle = connect(url)
+        close = handle.close
 
-    def seen_disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
-        disconnect(handle, callbacks)
-        closed.set()
+        def seen_close() -> int:
+            left: int = close()
+            closed.set()
+            return left
 
-    monkeypatch.setattr(libvirt, "open", slow_open)
-    monkeypatch.setattr(client, "_disconnect", seen_disconnect)
+        handle.close = seen_close
+        return handle
+
+    monkeypatch.setattr(libvirt, "open", slow_open)  # no real libvirt hangs for just long enough
     opened = Connection("test:///default", FakeHost(tmp_path))
     late = asyncio.ensure_future(opened.open())
     await asyncio.sleep(0)
@@ -167,5 +170,5 @@ def test_machines_of_which_no_emulator_was_made_are_off_for_an_embedded_driver(t
     born.write_text(
         "<domstatus state='running' reason='booted' pid='10'>\n<vcpu id='0' pid='0'/>\n</domstatus>"
     )
-    client.forget_unborn(tmp_path)
+    forget_unborn(tmp_path)
     assert list(tmp_path.iterdir()) == [born]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_libvirt.network import pod_links
 from kubeletx_libvirt.network.names import INNER_BRIDGE, INNER_DEVICE
 from kubeletx_libvirt.network.namespaces import OwnThreads
 from kubeletx_libvirt.network.netlink import Device
-from kubeletx_libvirt.network.pod_links import PodLinks
+from kubeletx_libvirt.network.pod_links import TRUSTED_SECONDS, PodLinks
 from kubeletx_libvirt.network.wiring import Wiring
 
 from kubeletx.api import PodAddress, PodUid
@@ -40,7 +38,14 @@ class CountingWiring(Wiring):
     def __init__(self) -> None:
         super().__init__(OwnThreads())
         self.domains = 0
+        self.has_devices = True
         self.inside: dict[str, Device] = {}
+
+    def is_held(self, netns: Path) -> bool:
+        return netns.exists()
+
+    def has_device(self, name: str) -> bool:
+        return self.has_devices
 
     async def make_namespace(self, uid: str, path: Path) -> None:
         pass
@@ -77,15 +82,7 @@ def wiring() -> CountingWiring:
 
 
 @pytest.fixture
-def devices(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    there = [True]
-    monkeypatch.setattr(pod_links, "_is_held", os.path.exists)
-    monkeypatch.setattr(pod_links, "is_device", lambda name: there[0])
-    return there
-
-
-@pytest.fixture
-def links(tmp_path: Path, clock: FakeClock, wiring: CountingWiring, devices: list[bool]) -> PodLinks:
+def links(tmp_path: Path, clock: FakeClock, wiring: CountingWiring) -> PodLinks:
     host = FakeHost(tmp_path, clock=clock, pod_network=Network())
     return PodLinks(host, wiring=wiring)
 
@@ -104,25 +101,25 @@ async def test_a_link_that_lost_its_inside_is_found_out_after_some_seconds(
     sandbox = sandbox_spec("one")
     await links.attach(sandbox)
     wiring.inside = {}
-    clock.advance(pod_links.TRUSTED_SECONDS)
+    clock.advance(TRUSTED_SECONDS)
     assert not await links.check(sandbox.uid)
 
 
-async def test_a_link_that_lost_its_device_is_found_out_at_once(links: PodLinks, devices: list[bool]) -> None:
-    sandbox = sandbox_spec("one")
-    await links.attach(sandbox)
-    devices[0] = False
-    assert not await links.check(sandbox.uid)
-
-
-async def test_a_released_link_is_trusted_no_more(
-    links: PodLinks, devices: list[bool], wiring: CountingWiring
+async def test_a_link_that_lost_its_device_is_found_out_at_once(
+    links: PodLinks, wiring: CountingWiring
 ) -> None:
     sandbox = sandbox_spec("one")
     await links.attach(sandbox)
-    devices[0] = False
+    wiring.has_devices = False
+    assert not await links.check(sandbox.uid)
+
+
+async def test_a_released_link_is_trusted_no_more(links: PodLinks, wiring: CountingWiring) -> None:
+    sandbox = sandbox_spec("one")
+    await links.attach(sandbox)
+    wiring.has_devices = False
     await links.release(sandbox.uid)
-    devices[0] = True
+    wiring.has_devices = True
     assert await links.find(sandbox.uid) is None
     await links.attach(sandbox)
     assert wiring.domains == 2

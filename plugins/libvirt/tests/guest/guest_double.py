@@ -48,6 +48,8 @@ class SystemAgent(ToldAgent):
         """Raised after the next questions about files were answered."""
         self.lost_seeks = 0
         """So many of the next ones never reach the guest."""
+        self.reads: int | None = None
+        """So many reads succeed; None: all."""
         self._ends: dict[int, asyncio.Task[dict[str, Any]]] = {}
         self._files: list[IO[bytes]] = []
 
@@ -66,6 +68,10 @@ class SystemAgent(ToldAgent):
         if self.lost_seeks and command == "guest-file-seek":
             self.lost_seeks -= 1
             raise AgentSilent("away")
+        if self.reads is not None and command == "guest-file-read":
+            self.reads -= 1
+            if self.reads < 0:
+                raise FileRefused("failed to read file: Input/output error")
         answer = self._use(command, self._files[arguments["handle"]], arguments)
         if self.silences and command in ("guest-file-read", "guest-file-write"):
             raise self.silences.pop()

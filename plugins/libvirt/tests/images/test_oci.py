@@ -10,11 +10,16 @@ import io
 import json
 import platform
 import tarfile
+import threading
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from kubeletx_libvirt.images.importing import Limits
+from kubeletx_libvirt.images.layers import DiskSearch
 from kubeletx_libvirt.images.oci import INDEXES, MANIFESTS
+from kubeletx_libvirt.images.problems import Refused
 from kubeletx_libvirt.images.service import LibvirtImages
 
 from kubeletx.api import ImageAuth, InvalidPod, PermissionDenied, TimedOut
@@ -129,25 +134,20 @@ async def test_a_small_document_has_one_deadline(
             await pull(images, server, "d:1", ImageAuth(identity_token="i") if "form" in slow else None)
 
 
-async def test_all_layers_together_may_unpack_to_the_limit(
-    make_images: MakeImages, server: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kubeletx_libvirt.images.layers._EXTRA_BYTES", 0)
+def test_all_layers_together_may_unpack_to_the_limit(tmp_path: Path) -> None:
     lower = gzip.compress(layer(bytes(600_000)))
     upper = io.BytesIO()
     with tarfile.open(fileobj=upper, mode="w:gz") as tar:
         info = tarfile.TarInfo("ballast")
         info.size = 600_000
         tar.addfile(info, io.BytesIO(bytes(info.size)))
-    blobs = (lower, upper.getvalue())
-    layers = [json.loads(manifest(blob))["layers"][0] for blob in blobs]
-    for descriptor in layers:
-        descriptor["mediaType"] += "+gzip"
-    document = json.dumps({"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": layers}).encode()
-    publish(server, "d", ("1", document), blobs=blobs)
-    images = await opened(make_images, server, max_image_bytes=1_000_000)
-    with pytest.raises(InvalidPod, match="unpack to more than is allowed"):
-        await pull(images, server, "d:1")
+    for name, blob in (("lower", lower), ("upper", upper.getvalue())):
+        (tmp_path / name).write_bytes(blob)
+    limits = Limits(image_bytes=1_000_000, virtual_bytes=1_000_000)
+    search = DiskSearch(tmp_path / "disk", limits=limits, stop=threading.Event(), extra_bytes=0)
+    search.read_layer(tmp_path / "upper")
+    with pytest.raises(Refused, match="unpack to more than is allowed"):
+        search.read_layer(tmp_path / "lower")
 
 
 async def test_what_does_not_match_its_digest_is_refused(make_images: MakeImages, server: FileServer) -> None:

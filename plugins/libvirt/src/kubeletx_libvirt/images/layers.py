@@ -34,13 +34,15 @@ class DiskSearch:
     `found`: name of the disk below ``/disk``; empty: not found yet.
     """
 
-    def __init__(self, target: Path, *, limits: Limits, stop: threading.Event) -> None:
+    def __init__(
+        self, target: Path, *, limits: Limits, stop: threading.Event, extra_bytes: int = _EXTRA_BYTES
+    ) -> None:
         self.found = ""
         self.is_hidden_below = False
         """True once a whiteout hides all lower layers, so that they need not be read."""
         self._target, self._limits, self._stop = target, limits, stop
         self._hidden: set[str] = set()
-        self._left = limits.image_bytes + _EXTRA_BYTES
+        self._left = limits.image_bytes + extra_bytes
 
     def read_layer(self, path: Path) -> None:
         """Search one layer. `path`: the layer as a tar archive, which may be packed.

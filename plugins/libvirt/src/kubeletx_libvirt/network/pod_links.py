@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -47,7 +46,7 @@ from .links import GuestLink, to_link
 from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, stable_mac
 from .namespaces import OwnThreads
 from .netlink import Device
-from .wiring import Wiring, is_device
+from .wiring import Wiring
 
 TRUSTED_SECONDS = 5.0
 """Seconds for which a check of a pod's namespace is reused. Each check needs a thread, and one start of a pod
@@ -98,7 +97,7 @@ class PodLinks:
                 return link
             self._dhcp.close(uid)  # its lower device may be created again
             netns = self._netns(uid)
-            if not _is_held(netns):
+            if not self._wiring.is_held(netns):
                 # After a power cut the namespace is gone, and CNI fails on a file that is not a namespace.
                 netns.unlink(missing_ok=True)
                 await network.delete(uid)
@@ -126,7 +125,7 @@ class PodLinks:
         """
         async with self._lock(uid):
             link = self._read(uid)
-            if link is None or not _is_held(self._netns(uid)):
+            if link is None or not self._wiring.is_held(self._netns(uid)):
                 return
             lease = lease_of(link, stable_mac("dhcp", uid))
             if lease is not None:
@@ -145,7 +144,7 @@ class PodLinks:
 
         This check is quick and needs no thread, for lists. `check` is complete.
         """
-        return _is_held(self._netns(uid)) and is_device(guest_device(uid))
+        return self._wiring.is_held(self._netns(uid)) and self._wiring.has_device(guest_device(uid))
 
     async def check(self, uid: PodUid) -> bool:
         """Return True if the link is complete: namespace, both devices, and CNI's interface on the bridge, all up.
@@ -160,13 +159,13 @@ class PodLinks:
             self._dhcp.close(uid)
             netns = self._netns(uid)
             self._seen_whole.pop(uid, None)
-            if not _is_held(netns):
+            if not self._wiring.is_held(netns):
                 netns.unlink(missing_ok=True)
             if self._host.pod_network is not None:
                 await self._host.pod_network.delete(uid)
             await self._wiring.remove(uid)
             self._record(uid).unlink(missing_ok=True)
-            while _is_held(netns):
+            while self._wiring.is_held(netns):
                 await self._wiring.unmount(uid, netns)
             netns.unlink(missing_ok=True)
 
@@ -198,7 +197,7 @@ class PodLinks:
     async def _find(self, uid: str) -> GuestLink | None:
         link = self._read(uid)
         netns = self._netns(uid)
-        if link is None or not _is_held(netns) or not is_device(link.source):
+        if link is None or not self._wiring.is_held(netns) or not self._wiring.has_device(link.source):
             return None
         now = self._host.clock.monotonic()
         if now - self._seen_whole.get(uid, -math.inf) < TRUSTED_SECONDS:
@@ -217,11 +216,6 @@ class PodLinks:
 
     def _write(self, uid: str, link: GuestLink) -> None:
         replace_unflushed(self._record(uid), msgspec.json.encode(link))
-
-
-def _is_held(netns: Path) -> bool:
-    """Return True if a namespace is mounted on the file. After a power cut only the file remains."""
-    return os.path.ismount(netns)
 
 
 def _is_whole(inside: dict[str, Device], interface: str) -> bool:

@@ -7,6 +7,7 @@ before the thread enters the pod's namespace still acts in the node's namespace.
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 from . import namespaces
@@ -27,6 +28,13 @@ class Wiring:
     async def make_namespace(self, uid: str, path: Path) -> None:
         """Make a network namespace with ``lo`` up. A mount on the file `path`, which must exist, keeps it."""
         await self._threads.run(f"cannot make the namespace of pod {uid}", _make, path)
+
+    def is_held(self, netns: Path) -> bool:
+        """Return True if a namespace is mounted on the file. After a power cut only the file remains."""
+        return os.path.ismount(netns)
+
+    def has_device(self, name: str) -> bool:
+        return is_device(name)
 
     async def unmount(self, uid: str, path: Path) -> None:
         await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.unmount, path)
