@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 from pathlib import Path
 
 import pytest
-import structlog
-from click.testing import CliRunner
-from kubeletx_flexvolume.agent.lifecycle import hold_node, hold_state
-from kubeletx_flexvolume.agent.main import main
+from kubeletx_flexvolume.agent.config import AgentConfig
+from kubeletx_flexvolume.agent.lifecycle import hold_node, hold_state, run_agent
 
 from kubeletx.api import Conflict, InvalidConfig
+from kubeletx.testing import FakeClock
 
 
 def test_a_state_directory_has_one_agent(tmp_path: Path) -> None:
@@ -48,14 +47,20 @@ def test_records_at_a_place_that_cannot_exist_are_refused(tmp_path: Path) -> Non
         hold_node(tmp_path / "file" / "records.db", "n1").__enter__()
 
 
-def test_a_second_agent_of_the_node_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_agent_of_the_node_does_not_start(tmp_path: Path) -> None:
     """The second agent would remove the entries of the first, as if their journal were lost."""
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    records = tmp_path / "records.db"
-    arguments = ["agent", f"--state-dir={tmp_path / 'state'}", f"--records={records}", "--node-name=n1"]
-    with hold_node(records, "n1"):
-        result = CliRunner().invoke(main, [*arguments, f"--volume-plugin-dir={tmp_path / 'plugins'}"])
-    structlog.reset_defaults()  # the command sets up the log of its process
-    assert result.exit_code == 1
-    assert "another storage agent, a process that is not visible here, is node n1" in result.output
+    config = AgentConfig(
+        node_name="n1",
+        boot_id="b",
+        state_dir=tmp_path / "state",
+        records=tmp_path / "records.db",
+        volume_plugin_dirs=(tmp_path / "plugins",),
+    )
+    with (
+        hold_node(config.records, "n1"),
+        pytest.raises(
+            Conflict, match="another storage agent, a process that is not visible here, is node n1"
+        ),
+    ):
+        await run_agent(config, clock=FakeClock(), stop=asyncio.Event())
     assert not (tmp_path / "plugins").exists()

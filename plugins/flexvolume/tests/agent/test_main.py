@@ -36,7 +36,7 @@ def test_status_without_an_agent_says_so(tmp_path: Path) -> None:
 
 
 def test_the_agent_refuses_to_run_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # a real other user may not read these files
     result = CliRunner().invoke(main, ["agent", "--state-dir", str(tmp_path / "state")])
     assert (result.exit_code, "run it as root" in result.output) == (1, True)
     assert list(tmp_path.iterdir()) == []

@@ -82,7 +82,10 @@ class LocalDouble:
 
 
 class NodesDouble:
-    """Facts about nodes, which a test changes. `silent`: look-ups fail."""
+    """Facts about nodes, which a test changes. `silent`: look-ups fail; `unlisted`: nodes that `all` leaves out.
+
+    `asked`: number of look-ups.
+    """
 
     def __init__(self, *names: str) -> None:
         self.known = {
@@ -90,6 +93,8 @@ class NodesDouble:
             for name in names
         }
         self.silent = False
+        self.unlisted: set[str] = set()
+        self.asked = 0
 
     def change(self, name: str, **changes: Any) -> None:
         self.known[name] = msgspec.structs.replace(self.known[name], **changes)
@@ -100,9 +105,10 @@ class NodesDouble:
 
     async def all(self) -> Mapping[str, StorageNode]:
         self._answer()
-        return dict(self.known)
+        return {name: facts for name, facts in self.known.items() if name not in self.unlisted}
 
     def _answer(self) -> None:
+        self.asked += 1
         if self.silent:
             raise Unavailable("the API server does not answer")
 
@@ -202,19 +208,19 @@ class TroubledRecords(FakeRecords):
         self.lose_answers = self.lose_writes = self.writes = 0
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        await self._trouble()
+        await self.trouble()
         return self._answer(await super().create(name, value))
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        await self._trouble()
+        await self.trouble()
         return self._answer(await super().replace(name, value, expected_version=expected_version))
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        await self._trouble()
+        await self.trouble()
         await super().delete(name, expected_version=expected_version)
         self._answer(None)
 
-    async def _trouble(self) -> None:
+    async def trouble(self) -> None:
         self.writes += 1
         before, self.before = self.before, None
         if before is not None:
@@ -236,7 +242,7 @@ class StorageModel:
     def __init__(self, *names: str) -> None:
         self.clock = FakeClock(auto_advance=True)
         self.records = TroubledRecords()
-        self.stale = FakeRecords()
+        self.stale = TroubledRecords()
         self.editor = record_editor(self.records, self.clock, draw=lambda: 0.0)
         self.lists = GarbageLists(self.stale, self.clock, draw=lambda: 0.0)
         self.nodes = NodesDouble(*names)

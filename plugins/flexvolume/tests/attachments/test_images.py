@@ -106,7 +106,7 @@ async def test_an_image_never_has_two_volumes(seed: int) -> None:
             setattr(model.records, dice.choice(("lose_answers", "lose_writes")), 1)
 
     model.records.get = slow  # type: ignore[method-assign]
-    model.records._trouble = trouble  # type: ignore[method-assign]
+    model.records.trouble = trouble  # type: ignore[method-assign]
 
     async def live(of_node: NodeModel) -> None:
         for number in range(6):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import shlex
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,32 +30,36 @@ VOLUME = volume("fuse", size_bytes=MIB)
 DEVICE = AttachedSource(type=SourceType.DEVICE, source="/dev/loop3")
 
 
-class Daemons:
-    """Volumes whose daemon runs. `ended`: volumes whose daemon was ended, with the seconds of grace."""
-
-    def __init__(self) -> None:
-        self.running: set[str] = set()
-        self.ended: list[tuple[str, float]] = []
-        self.can_end = True
-
-    def is_running(self, pid_file: Path, word: str) -> bool:
-        assert word == str(pid_file.with_name(f".{pid_file.parent.name}"))
-        return word in self.running
-
-    def end(self, pid_file: Path, word: str, *, grace_seconds: float) -> bool:
-        if word in self.running:
-            self.ended.append((word, grace_seconds))
-            if self.can_end:
-                self.running.discard(word)
-        return word not in self.running
+SERVE = """\
+import os, signal, sys
+def end(*_):
+    open(sys.argv[2], "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+print(flush=True)
+signal.pause()
+"""
+Start = Callable[[str], "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
-def daemons(monkeypatch: pytest.MonkeyPatch) -> Daemons:
-    made = Daemons()
-    monkeypatch.setattr(fuse, "is_running", made.is_running)
-    monkeypatch.setattr(fuse, "end_daemon", made.end)
-    return made
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the daemon of an export, which makes the file ``flushed`` when it gets SIGTERM."""
+    made = []
+
+    def run(export: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-IS", "-c", SERVE, export, str(tmp_path / "flushed")]
+        daemon = subprocess.Popen(command, stdout=subprocess.PIPE)
+        made.append(daemon)
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
+        Path(export).with_name("daemon.pid").write_text(f"{daemon.pid}")
+        return daemon
+
+    yield run
+    for one in made:
+        one.kill()
+        one.communicate()
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def table() -> list[MountPoint]:
 
 @pytest.fixture
 def backend(
-    pools: Pools, commands: Commands, system: SysLoop, state: Path, table: list[MountPoint], daemons: Daemons
+    pools: Pools, commands: Commands, system: SysLoop, state: Path, table: list[MountPoint]
 ) -> FuseBackend:
     devices = LoopDevices(commands, FakeClock(), system.directory)
     return FuseBackend(
@@ -82,9 +89,7 @@ def backend(
 
 
 @pytest.fixture
-def attached(
-    backend: FuseBackend, programs: FakePrograms, system: SysLoop, state: Path, daemons: Daemons
-) -> str:
+def attached(backend: FuseBackend, programs: FakePrograms, system: SysLoop, state: Path) -> str:
     """Let the programs succeed, and return the path of the export."""
     export = str(state / "pv-1" / ".pv-1")
     programs.answer("qemu-storage-daemon")
@@ -116,27 +121,27 @@ async def test_the_recorded_commands_of_an_attachment(
 
 
 async def test_files_of_an_export_are_private_and_removed_with_it(
-    backend: FuseBackend, attached: str, state: Path, pool: Path, daemons: Daemons
+    backend: FuseBackend, attached: str, state: Path, pool: Path, start: Start, tmp_path: Path
 ) -> None:
     await backend.attach(VOLUME, read_only=False, secrets={})
-    daemons.running.add(attached)
+    start(attached)
     assert await backend.find(VOLUME) == DEVICE
     directory = state / "pv-1"
     assert directory.stat().st_mode & 0o777 == 0o700
     assert (directory / ".pv-1").stat().st_mode & 0o777 == 0o600
     assert (directory / "source").read_text() == f"{pool}/data"
     await backend.detach(VOLUME)
-    assert daemons.ended == [(attached, 5.0)]
+    assert (tmp_path / "flushed").exists()
     assert not directory.exists()
     assert await backend.find(VOLUME) is None
     await backend.detach(VOLUME)
 
 
 async def test_a_served_volume_is_not_served_again(
-    backend: FuseBackend, programs: FakePrograms, attached: str, daemons: Daemons
+    backend: FuseBackend, programs: FakePrograms, attached: str, start: Start
 ) -> None:
     await backend.attach(VOLUME, read_only=False, secrets={})
-    daemons.running.add(attached)
+    start(attached)
     programs.forget()
     assert await backend.attach(VOLUME, read_only=False, secrets={}) == DEVICE
     assert programs.calls == []
@@ -162,23 +167,23 @@ async def test_an_ended_daemon_is_reported_by_a_search(backend: FuseBackend, att
 
 
 async def test_a_forced_detach_kills_the_daemon_before_the_device_goes(
-    backend: FuseBackend, programs: FakePrograms, attached: str, daemons: Daemons
+    backend: FuseBackend, programs: FakePrograms, attached: str, start: Start, tmp_path: Path
 ) -> None:
     """A device whose daemon hangs keeps its users in the kernel."""
     await backend.attach(VOLUME, read_only=False, secrets={})
-    daemons.running.add(attached)
+    daemon = start(attached)
     programs.answer("losetup.--detach", code=1, err="hangs")
     with pytest.raises(Unavailable, match="hangs"):
         await backend.detach(VOLUME, force=True)
-    assert daemons.ended == [(attached, 0)]
+    assert daemon.wait(60) in (-signal.SIGKILL, 0)  # 0: it was reaped already
+    assert not (tmp_path / "flushed").exists()
 
 
 async def test_a_daemon_that_survives_sigkill_is_named(
-    backend: FuseBackend, attached: str, state: Path, daemons: Daemons
+    backend: FuseBackend, attached: str, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await backend.attach(VOLUME, read_only=False, secrets={})
-    daemons.running.add(attached)
-    daemons.can_end = False
+    monkeypatch.setattr(fuse, "end_daemon", lambda *_, **__: False)  # as one that the kernel holds
     (state / "pv-1" / "daemon.pid").write_text("77")
     with pytest.raises(Unavailable, match="PID 77, does not end after SIGKILL"):
         await backend.detach(VOLUME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import posix
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -232,7 +233,7 @@ def test_all_is_written_to_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> Non
         written.append((descriptor, data[:3]))
         return min(3, len(data))
 
-    monkeypatch.setattr(program.posix, "write", write)
+    monkeypatch.setattr(posix, "write", write)  # the kernel writes a part only after a signal
     program.write(b"12345678")
     assert written == [(1, b"123"), (1, b"456"), (1, b"78")]
 

@@ -122,6 +122,16 @@ class FaultyFiles(JsonFiles[FlexEntry]):
         return super().read(name)
 
 
+class FixedHost(FakeVolumeHost):
+    """A host with another directory of drivers, which it does not make."""
+
+    directory = Path("/")
+
+    @property
+    def volume_plugin_directory(self) -> Path:
+        return self.directory
+
+
 class FlexNode:
     """One node with a `FlexVolumes` and its directories."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import itertools
 import json
 import os
@@ -14,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_flexvolume.host import discovery
-from kubeletx_flexvolume.host.discovery import PAUSE_SECONDS
+from kubeletx_flexvolume.host.discovery import PAUSE_SECONDS, Discovery
 from kubeletx_flexvolume.host.processes import Processes
 from kubeletx_flexvolume.host.status import FILE_NAME
 from structlog.testing import capture_logs
 
 from kubeletx.api import InvalidPod, Unavailable
 from kubeletx_testing.waiting import until
-from plugins.flexvolume.tests.host.flex_model import FlexNode, failure, says
+from plugins.flexvolume.tests.agent.agent_model import at_once
+from plugins.flexvolume.tests.host.flex_model import FixedHost, FlexNode, failure, says
 
 
 def entry_files(flex: FlexNode) -> list[Path]:
@@ -176,44 +175,36 @@ async def test_the_status_of_drivers_is_written_again_when_it_can_be(flex: FlexN
 # --- the directory of drivers ---
 
 
-async def test_a_directory_of_drivers_that_cannot_be_read_loses_no_driver(
-    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flex.install_plain()
+async def test_a_directory_of_drivers_that_cannot_be_read_loses_no_driver(flex: FlexNode) -> None:
+    host = FixedHost(flex.host.state_directory)
+    flex.host, host.directory = host, flex.plugins
+    path = flex.install_plain()
     volumes = await flex.open()
     await volumes.prepare(flex.request())
-    read = discovery._directories
-
-    def fails(directory: Path) -> list[Path]:
-        raise OSError(errno.ESTALE, "Stale file handle", str(directory))
-
-    monkeypatch.setattr(discovery, "_directories", fails)
+    readable, host.directory = host.directory, flex.directory / "loop"
+    host.directory.symlink_to("loop")
     with capture_logs() as logs:
-        flex.install_plain(name="example.com/other")
+        os.utime(path)
         await until(lambda: any("Failed to look for drivers" in one["event"] for one in logs))
-        with pytest.raises(Unavailable, match="Stale file handle"):
+        with pytest.raises(Unavailable, match="Too many levels of symbolic links"):
             await volumes.prepare(flex.request("second", driver="example.com/other"))
     await volumes.release(flex.request())
-    monkeypatch.setattr(discovery, "_directories", read)
+    host.directory = readable
+    flex.install_plain(name="example.com/other")
     await volumes.prepare(flex.request("second", driver="example.com/other"))
 
 
-async def test_a_driver_that_writes_its_log_beside_it_causes_few_looks(
-    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_driver_that_writes_its_log_beside_it_causes_few_looks(flex: FlexNode) -> None:
     path = flex.install_plain()
-    await flex.open()
     looks: list[float] = []
-    scan = discovery._scan
-
-    def counting(directory: Path) -> Any:
-        looks.append(time.monotonic())
-        return scan(directory)
-
-    monkeypatch.setattr(discovery, "_scan", counting)
+    discovery = Discovery(flex.host, at_once, lambda _: looks.append(time.monotonic()))
+    await discovery.look()
+    task = asyncio.create_task(discovery.run(), name="discovery")
     while len(looks) < 5:
         (path.parent / "log").write_text("a line")
         await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert min(later - earlier for earlier, later in itertools.pairwise(looks[1:])) >= PAUSE_SECONDS / 2
 
 
@@ -228,7 +219,7 @@ async def test_what_is_not_an_executable_file_is_not_a_driver_and_harms_no_other
         "dangling link": lambda: path.symlink_to("missing"),
         "fifo": lambda: os.mkfifo(path, 0o755),
         "not executable": lambda: path.write_text("#!/bin/sh\n"),
-        "empty": lambda: (path.touch(), path.chmod(0o755)),
+        "empty": lambda: os.close(os.open(path, os.O_CREAT, 0o755)),
     }
     make[kind]()
     flex.install_plain()

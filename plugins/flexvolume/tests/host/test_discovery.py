@@ -11,13 +11,15 @@ from kubeletx_flexvolume.host import discovery
 from structlog.testing import capture_logs
 
 from kubeletx.api import Unavailable
-from kubeletx.testing import FakeClock, FakeVolumeHost
+from kubeletx.testing import FakeClock
 from kubeletx_testing.waiting import until
+from plugins.flexvolume.tests.agent.agent_model import at_once
 from plugins.flexvolume.tests.host.flex_model import (
     DRIVER,
     NOT_SUPPORTED,
     OK,
     PLAIN,
+    FixedHost,
     FlexNode,
     failure,
     mode_of,
@@ -124,23 +126,15 @@ async def test_a_directory_that_is_removed_is_made_again_and_watched(flex: FlexN
 
 
 async def test_a_missing_directory_is_made_with_mode_0755(tmp_path: Path) -> None:
-    before = os.umask(0o077)
+    host, before = FixedHost(tmp_path), os.umask(0o077)
+    host.directory = tmp_path / "a" / "exec"
+    looker = discovery.Discovery(host, at_once, lambda found: None)
     try:
-        found, watched = discovery._scan(tmp_path / "a" / "exec")
+        await looker.look()
     finally:
         os.umask(before)
-    assert (found, watched) == ({}, (str(tmp_path / "a" / "exec"),))
+        looker.close()
     assert mode_of(tmp_path / "a" / "exec") == 0o755
-
-
-class FixedHost(FakeVolumeHost):
-    """A host with another directory of drivers, which it does not make."""
-
-    directory = Path("/")
-
-    @property
-    def volume_plugin_directory(self) -> Path:
-        return self.directory
 
 
 async def test_a_directory_that_cannot_be_made_is_found_when_another_program_makes_it(flex: FlexNode) -> None:
@@ -203,31 +197,21 @@ async def test_without_file_events_there_is_a_look_every_five_seconds(
     def refuse(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(discovery, "Inotify", refuse)
+    monkeypatch.setattr(discovery, "Inotify", refuse)  # the user's other processes share the limit
     with capture_logs() as logs:
-        await flex.open()
+        volumes = await flex.open()
+        flex.install_plain("example.com/wanted")
+        await volumes.prepare(flex.request(driver="example.com/wanted"))  # looks at once
         flex.install_plain()
         clock = flex.host.clock
         assert isinstance(clock, FakeClock)
         await until(lambda: clock.sleepers == 1)
         clock.advance(5.1)
-        await until_ready(flex, DRIVER)
+        await until_ready(flex, DRIVER, "example.com/wanted")
         await until(lambda: clock.sleepers == 1)
         clock.advance(5.1)
         await until(lambda: clock.sleepers == 1)
     assert [one["event"] for one in logs].count("Failed to watch drivers, looking at intervals") == 1
-
-
-async def test_an_unknown_driver_is_looked_for_when_a_pod_needs_it(
-    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(discovery, "Inotify", refuse)
-    volumes = await flex.open()
-    flex.install_plain()
-    await volumes.prepare(flex.request())
 
 
 async def test_the_replies_of_init_are_not_those_of_other_calls(flex: FlexNode) -> None:
