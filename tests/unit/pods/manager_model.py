@@ -45,6 +45,7 @@ from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
+from kubeletx.testing.fake_runtime import ExecHandler
 from kubeletx.volumes import VolumePreparer
 from kubeletx_testing.waiting import let_others_work
 
@@ -163,6 +164,8 @@ class Node:
         self.without: tuple[type, ...] = ()
         """Capabilities that runtimes in the next life of the agent do not have."""
         self.limits = Limits()
+        self.exec_handler: ExecHandler | None = None
+        """What runs commands in units; None: a few commands are known."""
         self.thaw_seconds = 5.0
         self.exit_seconds = 3.0
         self.more_tables: tuple[MetaData, ...] = ()
@@ -172,7 +175,11 @@ class Node:
     def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
         old = self.runtimes.get(endpoint.name)
         runtime = FakeRuntime(
-            endpoint.name, clock=self.clock, backend=old.backend if old else None, without=self.without
+            endpoint.name,
+            clock=self.clock,
+            backend=old.backend if old else None,
+            without=self.without,
+            exec_handler=self.exec_handler,
         )
         runtime.backend.add_image("busybox")
         runtime.handlers = tuple(self.classes.values())

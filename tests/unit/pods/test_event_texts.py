@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import ImageStatus
+from kubeletx.api import Channel, ImageStatus, UnitId
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod
-from kubeletx.pods.probes.all_probes import RuntimeExecFinder
 from kubeletx.pods.unit_images import pulled_text
-from tests.unit.pods.exec_finders import FakeExecFinder, result
+from kubeletx.testing import FakeSession
 from tests.unit.pods.manager_model import Node, a_pod
 
 
@@ -60,9 +60,12 @@ def test_durations_have_gos_form_and_an_unknown_size_is_left_out(size: int, text
     assert pulled_text("a", ImageStatus(id="i", ref="i", size_bytes=size), 0.2499, 61.5) == text
 
 
-async def test_what_a_hook_printed_is_in_no_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    finder = FakeExecFinder(result(3, b"password=hunter2"))
-    monkeypatch.setattr(RuntimeExecFinder, "find", lambda _self: finder.exec_sync)
+async def test_what_a_hook_printed_is_in_no_event(node: Node) -> None:
+    async def refuse(_unit_id: UnitId, _command: Sequence[str], session: FakeSession) -> int:
+        session.send(Channel.STDOUT, b"password=hunter2")
+        return 3
+
+    node.exec_handler = refuse
     shell = LifecycleHandler(exec=ExecAction(command=("sh", "-c", "false")))
     async with node.running() as manager:
         manager.update("file", with_container(lifecycle=Lifecycle(post_start=shell)))

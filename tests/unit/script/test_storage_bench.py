@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def test_a_few_records_are_taken_released_and_scanned() -> None:
 def test_a_volume_has_the_same_path_for_driver_and_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StorageNode, "_make_image", lambda *_: None)
+    (tmp_path / "mkfs.ext4").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     node = StorageNode(tmp_path / "node", volumes=2)
     assert node.names == ["pv-0", "pv-1"]
     request = node.request("pv-1")

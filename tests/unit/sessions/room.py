@@ -114,6 +114,7 @@ class Room:
     ) -> None:
         self.clock = clock
         self.pods = pods
+        self.store = store
         self.records = SessionRecords(store, clock)
         self.sessions = Sessions(pods=pods.access(), records=self.records, clock=clock, limits=limits)
         self.changes: list[Session] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import PodUid, Unavailable
+from kubeletx.api import PodUid
 from kubeletx.pods.workloads.power import Power
 from kubeletx.sessions.model import SessionState
 from kubeletx.sessions.records import SESSION_TABLES
@@ -176,35 +175,24 @@ async def test_a_session_that_begins_before_the_room_runs_is_not_lost(tmp_path: 
             assert len(await room.connect_and_read()) == 2
 
 
-async def test_changes_wait_while_the_database_cannot_be_written(
-    tmp_path: Path, pods: Pods, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, is_full, failed = Store.write, True, asyncio.Event()
+async def let_write(room: Room, can_write: bool) -> None:
+    """Make the database readable only, or writable again."""
+    await room.store.read(lambda database: database.exec_driver_sql(f"PRAGMA query_only = {not can_write:d}"))
 
-    async def write(store: Store, work: Callable[..., None]) -> None:
-        if is_full:
-            await failed.wait()
-            raise Unavailable("the disk is full")
-        await real(store, work)
 
-    monkeypatch.setattr(Store, "write", write)
+async def test_changes_wait_while_the_database_cannot_be_written(tmp_path: Path, pods: Pods) -> None:
     async with running_room(tmp_path / "state.db", pods=pods) as room:
-        await room.opened()  # newer than the write that fails
-        failed.set()
+        await let_write(room, False)
+        await room.opened()
         await room.settle()
-        is_full = False
+        await let_write(room, True)
     async with running_room(tmp_path / "state.db", pods=pods) as room:
         assert room.session().state is SessionState.READY
 
 
-async def test_an_agent_stops_while_the_database_cannot_be_written(
-    tmp_path: Path, pods: Pods, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def write(store: Store, work: Callable[..., None]) -> None:
-        raise Unavailable("the disk is full")
-
-    monkeypatch.setattr(Store, "write", write)
+async def test_an_agent_stops_while_the_database_cannot_be_written(tmp_path: Path, pods: Pods) -> None:
     async with running_room(tmp_path / "state.db", pods=pods) as room:
+        await let_write(room, False)
         await room.opened()
     assert room.session().state is SessionState.READY
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,13 +104,12 @@ async def test_an_import_that_exits_or_prints_is_a_failed_plugin(site: Site) -> 
 
 async def test_an_import_that_hangs_is_named_after_its_deadline(site: Site) -> None:
     install(site, "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\ntime.sleep(3600)\n")
-    began = time.monotonic()
-    found = await load(stall_seconds=3)
+    async with asyncio.timeout(60):
+        found = await load(stall_seconds=3)
     assert found["bad"].reason.startswith(
         "the import of plugin bad (bad 1.0) did not return within 3 s; repair"
     )
     assert found["good"].state == "ready"
-    assert time.monotonic() - began < 60
 
 
 CHANGES = """

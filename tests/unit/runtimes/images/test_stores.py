@@ -61,6 +61,7 @@ class Shop:
     def __init__(self, registry: RuntimeRegistry, world: World, store: Store) -> None:
         self.world = world
         self.registry = registry
+        self.database = store
         self.records = ImageRecords(store)
         self.credentials = NoCredentials()
         self.stores = ImageStores(
@@ -264,7 +265,7 @@ async def test_who_waits_for_credentials_keeps_no_one_from_pulling(shop: Shop) -
             await slow.wait()
         return await real(image, puller)
 
-    shop.credentials.lookup = lookup  # type: ignore[method-assign]
+    shop.credentials.lookup = lookup  # type: ignore[method-assign, assignment]
     waiting = asyncio.create_task(shop.pull("slow:1"))
     await shop.world.clock.settle()
     assert await shop.pull("app:1")

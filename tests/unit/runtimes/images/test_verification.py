@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PermissionDenied, PodUid, Unavailable
+from kubeletx.api import ImageAuth, ImageSpec, PermissionDenied, PodUid
 from kubeletx.runtimes.images.settings import PullSettings
 from kubeletx.runtimes.images.store import PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
@@ -49,7 +49,7 @@ def close_registry(shop: Shop) -> None:
     fake = shop.fake("one")
     pull = fake.pull_image
 
-    async def gated(image: ImageSpec, auth: ImageAuth | None, *more: object) -> ImageStatus:
+    async def gated(image: ImageSpec, auth: ImageAuth | None, *more: object) -> str:
         if auth != GOOD:
             raise PermissionDenied("401 Unauthorized")
         return await pull(image, auth, *more)  # type: ignore[arg-type]
@@ -218,15 +218,10 @@ async def test_a_pull_that_was_cancelled_keeps_its_note_and_one_that_failed_does
     assert access.is_pulled(store.id, "", IMAGE)
 
 
-async def test_a_pull_whose_begin_cannot_be_written_fails(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(_work: object) -> None:
-        raise Unavailable("database is full")
-
+async def test_a_pull_whose_begin_cannot_be_written_fails(shop: Shop) -> None:
     await shop.store()
-    monkeypatch.setattr(shop.records.access._store, "write", refuse)
-    with pytest.raises(PullFailed, match="database is full"):
+    await shop.database.read(lambda connection: connection.exec_driver_sql("PRAGMA query_only = 1"))
+    with pytest.raises(PullFailed, match="not writable"):
         await shop.pull(IMAGE, credentials=[secret()], puller=POD)
     assert shop.fake("one").counts["pull_image"] == 0
 

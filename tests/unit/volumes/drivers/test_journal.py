@@ -17,16 +17,15 @@ from kubeletx.testing import FakeVolumeDriver, volume_request
 from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.drivers import DriverEntry
 from kubeletx.volumes.drivers import journal as journals
-from kubeletx.volumes.drivers import volumes as driven
 from tests.unit.volumes.volume_doubles import FakeCluster, make_pod, make_preparer
 
 U1 = PodUid("u1")
 DISK = {"flexVolume": {"driver": "example.com/disk", "options": {"size": "1"}}}
 
 
-def node(tmp_path: Path, driver: FakeVolumeDriver | None = None) -> VolumePreparer:
+def node(tmp_path: Path, driver: FakeVolumeDriver | None = None, **changes: Any) -> VolumePreparer:
     """A preparer; `driver` serves all flexVolume drivers."""
-    preparer = make_preparer(tmp_path / "root", boot_id="boot-1")
+    preparer = make_preparer(tmp_path / "root", boot_id="boot-1", **changes)
     if driver is not None:
         preparer.drivers.add(DriverEntry(name="disks", driver=driver, sources=("flexVolume",)))
     return preparer
@@ -181,43 +180,32 @@ class TestMissing:
 class TestFullDisk:
     """The file system of the agent's root directory has no space left."""
 
-    @pytest.fixture
-    def full(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-        """Function that fills the disk, or empties it again."""
-        is_full = [False]
-        write = journals.write_journal
+    is_full = False
 
-        def writing(root: Path, uid: PodUid, journal: journals.PodJournal) -> None:
-            if is_full[0] and journal.entries:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            write(root, uid, journal)
+    async def blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        if self.is_full and isinstance(args[-1], journals.PodJournal) and args[-1].entries:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return function(*args)
 
-        monkeypatch.setattr(driven, "write_journal", writing)
-        return lambda wanted: is_full.__setitem__(0, wanted)
-
-    async def test_no_driver_is_called_for_a_volume_that_cannot_be_recorded(
-        self, tmp_path: Path, full: Callable[[bool], None]
-    ) -> None:
+    async def test_no_driver_is_called_for_a_volume_that_cannot_be_recorded(self, tmp_path: Path) -> None:
         driver = fake(tmp_path)
-        preparer = node(tmp_path, driver)
-        full(True)
+        preparer = node(tmp_path, driver, blocking=self.blocking)
+        self.is_full = True
         with pytest.raises(
             Unavailable,
             match=r"u1/volumes\.json cannot be written: No space left on device; free space",
         ):
             await preparer.prepare(pod(DISK))
         assert driver.calls == []
-        full(False)
+        self.is_full = False
         await preparer.prepare(pod(DISK))
         assert driver.calls == ["prepare v0"]
 
-    async def test_volumes_are_released_nevertheless(
-        self, tmp_path: Path, full: Callable[[bool], None]
-    ) -> None:
+    async def test_volumes_are_released_nevertheless(self, tmp_path: Path) -> None:
         driver = fake(tmp_path)
-        preparer = node(tmp_path, driver)
+        preparer = node(tmp_path, driver, blocking=self.blocking)
         await preparer.prepare(pod(DISK, DISK))
-        full(True)
+        self.is_full = True
         with capture_logs() as logs:
             await preparer.release(U1)
         assert driver.calls[2:] == ["release v1", "release v0"]

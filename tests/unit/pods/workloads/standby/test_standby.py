@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, EventKind, NotFound, PodUid, TimedOut, UnitState, Unsupported
 from kubeletx.kube.types.core import Container, Pod
-from kubeletx.pods.logs.pod_files import PodFiles
-from kubeletx.pods.records import PodRecords
 from kubeletx.pods.worker import PodWorker
 from kubeletx.pods.workloads.power import Power
-from kubeletx.store.queue import WorkQueue
 from tests.unit.pods.manager_model import Node, a_pod
 from tests.unit.pods.workloads.standby.standby_model import HOOK, count, is_in, is_ready, states
 
@@ -51,36 +46,22 @@ async def test_a_pod_is_frozen_and_woken_by_requests_in_memory_without_a_write_o
         assert (count(node, "list_units"), sorted(node.root.glob("pods/**/*"))) == (looks, files)
 
 
-async def test_a_wake_in_memory_reaches_the_runtime_before_anything_is_written(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[str] = []
-
-    def noted(what: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def note(*arguments: Any, **named: Any) -> Any:
-            order.append(what)
-            return real(*arguments, **named)
-
-        return note
-
+async def test_a_wake_in_memory_reaches_the_runtime_before_anything_is_written(node: Node) -> None:
     async with node.running() as manager:
         worker = await node.start(a_pod(containers=2))
         manager.ask_power(worker.uid, Power.STANDBY, "sessions")
         await node.until(partial(is_in, node, UnitState.PAUSED))
         await node.clock.run_for(10)
-        runtime = node.runtimes["one"]
-        monkeypatch.setattr(runtime, "thaw", noted("thaw", runtime.thaw))
-        for method in ("put", "put_later"):
-            monkeypatch.setattr(WorkQueue, method, noted("database", getattr(WorkQueue, method)))
-        monkeypatch.setattr(PodFiles, "write_overrides", noted("file", PodFiles.write_overrides))
-        monkeypatch.setattr(node.sink, "record", noted("event", node.sink.record))
-        monkeypatch.setattr(PodRecords, "note_status", noted("status", PodRecords.note_status))
+        events, files = len(node.sink.recorded), sorted(node.root.glob("pods/**/*"))
+        node.store.writes_left = 0  # no write ends any more
+        stuck = node.runtimes["one"].script("thaw", hang=True)
         manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        await node.until(lambda: count(node, "thaw") == 2)
+        assert len(node.sink.recorded) == events, "a container's event follows its thaw"
+        stuck.release()
         await node.until(partial(is_in, node, UnitState.RUNNING))
         await node.until(lambda: is_ready(node, worker))
-    assert order.index("event") > order.index("thaw"), "a container's event follows its thaw"
-    assert [one for one in order if one != "event"][:2] == ["thaw", "thaw"]
-    assert "file" not in order
+        assert sorted(node.root.glob("pods/**/*")) == files
 
 
 async def test_a_request_for_a_pod_that_is_not_here_is_refused(node: Node) -> None:
