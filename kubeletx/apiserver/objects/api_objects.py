@@ -36,7 +36,7 @@ from kubeletx.kube.types.objects import Secret, Service, ServiceAccount
 
 from .followed import FollowedKind, FollowedObjects, data_of
 from .tokens import PodTokens
-from .volumes import ClaimedVolumes
+from .volumes import FIRST_SECONDS, ClaimedVolumes
 
 WAIT_SECONDS = 5.0
 
@@ -53,15 +53,27 @@ class ApiObjects:
         node_name: str,
         *,
         clock: Clock,
+        wait_seconds: float = WAIT_SECONDS,
+        claim_seconds: float = FIRST_SECONDS,
     ) -> None:
+        """`wait_seconds`: longest wait for the first answer about an object.
+
+        `claim_seconds`: first interval between two looks at a claim that is not usable.
+        """
         self.node_labels: Mapping[str, str] = {}
         """Labels of the Node in the API server, against which the node affinity of volumes is checked."""
         self._client = client
         self._users: dict[PodUid, ObjectUser] = {}
         self._listeners: list[Callable[[PodUid], None]] = []
-        self._followed = FollowedObjects(client, self._tell, clock=clock)
+        self._followed = FollowedObjects(client, self._tell, clock=clock, wait_seconds=wait_seconds)
         self._tokens = PodTokens(client, self._tell, clock=clock)
-        self._volumes = ClaimedVolumes(client, self._tell, lambda: (node_name, self.node_labels), clock=clock)
+        self._volumes = ClaimedVolumes(
+            client,
+            self._tell,
+            lambda: (node_name, self.node_labels),
+            clock=clock,
+            first_seconds=claim_seconds,
+        )
         self._services = ServiceSink()
         self._service_watch = Reflector(client, SERVICES, Service, self._services, clock=clock)
 

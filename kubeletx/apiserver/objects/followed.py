@@ -122,11 +122,19 @@ class _Followed:
 class FollowedObjects:
     """Watches each config map and secret that a pod of this node refers to."""
 
-    def __init__(self, client: KubeClient, tell: Callable[[PodUid], None], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        tell: Callable[[PodUid], None],
+        *,
+        clock: Clock,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         """`tell`: called with the UID of each pod that refers to an object, when that object has changed."""
         self._client = client
         self._tell = tell
         self._clock = clock
+        self._wait_seconds = wait_seconds
         self._followed: dict[ObjectKey, _Followed] = {}
         self._group: asyncio.TaskGroup | None = None
         self._turns = asyncio.Semaphore(LISTS_AT_ONCE)
@@ -172,7 +180,7 @@ class FollowedObjects:
         if followed is None:
             return await self._read(key)
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self._wait_seconds):
                 await followed.known.wait()
         except TimeoutError as error:
             followed.is_missed = True

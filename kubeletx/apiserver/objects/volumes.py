@@ -45,6 +45,7 @@ class ClaimedVolumes:
         node: Callable[[], tuple[str, Mapping[str, str]]],
         *,
         clock: Clock,
+        first_seconds: float = FIRST_SECONDS,
     ) -> None:
         """`tell`: called with the UID of a pod whose claim has become usable.
 
@@ -54,6 +55,7 @@ class ClaimedVolumes:
         self._tell = tell
         self._node = node
         self._clock = clock
+        self._first_seconds = first_seconds
         self._known: dict[_Key, ClusterVolume] = {}
         self._users: dict[_Key, set[PodUid]] = {}
         self._waiting: set[_Key] = set()
@@ -61,12 +63,12 @@ class ClaimedVolumes:
 
     async def run(self) -> None:
         """Repeat the reads of claims that were missing or not usable, until cancelled."""
-        delay = FIRST_SECONDS
+        delay = self._first_seconds
         while True:
             if not self._waiting:
                 self._news.clear()
                 await self._news.wait()
-                delay = FIRST_SECONDS
+                delay = self._first_seconds
             await self._clock.sleep(delay)
             delay = min(delay * 2, CAP_SECONDS)
             for key in list(self._waiting):

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import InvalidConfig, PermissionDenied, SystemClock, TimedOut
-from kubeletx.apiserver.certificates import request as certificate_request
 from kubeletx.apiserver.certificates.bootstrap import KEY_FILE, Bootstrap, joined, kubeconfig_text
 from kubeletx.apiserver.certificates.files import CLIENT, SERVER, CertificateFiles
 from kubeletx.apiserver.certificates.key_pairs import KeyPair, Subject, new_key, parse_pair
@@ -84,11 +83,8 @@ async def test_a_denied_request_is_an_error_that_says_why(api: ApiServerDouble) 
         await task
 
 
-async def test_no_one_approves_and_the_error_says_how(
-    api: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_one_approves_and_the_error_says_how(api: ApiServerDouble) -> None:
     api.settings.auto_approve = False
-    monkeypatch.setattr(certificate_request, "WAIT_SECONDS", 2.0)
     with pytest.raises(TimedOut, match="kubectl certificate approve node-csr-"):
         await ask(api)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from kubeletx.api import Conflict, KubeletxError, TimedOut
 from kubeletx.apiserver.node.lease import SILENT_RENEWALS, NodeLease
-from kubeletx.kube.client import TooManyRequests
+from kubeletx.kube.client import KubeClient, TooManyRequests
 from kubeletx.testing import FakeClock
+from kubeletx_testing.waiting import until
 
 
 class Client:
@@ -28,49 +30,38 @@ class Client:
         await asyncio.sleep(0)
 
 
-async def test_connections_are_made_again_after_every_two_silences_in_a_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = Client()
-    lease = NodeLease(client, "one", clock=FakeClock(), duration_seconds=40)  # type: ignore[arg-type]
-    error: KubeletxError = TimedOut("silent")
+class Failing(NodeLease):
+    """Fails with the next of `errors`, and at last with the same one; `reconnects`: made before each renewal."""
 
-    async def renew() -> None:
-        raise error
+    def __init__(self, client: Client, *errors: KubeletxError, duration_seconds: int) -> None:
+        super().__init__(
+            cast("KubeClient", client), "one", clock=FakeClock(), duration_seconds=duration_seconds
+        )
+        self.client, self.errors, self.reconnects = client, list(errors), list[int]()
 
-    monkeypatch.setattr(lease, "renew", renew)
+    async def renew(self) -> None:
+        self.reconnects.append(self.client.reconnects)
+        raise self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
 
-    async def fail(times: int) -> None:
-        for _ in range(times):
-            with pytest.raises(type(error)):
-                await lease._renew_within(10)
+    async def run_for(self, times: int) -> None:
+        task = asyncio.create_task(self.run())
+        await until(lambda: len(self.client.pauses) >= times)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
-    await fail(2 * SILENT_RENEWALS)
-    assert client.reconnects == 2
-    await fail(1)
-    error = Conflict("somebody else's")
-    await fail(1)
-    error = TimedOut("silent")
-    await fail(SILENT_RENEWALS - 1)
-    assert client.reconnects == 2, "an answer came between"
-    await fail(1)
-    assert client.reconnects == 3
+
+async def test_connections_are_made_again_after_every_two_silences_in_a_row() -> None:
+    silent, answer = TimedOut("silent"), Conflict("somebody else's")
+    before = 2 * SILENT_RENEWALS + 1
+    lease = Failing(Client(), *[silent] * before, answer, silent, duration_seconds=40)
+    await lease.run_for(before + 1 + SILENT_RENEWALS + 1)
+    assert lease.reconnects[before - 1] == 2
+    assert lease.reconnects[before + SILENT_RENEWALS] == 2, "an answer came between"
+    assert lease.reconnects[before + SILENT_RENEWALS + 1] == 3
 
 
 @pytest.mark.parametrize("error", [Conflict("again"), TooManyRequests("busy", retry_after_seconds=300.0)])
-async def test_no_failure_makes_a_node_wait_for_as_long_as_its_lease(
-    monkeypatch: pytest.MonkeyPatch, error: KubeletxError
-) -> None:
+async def test_no_failure_makes_a_node_wait_for_as_long_as_its_lease(error: KubeletxError) -> None:
     client = Client()
-    lease = NodeLease(client, "one", clock=FakeClock(), duration_seconds=8)  # type: ignore[arg-type]
-
-    async def renew() -> None:
-        raise error
-
-    monkeypatch.setattr(lease, "renew", renew)
-    task = asyncio.create_task(lease.run())
-    while len(client.pauses) < 20:
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await Failing(client, error, duration_seconds=8).run_for(20)
     assert max(client.pauses) <= 4.0

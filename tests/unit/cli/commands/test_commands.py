@@ -67,7 +67,7 @@ def test_a_socket_of_someone_else_is_one_line(
     def refuse(self: socket.socket, address: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)  # root, who runs tests too, may connect to any
     result = kubeletx("get", "pods")
     assert "permission denied on" in result.stderr
     assert "sudo" in result.stderr
