@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from kubeletx.api import Session, StreamRequest, StreamUrl
 from kubeletx.api.counting import Metric
+from kubeletx.kube.manifests.objects import LocalObject
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
@@ -462,11 +463,34 @@ class SessionVerbs(Protocol):
         ...
 
 
+class ObjectVerbs(Protocol):
+    """Operations on the config maps, secrets and claims of pods that come from no cluster.
+
+    Objects are returned in their JSON form, without values of secrets.
+    """
+
+    async def list_objects(self, kind: str) -> Sequence[dict[str, Any]]:
+        """Return the objects of a kind, such as ConfigMap, by namespace and name. Raises NotFound for another kind."""
+        ...
+
+    async def apply_object(self, item: LocalObject, *, dry_run: bool = False) -> ApplyResult:
+        """Create or change the object. `dry_run`: only report what would happen.
+
+        Raises Conflict if the object comes from a manifest, or may not change so.
+        """
+        ...
+
+    async def delete_object(self, kind: str, namespace: str, name: str) -> None:
+        """Delete the object. Raises NotFound, and Conflict if it comes from a manifest or is a claim in use."""
+        ...
+
+
 class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the servers call in the agent: one object for each subject. The agent implements them."""
 
     about: AboutVerbs
     pods: PodVerbs
+    objects: ObjectVerbs
     machines: MachineVerbs
     standby: StandbyVerbs
     node: NodeVerbs

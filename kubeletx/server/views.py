@@ -70,14 +70,16 @@ class PodHistory(View, frozen=True, kw_only=True):
 
 
 class ApplyResult(View, frozen=True, kw_only=True):
-    """Result of applying one pod of a manifest.
+    """Result of applying one pod, config map, secret or claim of a manifest.
 
     `action`: created, configured, unchanged, replaced, or failed. Only failed has an `error`: the server makes this
-    result from the error that the backend raises. `warnings`: sentences about fields that have no effect.
+    result from the error that the backend raises. `warnings`: sentences about fields that have no effect. `object`: the
+    JSON form of anything but a pod, without values of secrets; empty for a pod.
     """
 
     action: str
-    pod: Pod
+    pod: Pod = Pod()
+    object: dict[str, Any] = {}
     error: Status | None = None
     warnings: tuple[str, ...] = ()
 

@@ -22,8 +22,9 @@ import msgspec
 from kubeletx.api import Clock, Conflict, InvalidPod, NotFound, PodUid, Unavailable, names
 from kubeletx.api.text import printable
 from kubeletx.kube.manifests.defaults import DEFAULT_NAMESPACE, set_defaults
+from kubeletx.kube.manifests.describe import describe
 from kubeletx.kube.manifests.hashes import pod_hash
-from kubeletx.kube.manifests.load import describe, load_pods
+from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.manifests.static_refs import refused_references
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.kube.validation import validate_pod

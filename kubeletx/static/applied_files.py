@@ -39,12 +39,16 @@ def list_files(directory: Path) -> list[Path]:
 
 
 def save(path: Path, pod: Pod) -> None:
-    """Write the pod, without its status, to the file at `path`. Raises OSError.
+    """Write the pod, without its status, to the file at `path` with `write`."""
+    write(path, msgspec.structs.replace(pod, status=Pod().status))
+
+
+def write(path: Path, item: msgspec.Struct) -> None:
+    """Write an API object to the file at `path`, with mode 0600. Raises OSError.
 
     When the function returns, the file survives a power failure.
     """
-    text = dump_yaml(msgspec.to_builtins(msgspec.structs.replace(pod, status=Pod().status)))
-    replace_file(path, text.encode())
+    replace_file(path, dump_yaml(msgspec.to_builtins(item)).encode())
 
 
 def remove(path: Path) -> None:

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import Clock, sleep_or
 from kubeletx.pods.model.sources import FILE, PodSink
 
 from .files import is_complete_at_once, is_gone, list_names
 from .last_good import LastGoodManifests
+from .local_objects import LocalObjects
 from .looking import Looking, LookOutcome
 from .manifest import ManifestReader, OnUnknown, ignore_unknown
 from .manifest_ownership import ManifestOwnership
@@ -50,21 +52,24 @@ class FileSource:
         check_seconds: float = 20.0,
         memory: Path | None = None,
         on_unknown: OnUnknown = ignore_unknown,
+        objects: LocalObjects | None = None,
     ) -> None:
         """`path`: directory of manifests, or one manifest file. `sink`: gets the pods (the pod manager).
 
         `check_seconds`: interval at which the path is listed again, in addition to inotify. `memory`: directory in
         which the last valid text of each manifest is stored for restarts of the agent; None: it is not stored.
-        `on_unknown`: called with each pod that has unknown fields.
+        `on_unknown`: called with each pod that has unknown fields. `objects`: gets the config maps, secrets and claims
+        of the manifests; None: they are refused.
         """
+        self._objects = objects
         self._path = os.path.abspath(path)
         self._sink = sink
         self._clock = clock
         self._check_seconds = check_seconds
-        self._claims = ManifestOwnership(sink, FILE)
+        self._claims = ManifestOwnership(sink, FILE, objects)
         self._looking = Looking(
             claims=self._claims,
-            reader=reader,
+            reader=replace(reader, with_objects=objects is not None),
             clock=clock,
             remembered=LastGoodManifests(memory) if memory is not None else None,
             on_unknown=on_unknown,
@@ -171,6 +176,8 @@ class FileSource:
         if not self._is_synced:
             self._is_synced = True
             self._looking.begin(paths)
+            if self._objects is not None:
+                self._objects.set_complete()
             self._sink.synced(FILE)
 
     def _begin_outage(self, problem: str) -> None:

@@ -85,7 +85,7 @@ class Looking:
                 raise InvalidPod(obj=path, field="", problem="the name is not UTF-8", fix="rename the file")
             content = read_manifest(path)
             signature = content.signature
-            pods, unknown = await self._parse(path, content.data)
+            manifest = await self._parse(path, content.data)
         except InvalidPod as err:
             self._signatures[path] = signature
             await self._refuse(path, err)
@@ -98,11 +98,11 @@ class Looking:
             problem = f"cannot be read because of a bug: {type(err).__name__}: {err}"
             await self._refuse(path, InvalidPod(obj=path, field="", problem=problem, fix="report the bug"))
             return LookOutcome.SETTLED
-        if any(self._claims.owner(pod.ref) in leaving for pod in pods):
+        if any(owner in leaving for owner in self._claims.owners(manifest)):
             return LookOutcome.POSTPONED
         self._signatures[path] = signature
-        self._claims.set_pods(path, pods)
-        for pod, fields in unknown:
+        self._claims.set_pods(path, manifest.pods, manifest.objects)
+        for pod, fields in manifest.unknown:
             self._on_unknown(pod, fields)
         if self._remembered is not None:
             self._remembered.save(path, content.data, signature.mtime_ns)
@@ -152,7 +152,8 @@ class Looking:
             data = self._remembered.find(path)
             if data is not None:
                 try:
-                    self._claims.set_pods(path, (await self._parse(path, data)).pods)
+                    manifest = await self._parse(path, data)
+                    self._claims.set_pods(path, manifest.pods, manifest.objects)
                 except InvalidPod:
                     self._remembered.forget(path)
         self._claims.set_error(path, error)

@@ -1,7 +1,7 @@
 """`ManifestReader`: converts the bytes of a manifest to static pods that are ready to run, or to one error.
 
-The steps: parse, set defaults, validate, refuse references to API objects, set UID and name. A manifest with one
-invalid pod is refused as a whole: otherwise that pod would look as if it had been removed.
+The steps: parse, set defaults, validate, refuse references to API objects that only a cluster has, set UID and name. A
+manifest with one invalid pod is refused as a whole: otherwise that pod would look as if it had been removed.
 
 The UID is a hash of the pod, the node's name and the manifest's path or URL. A changed manifest is therefore another
 pod: the old pod ends, then the new one starts. The node's name is appended to the pod's name, so that the same
@@ -20,8 +20,10 @@ import msgspec
 
 from kubeletx.api import InvalidPod, PodUid, names
 from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.describe import describe
 from kubeletx.kube.manifests.hashes import pod_hash
-from kubeletx.kube.manifests.load import describe, load_manifest
+from kubeletx.kube.manifests.load import load_all, load_manifest
+from kubeletx.kube.manifests.objects import Key, LocalObject, key_of
 from kubeletx.kube.manifests.static_refs import refused_references
 from kubeletx.kube.types.core import Pod, PodStatus, Toleration
 from kubeletx.kube.validation import validate_pod
@@ -43,10 +45,14 @@ class InvalidManifest(InvalidPod):
 
 
 class Manifest(NamedTuple):
-    """The pods of a manifest, ready to run. `unknown`: pods that have unknown fields, with these fields' paths."""
+    """The pods of a manifest, ready to run, and its config maps, secrets and claims.
+
+    `unknown`: pods that have unknown fields, with these fields' paths.
+    """
 
     pods: tuple[Pod, ...]
     unknown: tuple[tuple[Pod, tuple[str, ...]], ...] = ()
+    objects: tuple[LocalObject, ...] = ()
 
 
 OnUnknown = Callable[[Pod, tuple[str, ...]], None]
@@ -61,22 +67,28 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads manifests of static pods for one node.
 
     `workload_types`: the workload types that a pod may have on this node, such as container; None: any.
+    `with_objects`: manifests may have config maps, secrets and claims.
     """
 
     node_name: str
     workload_types: Collection[str] | None = None
+    with_objects: bool = False
 
     def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> Manifest:
         """Convert `data` to pods, in the order of the manifest. Raises InvalidPod if one of them is invalid.
 
-        The result has no pods only if the manifest is an empty list. `origin`: path or URL of the manifest. `source`:
+        The result is empty only if the manifest is an empty list. `origin`: path or URL of the manifest. `source`:
         name of the pod source. `seen_at`: present time, used as the creation time of new pods; a pod that the pod
         manager knows already keeps its creation time.
         """
-        written = load_manifest(data, origin)
+        if self.with_objects:
+            written, objects = load_all(data, origin)
+        else:
+            written, objects = load_manifest(data, origin), []
         pods = tuple(set_defaults(item.pod) for item in written)
         problems = [problem for pod in pods for problem in self._problems(pod, origin)]
-        problems += _duplicates(pods, origin)
+        problems += _duplicates([("Pod", pod.namespace, pod.name) for pod in pods], origin)
+        problems += _duplicates([key_of(loaded.item) for loaded in objects], origin)
         if problems:
             raise InvalidManifest(tuple(problems))
         made = tuple(
@@ -90,7 +102,8 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
             for original, pod in zip(written, pods, strict=True)
         )
         unknown = tuple((pod, item.unknown) for item, pod in zip(written, made, strict=True) if item.unknown)
-        return Manifest(made, unknown)
+        items = tuple(_identified(loaded.item, origin, self.node_name, seen_at) for loaded in objects)
+        return Manifest(made, unknown, items)
 
     def _problems(self, pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
         problems = validate_pod(pod, origin, self.workload_types) + refused_references(pod, origin)
@@ -101,18 +114,24 @@ class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
         return (InvalidPod(obj=origin, field="metadata.name", problem=problem, fix="use a shorter name"),)
 
 
-def _duplicates(pods: tuple[Pod, ...], origin: str) -> list[InvalidPod]:
-    seen: set[str] = set()
+def _duplicates(keys: list[Key], origin: str) -> list[InvalidPod]:
+    seen: set[Key] = set()
     problems = []
-    for pod in pods:
-        if pod.ref in seen:
-            obj = describe(origin, pod.metadata.name)
-            problem = f"{pod.ref!r} is in this manifest twice"
-            problems.append(
-                InvalidPod(obj=obj, field="metadata.name", problem=problem, fix="rename one of the pods")
-            )
-        seen.add(pod.ref)
+    for key in keys:
+        if key in seen:
+            kind, namespace, name = key
+            problem = f"'{namespace}/{name}' is in this manifest twice"
+            fix = f"rename one of the {'pods' if kind == 'Pod' else 'objects'}"
+            obj = describe(origin, name, kind)
+            problems.append(InvalidPod(obj=obj, field="metadata.name", problem=problem, fix=fix))
+        seen.add(key)
     return problems
+
+
+def _identified(item: LocalObject, origin: str, node_name: str, seen_at: datetime) -> LocalObject:
+    uid = hashlib.blake2b("\0".join((*key_of(item), node_name, origin)).encode(), digest_size=16).hexdigest()
+    metadata = msgspec.structs.replace(item.metadata, uid=uid, creation_timestamp=seen_at)
+    return msgspec.structs.replace(item, metadata=metadata)
 
 
 _TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")

@@ -3,20 +3,26 @@
 A manifest is identified by its path or URL (`origin`) and owns its pods. If several manifests define a pod of the same
 name, the first origin in sorted order owns the pod and the others get an error. When the owner is removed, the next one
 owns the name and its pod is run. A manifest that becomes invalid keeps its pods, which then show the error. A change
-concerns only the pods of the changed manifest, so its cost does not grow with the number of manifests.
+concerns only the pods of the changed manifest, so its cost does not grow with the number of manifests. The same rules
+hold for the config maps, secrets and claims of manifests (`LocalObjects`).
 """
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 
 import structlog
 
 from kubeletx.api import InvalidPod, PodUid
 from kubeletx.api.text import printable
 from kubeletx.kube.manifests.hashes import pod_hash
+from kubeletx.kube.manifests.objects import LocalObject, key_of
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods.model.sources import PodSink, Refused
+
+from .local_objects import LocalObjects
+from .manifest import Manifest
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +33,9 @@ class ManifestOwnership:
     `origin`: path or URL of a manifest.
     """
 
-    def __init__(self, sink: PodSink, source: str) -> None:
+    def __init__(self, sink: PodSink, source: str, objects: LocalObjects | None = None) -> None:
+        """`objects`: gets the config maps, secrets and claims of the manifests; None: they have none."""
+        self._objects = objects
         self._sink = sink
         self._source = source
         self._pods: dict[str, tuple[Pod, ...]] = {}
@@ -51,14 +59,21 @@ class ManifestOwnership:
         origins = self._origins.get(ref)
         return origins[0] if origins else None
 
+    def owners(self, manifest: Manifest) -> Iterator[str | None]:
+        """Yield the owner of each pod and object of `manifest`, as `owner` does."""
+        for pod in manifest.pods:
+            yield self.owner(pod.ref)
+        for item in manifest.objects:
+            yield self._objects.owner(key_of(item)) if self._objects is not None else None
+
     def has_pods(self, origin: str) -> bool:
         """Return True if the manifest contained pods when it was last valid."""
         return bool(self._pods.get(origin))
 
-    def set_pods(self, origin: str, pods: tuple[Pod, ...]) -> None:
-        """Replace the pods of a manifest, and withdraw its error; no two of `pods` have the same name."""
+    def set_pods(self, origin: str, pods: tuple[Pod, ...], objects: tuple[LocalObject, ...] = ()) -> None:
+        """Replace the pods and objects of a manifest, and withdraw its error; no two have the same name."""
         self._errors.pop(origin, None)
-        self._replace(origin, pods)
+        self._replace(origin, pods, objects)
 
     def set_error(self, origin: str, error: InvalidPod) -> None:
         """Set the error of an invalid manifest; its earlier pods keep running."""
@@ -66,15 +81,15 @@ class ManifestOwnership:
         self._report(origin)
 
     def drop(self, origin: str) -> None:
-        """Forget the manifest and its error, and remove its pods.
+        """Forget the manifest and its error, and remove its pods and objects.
 
         If another manifest defines a pod of the same name, that pod is run instead.
         """
         self._errors.pop(origin, None)
-        self._replace(origin, ())
+        self._replace(origin, (), ())
         self._pods.pop(origin, None)
 
-    def _replace(self, origin: str, pods: tuple[Pod, ...]) -> None:
+    def _replace(self, origin: str, pods: tuple[Pod, ...], objects: tuple[LocalObject, ...]) -> None:
         refs = {pod.ref for pod in pods}
         affected = dict.fromkeys(pod.ref for pod in self._pods.get(origin, ()))
         for ref in affected:
@@ -85,6 +100,8 @@ class ManifestOwnership:
         self._pods[origin] = pods
         affected.update(dict.fromkeys(pod.ref for pod in pods))
         concerned = {origin}
+        if self._objects is not None:  # before the pods, which find them when they start
+            concerned |= self._objects.put(origin, objects) & self.origins()
         for ref in affected:
             concerned.update(self._origins[ref])
             self._deliver(ref)
@@ -121,6 +138,8 @@ class ManifestOwnership:
             uids = tuple(pod.uid for pod in pods if self._origins[pod.ref][0] == origin)
         else:
             error = next(filter(None, (self._refusal(origin, pod) for pod in pods)), None)
+            if error is None and self._objects is not None:
+                error = self._objects.problem(origin)
         reported = self._reported.get(origin)
         shown = printable(origin)
         if error is None:

@@ -134,7 +134,7 @@ class UrlSource:
         """Deliver the pods of manifest `data` and return True; if it is invalid, report the error and return False."""
         now = self._clock.now()
         try:
-            pods, unknown = await asyncio.to_thread(
+            pods, unknown, _ = await asyncio.to_thread(
                 self._reader.read, data, origin=self._origin, source=URL, seen_at=now
             )
         except InvalidPod as err:

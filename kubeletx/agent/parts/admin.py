@@ -14,6 +14,7 @@ from kubeletx.server.metrics.http_counts import HttpCounts
 from ..backend.about import AgentBackend
 from ..backend.logs import PodLogs
 from ..backend.machine.verbs import MachineBackend
+from ..backend.objects import ObjectBackend
 from ..backend.pods import PodBackend
 from ..backend.sessions import SessionBackend
 from ..backend.standby import StandbyBackend
@@ -83,6 +84,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
             plugin_services=plugins.services,
         ),
         pods=pod_backend,
+        objects=ObjectBackend(sources.objects, sources.applied_objects, ctx.config.root_dir / "claims"),
         machines=MachineBackend(services, pod_backend.find_worker),
         standby=StandbyBackend(services, pod_backend.find_worker),
         node=views.node,

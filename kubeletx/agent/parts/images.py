@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kubeletx.pods.model.sources import API
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths
 from kubeletx.runtimes.images.providers import CredentialProviders, ImageCredentials
 from kubeletx.runtimes.images.records import METADATA as IMAGE_TABLES
@@ -25,7 +26,8 @@ class ImagesAssembly(msgspec.Struct, frozen=True, kw_only=True):
 def make_images(ctx: PartContext, runtimes: RuntimesAssembly) -> ImagesAssembly:
     """Build the image stores and the configured credential providers."""
     records = ImageRecords(ctx.store)
-    providers = CredentialProviders(provider_plan(ctx.config), cluster=ctx.made.objects, clock=ctx.clock)
+    clusters = {name: objects for name, objects in ctx.made.objects.items() if name == API}
+    providers = CredentialProviders(provider_plan(ctx.config), cluster=clusters, clock=ctx.clock)
     node_credentials = NodeCredentials(default_paths(ctx.config.root_dir))
     stores = ImageStores(
         runtimes.registry,

@@ -40,5 +40,6 @@ def make_plugin_feeds(
             tasks=tuple(Task(name=name, run=run) for name, run in tasks.items()),
             feeds=tuple(Task(name=f"source-{name}", run=run) for name, run in feeds.items()),
             sources=plugins.services.sources.names,
+            objects=dict.fromkeys(plugins.services.sources.names, sources.objects),
         )
     )

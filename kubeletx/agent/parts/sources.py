@@ -15,7 +15,9 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.pods.model.sources import APPLIED, FILE, URL
 from kubeletx.runtimes.endpoints.kinds import WorkloadTypes
 from kubeletx.static.applied import AppliedSource
+from kubeletx.static.applied_objects import AppliedObjects
 from kubeletx.static.file import FileSource
+from kubeletx.static.local_objects import LocalObjects
 from kubeletx.static.manifest import ManifestReader, OnUnknown
 from kubeletx.static.url import UrlSource
 
@@ -31,10 +33,12 @@ class SourcesAssembly(msgspec.Struct, frozen=True, kw_only=True):
     """The pod sources other than the API server, from `make_sources`.
 
     `applied`: the source of pods that the admin socket applies. `health`: counts the failures of all pod sources,
-    including the API server's.
+    including the API server's. `objects`: config maps, secrets and claims of pods that come from no cluster.
     """
 
     applied: AppliedSource
+    objects: LocalObjects
+    applied_objects: AppliedObjects
     health: SourceHealth
 
 
@@ -51,9 +55,16 @@ def make_sources(ctx: PartContext, node: NodeAssembly, pods: PodsAssembly) -> So
         workload_types=workload_types,
         is_bound=pods.manager.is_bound,
     )
+    objects = LocalObjects(claims=ctx.config.root_dir / "claims")
+    objects.subscribe(pods.manager.objects_changed)
+    applied_objects = AppliedObjects(
+        directory=ctx.config.applied_directory / "objects", objects=objects, clock=ctx.clock
+    )
     runs: dict[str, Run] = {APPLIED: applied.start}
-    if (file := _file_source(ctx, pods, reader, on_unknown)) is not None:
+    if (file := _file_source(ctx, pods, reader, on_unknown, objects)) is not None:
         runs[FILE] = file.run
+    else:
+        objects.set_complete()
     if (url := _url_source(ctx, pods, reader, on_unknown)) is not None:
         runs[URL] = url.run
     health = SourceHealth(clock=ctx.clock, events=node.events, node=node.ref)
@@ -62,13 +73,25 @@ def make_sources(ctx: PartContext, node: NodeAssembly, pods: PodsAssembly) -> So
         for name, run in runs.items()
     )
     ctx.made.add(
-        Part(name="sources", sources=tuple(runs), feeds=feeds, close=(applied.close,), health=(health.parts,))
+        Part(
+            name="sources",
+            sources=tuple(runs),
+            load=applied_objects.load,
+            feeds=feeds,
+            close=(applied.close,),
+            health=(health.parts,),
+            objects=dict.fromkeys((APPLIED, FILE, URL), objects),
+        )
     )
-    return SourcesAssembly(applied=applied, health=health)
+    return SourcesAssembly(applied=applied, health=health, objects=objects, applied_objects=applied_objects)
 
 
 def _file_source(
-    ctx: PartContext, pods: PodsAssembly, reader: ManifestReader, on_unknown: OnUnknown
+    ctx: PartContext,
+    pods: PodsAssembly,
+    reader: ManifestReader,
+    on_unknown: OnUnknown,
+    objects: LocalObjects,
 ) -> FileSource | None:
     settings = ctx.config.sources
     if settings.pod_manifest_path is None:
@@ -81,6 +104,7 @@ def _file_source(
         check_seconds=settings.file_check_seconds,
         memory=_directory(ctx.config.root_dir / "manifests"),
         on_unknown=on_unknown,
+        objects=objects,
     )
 
 

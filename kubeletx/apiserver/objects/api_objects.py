@@ -31,10 +31,11 @@ from kubeletx.api import (
 )
 from kubeletx.kube.client import KubeClient, Reflector
 from kubeletx.kube.client.resources import SECRETS, SERVICE_ACCOUNTS, SERVICES
+from kubeletx.kube.manifests.objects import data_of
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Secret, Service, ServiceAccount
 
-from .followed import FollowedKind, FollowedObjects, data_of
+from .followed import FollowedKind, FollowedObjects
 from .tokens import PodTokens
 from .volumes import FIRST_SECONDS, ClaimedVolumes
 

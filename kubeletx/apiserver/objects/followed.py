@@ -19,6 +19,7 @@ import structlog
 from kubeletx.api import Clock, NotFound, ObjectData, ObjectUser, PodUid, Unavailable
 from kubeletx.kube.client import KubeClient, Reflector, Resource
 from kubeletx.kube.client.resources import CONFIG_MAPS, SECRETS
+from kubeletx.kube.manifests.objects import data_of
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import ConfigMap, Secret
 
@@ -217,10 +218,3 @@ class FollowedObjects:
                 if not followed.users:
                     followed.end()
                     del self._followed[key]
-
-
-def data_of(item: Content) -> ObjectData:
-    """Convert a config map or secret to `ObjectData`."""
-    if isinstance(item, ConfigMap):
-        return ObjectData(text=item.data, binary=item.binary_data, uid=str(item.metadata.uid))
-    return ObjectData(binary=item.data, uid=str(item.metadata.uid), type=item.type)

@@ -32,7 +32,7 @@ _BY_PURPOSE: Final = {
     "Change": {
         "apply": ("apply:apply", "Create or change pods from a file."),
         "replace": ("replace:replace", "Replace pods from a file."),
-        "delete": ("delete:delete", "Delete pods."),
+        "delete": ("delete:delete", "Delete pods, config maps, secrets or claims."),
     },
     "Inside a pod": {
         "exec": ("exec:exec_", "Run a command in a container."),

@@ -1,4 +1,4 @@
-"""``kubeletx delete pod``: ends pods and waits until they are gone."""
+"""``kubeletx delete``: ends pods and waits until they are gone; deletes config maps, secrets and claims."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -22,16 +24,26 @@ from ..options.go_flags import boolean, command
 from ..options.group import show
 from ..options.manifests import read_manifests
 from ..options.selectors import parse_selector, select
-from ..output.kinds import kinds_and_names
+from ..output.kinds import OBJECT_PLURALS, OBJECTS, kinds_and_names
 
 SAY_SECONDS = 10.0
 """Interval at which a waiting command says what it waits for."""
 
 
-@command(short_help="Delete pods.")
-@click.argument("words", nargs=-1, metavar="pod NAME...", shell_complete=complete_kinds("pods"))
+@command(short_help="Delete pods, config maps, secrets or claims.")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="KIND NAME...",
+    shell_complete=complete_kinds("pods", *OBJECT_PLURALS),
+)
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the pods of this file."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Delete the pods and objects of this file.",
 )
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Delete pods with these labels.")
 @boolean("--all", "every", help="Delete all pods of the namespace.")
@@ -46,7 +58,7 @@ SAY_SECONDS = 10.0
 @boolean("--force", help="With --grace-period=0: do not wait for a runtime that does not answer.")
 @boolean("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
 @click.option("--timeout", default="0s", metavar="DURATION", help="How long to wait; 0s: no limit.")
-@boolean("--ignore-not-found", help="Treat a missing pod as deleted.")
+@boolean("--ignore-not-found", help="Treat a missing object as deleted.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="With --all or --selector: in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["name"]), metavar="name", help="Print pod/NAME only.")
@@ -67,7 +79,10 @@ def delete(
     all_namespaces: bool,
     output: str | None,
 ) -> int:
-    """Delete pods: 'delete pod NAME', 'delete pod/NAME', 'delete -f FILE' or 'delete pods --all'."""
+    """Delete pods: 'delete pod NAME', 'delete pod/NAME', 'delete -f FILE' or 'delete pods --all'.
+
+    Config maps, secrets and claims are deleted by name or file. The directory of a claim is kept.
+    """
     if at_once and grace_period != -1:
         raise click.UsageError("give --now or --grace-period, not both")
     grace = 1 if at_once else grace_period
@@ -79,12 +94,15 @@ def delete(
     if force:
         click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
     seconds = seconds_of("--timeout", timeout)
-    failed = False
-    for where, name in _targets(agent, words, files, selector, every, None if all_namespaces else namespace):
+    failed, terse = False, output is not None
+    for kind, where, name in _targets(
+        agent, words, files, selector, every, None if all_namespaces else namespace
+    ):
         try:
-            _delete_one(
-                agent, where, name, options, wait=wait, timeout_seconds=seconds, terse=output is not None
-            )
+            if kind == "pod":
+                _delete_one(agent, where, name, options, wait=wait, timeout_seconds=seconds, terse=terse)
+            else:
+                _delete_object(agent, kind, where, name, terse=terse)
         except NotFound as error:
             if not ignore_not_found:
                 failed = bool(show(error)) or failed
@@ -100,39 +118,37 @@ def _targets(
     selector: str,
     every: bool,
     namespace: str | None,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, namespace and name of what is to be deleted; of a file, the pods before their objects."""
     if files:
-        from kubeletx.kube.manifests.load import load_pods
+        from kubeletx.kube.manifests.load import load_all
 
-        for manifest in read_manifests(files):
-            for pod in load_pods(manifest.data, manifest.origin):
-                yield pod.namespace or DEFAULT_NAMESPACE, pod.name
+        loaded = [load_all(manifest.data, manifest.origin) for manifest in read_manifests(files)]
+        for found in (found for manifest in loaded for found in manifest.pods):
+            yield "pod", found.pod.namespace or DEFAULT_NAMESPACE, found.pod.name
+        for item in (held.item for manifest in loaded for held in manifest.objects):
+            yield item.kind.lower(), item.metadata.namespace, item.metadata.name
         return
     if not words:
         raise click.UsageError("name what to delete, such as 'delete pod NAME', or give -f FILE")
-    names = _names(words)
+    kinds = kinds_and_names(words)
+    for kind, _ in kinds:
+        if kind.singular != "pod" and kind.singular not in OBJECTS:
+            raise click.UsageError(f"{kind.plural} cannot be deleted{_instead(kind.singular)}")
+    names = [(kind.singular, name) for kind, some in kinds for name in some]
     if names and (selector or every):
         raise click.UsageError("give names, --selector or --all, not several of them")
     if not names and not selector and not every:
-        raise click.UsageError("name the pods, or give --selector or --all")
+        raise click.UsageError(f"name the {kinds[0][0].plural}, or give --selector or --all")
     if names and namespace is None:
         raise click.UsageError("names belong to one namespace; leave out --all-namespaces")
-    yield from ((namespace or DEFAULT_NAMESPACE, name) for name in names)
+    yield from ((kind, namespace or DEFAULT_NAMESPACE, name) for kind, name in names)
     if not names:
         wanted = parse_selector(selector)
-        for pod in agent.get("/v1/pods", PodList).items:
-            if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels):
-                yield pod.namespace, pod.name
-
-
-def _names(words: tuple[str, ...]) -> list[str]:
-    """Return the pods' names in arguments such as ``pod a b`` or ``pod/a pod/b``."""
-    names: list[str] = []
-    for kind, some in kinds_and_names(words):
-        if kind.singular != "pod":
-            raise click.UsageError(f"only pods can be deleted, not {kind.plural}{_instead(kind.singular)}")
-        names += some
-    return names
+        for each, _ in kinds:
+            for item in each.fetch(agent)[0]:
+                if namespace in (None, each.namespace(item)) and select(wanted, each.labels(item)):
+                    yield each.singular, each.namespace(item), each.name(item)
 
 
 def _instead(kind: str) -> str:
@@ -140,6 +156,12 @@ def _instead(kind: str) -> str:
         "runtime": "; use 'kubeletx runtime remove NAME'",
         "image": "; use 'kubeletx image rm IMAGE'",
     }.get(kind, "")
+
+
+def _delete_object(agent: AgentClient, kind: str, namespace: str, name: str, *, terse: bool) -> None:
+    path = "/".join(quote(part, safe="") for part in (OBJECTS[kind], namespace, name))
+    agent.call("DELETE", f"/v1/objects/{path}", dict[str, Any])
+    click.echo(f"{kind}/{name}" if terse else f'{kind} "{name}" deleted')
 
 
 def _delete_one(

@@ -20,7 +20,7 @@ from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
-from ..output.kinds import kinds_and_names, list_volumes
+from ..output.kinds import OBJECT_PLURALS, OBJECTS, ObjectKind, kinds_and_names, list_volumes
 from ..output.printers import print_object
 from ..output.words import now
 
@@ -30,7 +30,10 @@ class _Runtimes(msgspec.Struct, frozen=True):
 
 
 @command(short_help="Show everything about a pod, the node, a runtime or a volume.")
-@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node", "volumes"))
+@click.argument(
+    "kind",
+    shell_complete=complete_kinds("pods", "runtimes", "node", "volumes", *OBJECT_PLURALS),
+)
 @click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
 @namespace_option
@@ -46,10 +49,10 @@ def describe(
     all_namespaces: bool,
     history: bool,
 ) -> int:
-    """Show everything about a pod, the node, a runtime or a volume.
+    """Show everything about a pod, the node, a runtime, a volume or an object of 'kubeletx apply'.
 
-    KIND is pod, node, runtime or volume, or KIND/NAME. The name of a volume is POD/VOLUME, or the name of its
-    persistent volume.
+    KIND is pod, node, runtime, volume, configmap, secret or persistentvolumeclaim, or KIND/NAME. The name of a volume
+    is POD/VOLUME, or the name of its persistent volume.
     """
     is_first = True
     for chosen, wanted in kinds_and_names((kind, *names)):
@@ -67,6 +70,8 @@ def describe(
             describe_runtimes(agent, wanted or tuple(everything), None)
         elif chosen.singular == "volume":
             _volumes(agent, wanted, None if all_namespaces else namespace)
+        elif chosen.singular in OBJECTS:
+            _objects(agent, chosen, wanted, selector, None if all_namespaces else namespace)
         else:
             raise click.UsageError(
                 f"{chosen.plural} have no description; use 'kubeletx get {chosen.plural} -o yaml'"
@@ -116,6 +121,23 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
     runtimes = agent.get("/v1/runtimes", _Runtimes).items
     pods = agent.get("/v1/pods", PodList).items
     _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda _name: True), now())])
+
+
+def _objects(
+    agent: AgentClient, kind: ObjectKind, names: tuple[str, ...], selector: str, namespace: str | None
+) -> None:
+    from ..describe.object import describe_object
+
+    requirements = parse_selector(selector)
+    everything = [
+        item
+        for item in kind.fetch(agent)[0]
+        if namespace in (None, kind.namespace(item)) and select(requirements, kind.labels(item))
+    ]
+    for name in names:
+        if all(kind.name(item) != name for item in everything):
+            raise NotFound(f"{kind.singular} {name!r} not found; 'kubeletx get {kind.plural} -A' lists all")
+    _print([describe_object(item) for item in everything if not names or kind.name(item) in names])
 
 
 def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) -> None:

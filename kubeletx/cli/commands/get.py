@@ -16,7 +16,7 @@ from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import Requirement, parse_selector, select
-from ..output.kinds import ObjectKind, kind_of, kinds_and_names
+from ..output.kinds import OBJECT_PLURALS, ObjectKind, kind_of, kinds_and_names
 from ..output.printers import FORMATS, Column, ObjectTable, cells, print_object, shown, to_json, to_yaml
 from ..output.words import did_you_mean
 
@@ -63,7 +63,8 @@ class Query(NamedTuple):
 
 @command(short_help="Show pods, runtimes, the node, images, volumes or events.")
 @click.argument(
-    "kind", shell_complete=complete_kinds("pods", "runtimes", "node", "images", "volumes", "events")
+    "kind",
+    shell_complete=complete_kinds("pods", "runtimes", "node", "images", "volumes", "events", *OBJECT_PLURALS),
 )
 @click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @output_option(*FORMATS)

@@ -143,8 +143,11 @@ def send(
                 click.echo(f"Error: {manifest.origin}: {to_error(item.error)}", err=True)
                 failed = True
             elif output in ("json", "yaml"):
-                print_object(item.pod, output)
+                print_object(item.object or item.pod, output)
             else:
                 action = "" if output == "name" else f" {item.action}{dry_run}"
-                click.echo(f"pod/{item.pod.name}{action}")
+                kind, name = "pod", item.pod.name
+                if item.object:
+                    kind, name = item.object["kind"].lower(), item.object["metadata"]["name"]
+                click.echo(f"{kind}/{name}{action}")
     return ExitCode.FAILED if failed else ExitCode.OK

@@ -14,7 +14,7 @@ from kubeletx.kube.types.node import Node
 from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView, VolumeView
 
 from ..connection.client import AgentClient
-from . import columns
+from . import columns, object_kinds
 from .printers import Column
 from .words import did_you_mean
 
@@ -140,6 +140,23 @@ def _watch_volumes(agent: AgentClient) -> Watch:
     yield from _differences({(item.pod_uid, item.name): item for item in items} for items in lists)
 
 
+def _object(singular: str, short: tuple[str, ...], kind: str, shown: Sequence[Column]) -> ObjectKind:
+    """Return the kind of objects that the agent holds for pods without a cluster."""
+    return ObjectKind(
+        singular,
+        f"{singular}s",
+        short,
+        shown,
+        object_kinds.lister(kind),
+        lambda item: str(item["metadata"]["name"]),
+        ("v1", f"{kind}List"),
+        namespaced=True,
+        namespace=lambda item: str(item["metadata"]["namespace"]),
+        labels=lambda item: dict(item["metadata"].get("labels", {})),
+        watch=lambda agent: _differences(object_kinds.lists(kind, agent)),
+    )
+
+
 def _event_namespace(event: Event) -> str:
     """Return the namespace of an event; ``default`` for events about the node and runtimes, as in a cluster."""
     return event.metadata.namespace or event.involved_object.namespace or "default"
@@ -219,7 +236,14 @@ KINDS: Final = (
         namespace=_event_namespace,
         watch=_watch_events,
     ),
+    _object("configmap", ("cm",), "ConfigMap", object_kinds.CONFIG_MAP),
+    _object("secret", (), "Secret", object_kinds.SECRET),
+    _object("persistentvolumeclaim", ("pvc",), "PersistentVolumeClaim", object_kinds.CLAIM),
 )
+
+OBJECTS: Final = {kind.singular: kind.list_header[1].removesuffix("List") for kind in KINDS[-3:]}
+"""Kinds of objects that the agent holds for pods without a cluster: singular → kind in the API."""
+OBJECT_PLURALS: Final = tuple(f"{word}s" for word in OBJECTS)
 
 _BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind.plural, *kind.short)}
 

@@ -1,8 +1,8 @@
-"""Decodes pod manifests: JSON or YAML text to `Pod` values. Raises InvalidPod for the first mistake.
+"""Decodes manifests: JSON or YAML text to pods and the objects that they refer to. Raises InvalidPod for a mistake.
 
-A manifest may contain a Pod, a PodList or List of Pods, or several YAML documents of these. Unknown fields are
-ignored and reported in `LoadedPod.unknown`. `status` is ignored, since only the node writes it. null means "not
-given"; in a list, or as the value of a map, it is an empty value (zero, for a quantity). Duplicate keys, wrong types, other kinds and manifests over 10 MiB are refused. One mistake refuses the whole
+A manifest may contain Pods, controllers of one pod (`controllers`), config maps, secrets and claims (`objects`), lists
+of these, and several YAML documents. Unknown fields are ignored and reported in `unknown`; for null and `status` see
+`convert`. Duplicate keys, wrong types, other kinds and manifests over 10 MiB are refused. One mistake refuses the whole
 manifest, so that a partly read file does not look as if pods had been removed.
 
 The returned pods have no defaults yet (see `defaults`) and are not validated (see `kubeletx.kube.validation`).
@@ -10,28 +10,31 @@ The returned pods have no defaults yet (see `defaults`) and are not validated (s
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-import types
-import typing
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
-
-import msgspec
 
 from kubeletx.api import InvalidPod
 from kubeletx.api.text import is_printable, printable
 
 from ..text import yaml
-from ..text.type_errors import explain
 from ..types.core import Pod
+from .controllers import CONTROLLERS, documents_of
+from .convert import convert
+from .describe import describe
+from .objects import OBJECT_KINDS, LoadedObject, load_object
 from .unknown_fields import unknown_fields
 
 MAX_BYTES: Final = 10 * 1024 * 1024
-_LISTS: Final = {"PodList": "Pod", "List": ""}
-_QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "resourcesAllocated"})
-_QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
+_LISTS: Final = {"PodList": "Pod", "List": "", **{f"{kind}List": kind for kind in OBJECT_KINDS}}
+_VERSIONS: Final = {"Pod": "v1", **dict.fromkeys((*_LISTS, *OBJECT_KINDS), "v1")} | {
+    kind: controller.api_version for kind, controller in CONTROLLERS.items()
+}
+_OTHER_KIND: Final = (
+    "write a Pod, a ConfigMap, Secret or PersistentVolumeClaim for it, or a Deployment, ReplicaSet, StatefulSet, "
+    "DaemonSet or Job of one pod"
+)
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """Matches an escape that may be half of a surrogate pair."""
 
@@ -43,26 +46,48 @@ class LoadedPod(NamedTuple):
     unknown: tuple[str, ...]
 
 
+class LoadedManifest(NamedTuple):
+    """The pods of a manifest, and the config maps, secrets and claims beside them; each in order."""
+
+    pods: list[LoadedPod]
+    objects: list[LoadedObject]
+
+
 def load_pods(data: bytes, origin: str) -> list[Pod]:
     """Decode all pods of a manifest like `load_manifest`, but return only the pods, not their unknown fields."""
     return [loaded.pod for loaded in load_manifest(data, origin)]
 
 
 def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
-    """Decode all pods of a manifest, in order. Raises InvalidPod for the first mistake.
+    """Decode a manifest like `load_all`, but refuse config maps, secrets and claims. Returns the pods."""
+    pods, objects = load_all(data, origin)
+    for loaded in objects:
+        item = loaded.item
+        raise InvalidPod(
+            obj=describe(origin, item.metadata.name, item.kind),
+            field="kind",
+            problem=f"{item.kind!r} cannot come from here",
+            fix="write it to a file for 'kubeletx apply -f' or of --pod-manifest-path",
+        )
+    return pods
+
+
+def load_all(data: bytes, origin: str) -> LoadedManifest:
+    """Decode all pods and objects of a manifest, in order. Raises InvalidPod for the first mistake.
 
     The result is empty only if the manifest is an empty list; a manifest without any document is refused.
     `origin`: file or URL of the manifest, named in errors.
     """
     if len(data) > MAX_BYTES:
         raise too_large(origin, len(data))
-    pods: list[LoadedPod] = []
     documents = _documents(data, origin)
     if not documents:
         raise InvalidPod(obj=origin, field="", problem="holds no pod", fix="write a v1 Pod")
+    loaded = LoadedManifest([], [])
     for document in documents:
-        pods.extend(_pods_of(document, origin))
-    return pods
+        for kind, name, prefix, item in _items_of(document, origin):
+            _load(loaded, kind, name, prefix, item, origin)
+    return loaded
 
 
 def too_large(origin: str, size: int) -> InvalidPod:
@@ -157,32 +182,30 @@ def _refuse(word: str) -> NoReturn:
     raise _TextError(f"has the value {word}, which is not JSON")
 
 
-def _pods_of(document: Any, origin: str) -> list[LoadedPod]:
+def _items_of(document: Any, origin: str) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Yield kind, name, path in the document, and content of each object; of a list, each of its items."""
     kind, name = _identify(document, origin, "")
-    if kind == "Pod":
-        return [_load(document, origin, "", name)]
+    if kind not in _LISTS:
+        yield kind, name, "", document
+        return
     items = document.get("items")
-    if items is None:
-        return []
-    if not isinstance(items, list):
+    if items is not None and not isinstance(items, list):
         raise InvalidPod(obj=origin, field="items", problem="is not a list", fix="write a list of pods")
-    pods = []
-    for index, item in enumerate(items):
+    for index, item in enumerate(items or ()):
         prefix = f"items[{index}]"
         item_kind, name = _identify(item, origin, prefix, default=_LISTS[kind])
-        if item_kind != "Pod":
+        if item_kind in _LISTS or (_LISTS[kind] and item_kind != _LISTS[kind]):
             raise InvalidPod(
                 obj=origin,
                 field=f"{prefix}.kind",
                 problem=f"{item_kind!r} inside a list",
-                fix="list only Pods",
+                fix=f"list only {_LISTS[kind] or 'Pod'}s",
             )
-        pods.append(_load(item, origin, prefix, name))
-    return pods
+        yield item_kind, name, prefix, item
 
 
 def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tuple[str, str]:
-    """Return kind and name of a document. Raises InvalidPod for anything but a v1 Pod or a list of Pods.
+    """Return kind and name of a document. Raises InvalidPod for a kind that no node runs or holds.
 
     `prefix`: path of the document in the manifest, for errors. `default`: kind of a document that does not
     name its kind, such as an item of a PodList; empty: the kind is required.
@@ -193,107 +216,37 @@ def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tup
             obj=origin, field=prefix, problem=f"{_short(document)} is not a mapping", fix="write a v1 Pod"
         )
     kind = document.get("kind") or default
-    if not isinstance(kind, str) or (kind != "Pod" and kind not in _LISTS):
+    if not isinstance(kind, str) or kind not in _VERSIONS:
         problem = f"{_short(kind)} is not run by a node" if kind else "is missing"
-        raise InvalidPod(obj=origin, field=f"{dot}kind", problem=problem, fix="write kind: Pod")
-    version = document.get("apiVersion") or ("v1" if default else None)
-    if version != "v1":
+        fix = _OTHER_KIND if kind else "write kind: Pod"
+        raise InvalidPod(obj=origin, field=f"{dot}kind", problem=problem, fix=fix)
+    version = document.get("apiVersion") or (_VERSIONS[kind] if default else None)
+    if version != _VERSIONS[kind]:
         problem = f"{_short(version)} is not a version of {kind}" if version else "is missing"
-        raise InvalidPod(obj=origin, field=f"{dot}apiVersion", problem=problem, fix="write apiVersion: v1")
+        fix = f"write apiVersion: {_VERSIONS[kind]}"
+        raise InvalidPod(obj=origin, field=f"{dot}apiVersion", problem=problem, fix=fix)
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return kind, name if isinstance(name, str) else ""
 
 
-def _load(document: dict[str, Any], origin: str, prefix: str, name: str) -> LoadedPod:
-    pod = _pod(document, origin, prefix, name)
-    return LoadedPod(pod, unknown_fields(document, Pod))
-
-
-def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:
-    obj = describe(origin, name)
-    try:
-        raw = _tidy({key: value for key, value in document.items() if key != "status"}, Pod)
-        raw["apiVersion"], raw["kind"] = "v1", "Pod"
-        return msgspec.convert(raw, Pod)
-    except RecursionError as err:
-        raise InvalidPod(obj=obj, field=prefix, problem="is nested too deep", fix="flatten it") from err
-    except msgspec.ValidationError as err:
-        field, problem, fix = explain(str(err), raw)
-        path = ".".join(part for part in (prefix, field) if part)
-        raise InvalidPod(obj=obj, field=path, problem=problem, fix=fix) from err
-
-
-def describe(origin: str, name: str) -> str:
-    """Return the name of a pod in errors: its file or URL, followed by the pod's name if it has one."""
-    return f"{origin} (pod {name})" if name else origin
-
-
-Tidy = Callable[[Any], Any]
-
-
-def _tidy(mapping: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return a copy of a decoded object of this API type without nulls and unknown fields.
-
-    null in a list or as the value of a map becomes an empty value. Quantities become text without space around it,
-    as the API type expects them.
-    """
-    fields = _fields(kind)
-    return {key: fields[key](value) for key, value in mapping.items() if value is not None and key in fields}
-
-
-@functools.cache
-def _fields(kind: type[msgspec.Struct]) -> dict[str, Tidy]:
-    return {
-        field.encode_name: _tidy_field(field.encode_name, field.type)
-        for field in msgspec.structs.fields(kind)
-    }
-
-
-def _tidy_field(name: str, annotation: Any) -> Tidy:
-    """Return the function that tidies the values of a field."""
-    if name in _QUANTITIES:
-        return _quantity
-    given = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
-    if typing.get_origin(annotation) is tuple:
-        return functools.partial(_tidy_list, _tidy_field("", given[0]), _empty(given[0]))
-    if isinstance(annotation, types.UnionType):
-        return _tidy_field("", given[0]) if len(given) == 1 else _same
-    if typing.get_origin(annotation) is dict:
-        if given[1] is not str:
-            return _same
-        return functools.partial(_tidy_map, *((_quantity, "0") if name in _QUANTITY_MAPS else (_same, "")))
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return functools.partial(_tidy_struct, annotation)
-    return _same
-
-
-def _empty(kind: Any) -> Any:
-    return {} if issubclass(kind, msgspec.Struct) else kind()
-
-
-def _tidy_list(tidy: Tidy, empty: Any, value: Any) -> Any:
-    return [empty if item is None else tidy(item) for item in value] if isinstance(value, list) else value
-
-
-def _tidy_map(tidy: Tidy, empty: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: empty if item is None else tidy(item) for key, item in value.items()}
-
-
-def _tidy_struct(kind: type[msgspec.Struct], value: Any) -> Any:
-    return _tidy(value, kind) if isinstance(value, dict) else value
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _quantity(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.strip()
-    return repr(value) if type(value) in (int, float) else value
+def _load(
+    loaded: LoadedManifest, kind: str, name: str, prefix: str, document: dict[str, Any], origin: str
+) -> None:
+    """Decode one document and add it to `loaded`; of a controller, its pod and its claims."""
+    obj = describe(origin, name, kind)
+    if kind in CONTROLLERS:
+        claims, pod, where = documents_of(document, kind, obj=obj, prefix=prefix)
+        for claim in claims:
+            loaded.objects.append(load_object(claim, "PersistentVolumeClaim", obj=obj, prefix=prefix))
+        unknown = tuple(f"{where}.{field}" for field in unknown_fields(pod, Pod))
+        loaded.pods.append(LoadedPod(convert(pod, Pod, obj=obj, prefix=where), unknown))
+    elif kind == "Pod":
+        loaded.pods.append(
+            LoadedPod(convert(document, Pod, obj=obj, prefix=prefix), unknown_fields(document, Pod))
+        )
+    else:
+        loaded.objects.append(load_object(document, kind, obj=obj, prefix=prefix))
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import field
 
-from .core import Toleration
+from .core import ResourceRequirements, Toleration
 from .meta import ApiStruct, ObjectMeta, constant
 from .scheduling import NodeSelector
 from .volumes import HostPathVolumeSource, NFSVolumeSource
@@ -75,10 +75,19 @@ class Service(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a claim. `volume_name`: persistent volume that the claim is bound to; empty: not bound yet."""
+    """Specification of a claim. `volume_name`: persistent volume that the claim is bound to; empty: not bound yet.
 
+    `resources`: the request ``storage`` is the size. `selector`, `data_source`, `data_source_ref`: JSON values.
+    """
+
+    access_modes: tuple[str, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    storage_class_name: str | None = None
     volume_name: str = ""
     volume_mode: str | None = None
+    selector: Any = None
+    data_source: Any = None
+    data_source_ref: Any = None
 
 
 class ClaimCondition(ApiStruct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 from kubeletx.api import InvalidPod, names
 
-from ..manifests.load import describe
+from ..manifests.describe import describe
 from ..types.core import Nic, Pod
 from . import words
 from .environment import check_pod_size

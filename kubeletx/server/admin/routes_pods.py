@@ -10,21 +10,25 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig, InvalidPod, KubeletxError, NotFound
-from kubeletx.kube.manifests.load import LoadedPod, load_manifest
+from kubeletx.kube.manifests.load import LoadedPod, load_all
+from kubeletx.kube.manifests.objects import LoadedObject, shown
 from kubeletx.kube.manifests.unknown_fields import strict_error, unknown
 from kubeletx.kube.types.core import Pod, PodList
 
-from ..backend import PodVerbs, StandbyVerbs
+from ..backend import ObjectVerbs, PodVerbs, StandbyVerbs
 from ..http import flag, json_response, query_seconds, read_json, send_log, stream_lines
 from ..status import to_status
 from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodHistory, PodTarget
 from .tasks import Tasks
 
 
-def routes(backend: PodVerbs, standby: StandbyVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
+def routes(
+    backend: PodVerbs, standby: StandbyVerbs, objects: ObjectVerbs, tasks: Tasks
+) -> Iterable[web.RouteDef]:
     """Return the admin socket's routes that list, watch, change and delete pods, freeze them, and read their logs.
 
-    `tasks` runs changes to their end if the client disconnects.
+    `objects`: applies the config maps, secrets and claims of manifests. `tasks` runs changes to their end if the client
+    disconnects.
     """
 
     async def pods(request: web.Request) -> web.StreamResponse:
@@ -41,9 +45,23 @@ def routes(backend: PodVerbs, standby: StandbyVerbs, tasks: Tasks) -> Iterable[w
     async def put(request: web.Request) -> web.StreamResponse:
         body, origin = await request.read(), request.query.get("origin", "request")
         validation = _validation(request)
-        wanted = await asyncio.to_thread(load_manifest, body, origin)  # ten megabytes of YAML take seconds
-        results = [await change(request, loaded, validation) for loaded in wanted]
+        wanted = await asyncio.to_thread(load_all, body, origin)  # ten megabytes of YAML take seconds
+        results = [await put_object(request, loaded, validation) for loaded in wanted.objects]
+        results += [await change(request, loaded, validation) for loaded in wanted.pods]
         return json_response(ApplyReport(items=tuple(results)))
+
+    async def put_object(request: web.Request, loaded: LoadedObject, validation: str) -> ApplyResult:
+        item, unknown_fields = loaded
+        result = ApplyResult(action="failed", object=shown(item))
+        if unknown_fields and validation == STRICT:
+            return replace(result, error=to_status(_strict(unknown_fields, item.kind)))
+        try:
+            work = objects.apply_object(item, dry_run=flag(request, "dryRun"))
+            result = await tasks.complete(work, f"apply {item.kind} {item.metadata.name}")
+        except KubeletxError as error:
+            return replace(result, error=to_status(error))
+        warned = unknown_fields if validation == WARN else ()
+        return replace(result, warnings=tuple(unknown(field) for field in warned))
 
     async def change(request: web.Request, loaded: LoadedPod, validation: str) -> ApplyResult:
         pod, unknown_fields = loaded
@@ -103,9 +121,9 @@ def _validation(request: web.Request) -> str:
     return wanted
 
 
-def _strict(fields: tuple[str, ...]) -> InvalidPod:
+def _strict(fields: tuple[str, ...], kind: str = "Pod") -> InvalidPod:
     fix = "correct the manifest, or use --validate=warn"
-    return InvalidPod(field="", problem=strict_error(fields), fix=fix)
+    return InvalidPod(field="", problem=strict_error(fields, kind), fix=fix)
 
 
 def target_of(request: web.Request) -> PodTarget:

@@ -29,6 +29,7 @@ from . import (
     routes_agent,
     routes_images,
     routes_machines,
+    routes_objects,
     routes_pods,
     routes_runtimes,
     routes_sessions,
@@ -46,7 +47,8 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend, tasks))
-    app.add_routes(routes_pods.routes(backend.pods, backend.standby, tasks))
+    app.add_routes(routes_pods.routes(backend.pods, backend.standby, backend.objects, tasks))
+    app.add_routes(routes_objects.routes(backend.objects, tasks))
     app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
     app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_images.routes(backend.images, tasks))

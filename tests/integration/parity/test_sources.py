@@ -145,15 +145,7 @@ def test_an_error_of_the_url_keeps_its_pods_and_a_list_replaces_them(
 
 _REFUSED: dict[str, dict[str, Any]] = {
     "account": {"spec": {"serviceAccountName": "robot"}},
-    "secret-env": {
-        "container": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}
-    },
-    "config-env": {"container": {"envFrom": [{"configMapRef": {"name": "c"}}]}},
-    "secret-volume": {"spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}},
-    "config-volume": {"spec": {"volumes": [{"name": "v", "configMap": {"name": "c"}}]}},
-    "claim": {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}},
     "csi": {"spec": {"volumes": [{"name": "v", "csi": {"driver": "d"}}]}},
-    "pull-secret": {"spec": {"imagePullSecrets": [{"name": "s"}]}},
     "token": {
         "spec": {
             "volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]

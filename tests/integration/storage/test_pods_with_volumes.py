@@ -89,14 +89,12 @@ def test_a_driver_of_a_third_party_runs_unchanged(node: StorageNode) -> None:
     node.remove("memory")
 
 
-def test_a_static_pod_that_asks_for_a_secret_is_refused(node: StorageNode) -> None:
+def test_a_static_pod_waits_for_the_secret_of_its_volume(node: StorageNode) -> None:
     volume = storage("secret")
     volume["flexVolume"]["secretRef"] = {"name": "login"}
-    path = node.put("asks", **parts(volume))
-    words = "flexVolume.secretRef: refers to the secret 'login'; a static pod has no API server to ask"
-    until(lambda: words in node.agent.log_path.read_text(), "the refusal is in the log")
-    assert node.agent.pod("asks") is None
-    path.unlink()
+    node.put("asks", **parts(volume))
+    node.event("asks", "FailedMount", 'flexVolume.secretRef: secret "default/login" not found; create it')
+    node.remove("asks")
 
 
 def test_a_driver_that_hangs_disturbs_neither_logs_nor_other_volumes_nor_other_pods(

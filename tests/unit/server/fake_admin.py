@@ -49,6 +49,7 @@ from kubeletx.server.views import (
 )
 
 from .fake_machines import FakeMachines
+from .fake_objects import FakeObjects
 from .fake_sessions import FakeSessions
 from .fake_standby import FakeStandby
 
@@ -91,6 +92,7 @@ class FakeAdminBackend:
         self.histories: dict[str, tuple[ActionView, ...]] = {}
         self.machines = FakeMachines(self.calls)
         self.standby = FakeStandby(self.calls)
+        self.objects = FakeObjects()
         self.fake_sessions = FakeSessions(self.calls)
         self._watchers: set[asyncio.Queue[PodChange]] = set()
         self._event_watchers: set[asyncio.Queue[Event]] = set()
@@ -101,6 +103,7 @@ class FakeAdminBackend:
         return AdminBackend(
             about=self,
             pods=self,
+            objects=self.objects,
             machines=self.machines,
             standby=self.standby,
             node=self,

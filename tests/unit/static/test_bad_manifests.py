@@ -15,10 +15,17 @@ from kubeletx.testing.clock import FakeClock
 from tests.unit.static.recording_sink import RecordingSink
 
 CORPUS = Path(__file__).parent / "bad_manifests"
-READER = ManifestReader(node_name="node1", workload_types=frozenset({"container", "vm"}))
+READER = ManifestReader(node_name="node1", workload_types=frozenset({"container", "vm"}), with_objects=True)
 GOOD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: 'app:1'}]}\n"
 
 EXPECTED = {
+    "claim-of-a-class.yaml": "claim-of-a-class.yaml (persistentvolumeclaim data): spec.storageClassName: 'fast' has no provisioner on this node; leave it out for a directory of this node, or write kubeletx.io/storage for the storage agent",
+    "config-key-with-path.yaml": "config-key-with-path.yaml (configmap web): data[../passwd]: '../passwd' may not be '.' or start with '..'; rename the key",
+    "deployment-of-two.yaml": "deployment-of-two.yaml (deployment web): spec.replicas: 2 is not one pod, which is what a node without a cluster runs; run one (replicas: 1), which is pod web, or write each Pod by itself",
+    "duplicate-object.yaml": "duplicate-object.yaml (configmap web): metadata.name: 'default/web' is in this manifest twice; rename one of the objects",
+    "secret-is-a-number.yaml": "secret-is-a-number.yaml (secret login): stringData[pin]: is not a string; put the value in quotes",
+    "secret-not-base64.yaml": "secret-not-base64.yaml (secret login): data[password]: is not base64; encode it with base64",
+    "several-kinds.yaml": "several-kinds.yaml: kind: 'Service' is not run by a node; write a Pod, a ConfigMap, Secret or PersistentVolumeClaim for it, or a Deployment, ReplicaSet, StatefulSet, DaemonSet or Job of one pod",
     "bad-quantity.yaml": "bad-quantity.yaml (pod web): spec.containers[0].resources.limits[memory]: '64MB' is not a quantity; write a number with a suffix such as 500m, 64Mi or 1G",
     "bad-runtime-name.yaml": "bad-runtime-name.yaml (pod web): spec.runtimeServiceName: 'Libvirt--QEMU' holds '--', which no runtime name does; correct it",
     "broken-yaml.yaml": "broken-yaml.yaml: line 7: is not YAML: did not find expected node content; correct the YAML",
@@ -35,7 +42,6 @@ EXPECTED = {
     "flex-driver-with-dots.yaml": "flex-driver-with-dots.yaml (pod web): spec.volumes[0].flexVolume.driver: '../disk' is not a driver name; write VENDOR/DRIVER",
     "flex-option-is-a-number.yaml": "flex-option-is-a-number.yaml (pod web): spec.volumes[0].flexVolume.options[size]: 1 is not a string; put the value in quotes",
     "flex-option-reserved.yaml": "flex-option-reserved.yaml (pod web): spec.volumes[0].flexVolume.options[Storage.K8s.io/image]: is in a namespace of Kubernetes, which is reserved; use a key without '/', or another namespace",
-    "flex-secret.yaml": "flex-secret.yaml (pod web): spec.volumes[0].flexVolume.secretRef: refers to the secret 'key'; a static pod has no API server to ask: use a file of the node (hostPath) or a literal value",
     "flex-volume-is-a-list.yaml": "flex-volume-is-a-list.yaml (pod web): spec.volumes[0].flexVolume: a list is not a mapping; write key: value pairs",
     "host-path-with-dots.yaml": "host-path-with-dots.yaml (pod web): spec.volumes[0].hostPath.path: '/var/../etc' may not hold '..'; correct it",
     "label-is-a-number.yaml": "label-is-a-number.yaml (pod web): metadata.labels[version]: 1.1 is not a string; put the value in quotes",
@@ -56,9 +62,7 @@ EXPECTED = {
     "python-tag.yaml": "python-tag.yaml: line 5: has the tag 'tag:yaml.org,2002:python/object/apply:os.system'; remove the tag",
     "recursive-alias.yaml": "recursive-alias.yaml: line 2: uses the alias *a, which no finished value above it defines; correct the YAML",
     "request-above-limit.yaml": "request-above-limit.yaml (pod web): spec.containers[0].resources.requests[memory]: '1Gi' is above the limit; lower the request or raise the limit '64Mi'",
-    "secret-reference.yaml": "secret-reference.yaml (pod web): spec.volumes[0].secret: refers to a secret; a static pod has no API server to ask: use a file of the node (hostPath) or a literal value",
     "service-account.yaml": "service-account.yaml (pod web): spec.serviceAccountName: refers to the service account 'builder'; a static pod has no API server to ask: use a file of the node (hostPath) or a literal value",
-    "several-kinds.yaml": "several-kinds.yaml: kind: 'Deployment' is not run by a node; write kind: Pod",
     "several-problems.yaml": "several-problems.yaml (pod Web): metadata.name: 'Web' is not a DNS name (lower-case letters, digits, '-' and '.'); correct it (and 2 more problems)",
     "sub-path-with-dots.yaml": "sub-path-with-dots.yaml (pod web): spec.containers[0].volumeMounts[0].subPath: '../../etc' may not hold '..'; correct it",
     "tab-indent.yaml": "tab-indent.yaml: line 6: is not YAML: found character that cannot start any token; indent with spaces, not tabs",

@@ -75,6 +75,6 @@ def test_unknown_fields_are_named_with_their_pod() -> None:
     reader = ManifestReader(node_name="n")
     misspelt = (POD % ("web", "app:1")).replace("spec: {", "spec: {restartPolice: Never, ")
     text = f"{misspelt}---\n{POD % ('other', 'app:1')}"
-    pods, unknown = reader.read(text.encode(), origin="x", source="file", seen_at=NOW)
+    pods, unknown, _ = reader.read(text.encode(), origin="x", source="file", seen_at=NOW)
     assert len(pods) == 2
     assert unknown == ((pods[0], ("spec.restartPolice",)),)

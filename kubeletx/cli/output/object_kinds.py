@@ -1,0 +1,66 @@
+"""Config maps, secrets and claims of the node, as ``get`` shows them. They are JSON objects: the agent hides values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from kubeletx.api.names import CONFIG_SOURCE
+
+from ..connection.client import AgentClient
+from .printers import Column
+from .words import age
+
+Item = dict[str, Any]
+WATCH_SECONDS: Final = 1.0
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: tuple[Item, ...]
+
+
+def lister(kind: str) -> Callable[[AgentClient], tuple[Sequence[Item], Sequence[str]]]:
+    """Return a function that lists the objects of a kind such as ConfigMap, for `ObjectKind.fetch`."""
+    return lambda agent: (agent.get(f"/v1/objects/{kind}", _Items).items, ())
+
+
+def lists(kind: str, agent: AgentClient) -> Iterator[Mapping[Any, Item]]:
+    """Yield all objects of a kind by namespace and name, again each second."""
+    while True:
+        items, _ = lister(kind)(agent)
+        yield {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
+        time.sleep(WATCH_SECONDS)
+
+
+def _age(item: Item, now: datetime) -> str:
+    created = item["metadata"].get("creationTimestamp")
+    return age(datetime.fromisoformat(created) if created else None, now)
+
+
+def keys_of(item: Item) -> dict[str, Any]:
+    """Return the keys of a config map or secret with their values; those of a secret are only their sizes."""
+    return {**item.get("data", {}), **item.get("binaryData", {})}
+
+
+_NAME: Final = Column("NAME", lambda item, _: item["metadata"]["name"])
+_DATA: Final = Column("DATA", lambda item, _: str(len(keys_of(item))))
+_AGE: Final = Column("AGE", _age)
+_SOURCE: Final = Column(
+    "SOURCE", lambda item, _: item["metadata"].get("annotations", {}).get(CONFIG_SOURCE, ""), wide=True
+)
+CONFIG_MAP: Final = (_NAME, _DATA, _AGE, _SOURCE)
+SECRET: Final = (_NAME, Column("TYPE", lambda item, _: item.get("type", "Opaque")), _DATA, _AGE, _SOURCE)
+CLAIM: Final = (
+    _NAME,
+    Column("STATUS", lambda item, _: item["status"]["phase"]),
+    Column("CAPACITY", lambda item, _: item["status"]["capacity"]["storage"]),
+    Column("ACCESS MODES", lambda item, _: ",".join(item["spec"].get("accessModes", ()))),
+    Column("STORAGECLASS", lambda item, _: item["spec"].get("storageClassName", "")),
+    _AGE,
+    Column("PATH", lambda item, _: item["status"].get("path", ""), wide=True),
+    _SOURCE,
+)
