@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from msgspec.structs import replace
 
 from kubeletx.api import Clock, sleep_or
 from kubeletx.pods.model.sources import FILE, PodSink
@@ -59,7 +58,7 @@ class FileSource:
         `check_seconds`: interval at which the path is listed again, in addition to inotify. `memory`: directory in
         which the last valid text of each manifest is stored for restarts of the agent; None: it is not stored.
         `on_unknown`: called with each pod that has unknown fields. `objects`: gets the config maps, secrets and claims
-        of the manifests; None: they are refused.
+        of the manifests, if `reader` reads them.
         """
         self._objects = objects
         self._path = os.path.abspath(path)
@@ -69,7 +68,7 @@ class FileSource:
         self._claims = ManifestOwnership(sink, FILE, objects)
         self._looking = Looking(
             claims=self._claims,
-            reader=replace(reader, with_objects=objects is not None),
+            reader=reader,
             clock=clock,
             remembered=LastGoodManifests(memory) if memory is not None else None,
             on_unknown=on_unknown,

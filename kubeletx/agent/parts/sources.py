@@ -99,7 +99,7 @@ def _file_source(
     return FileSource(
         path=settings.pod_manifest_path,
         sink=pods.manager,
-        reader=reader,
+        reader=msgspec.structs.replace(reader, with_objects=True),
         clock=ctx.clock,
         check_seconds=settings.file_check_seconds,
         memory=_directory(ctx.config.root_dir / "manifests"),

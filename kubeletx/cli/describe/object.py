@@ -27,5 +27,5 @@ def describe_object(item: Item) -> list[str]:
     data = sheet.nest("Data")
     for key in sorted(keys_of(item)):
         value = item.get("data", {}).get(key)
-        data.add(key, value.splitlines() if value is not None else "(binary)")
+        data.add(key, value.split("\n") if value is not None else "(binary)")
     return sheet.lines()

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from kubeletx.static import watch
 from kubeletx.static.file import FileSource
+from kubeletx.static.local_objects import LocalObjects
 from kubeletx.static.manifest import Manifest, ManifestReader
 from kubeletx.testing.clock import FakeClock
 from tests.unit.static.recording_sink import RecordingSink
@@ -49,9 +50,15 @@ class Reader(ManifestReader, frozen=True):
 class Running:
     """A file source that runs, with the sink and clock around it."""
 
-    def __init__(self, path: Path, memory: Path | None = None, bug: str = "/") -> None:
+    def __init__(
+        self,
+        path: Path,
+        memory: Path | None = None,
+        bug: str = "/",
+        objects: LocalObjects | None = None,
+    ) -> None:
         self.path = path
-        self.reader = Reader(node_name="Node1", bug=bug)
+        self.reader = Reader(node_name="Node1", bug=bug, with_objects=objects is not None)
         self.sink = RecordingSink()
         self.clock = FakeClock()
         self.source = FileSource(
@@ -60,6 +67,7 @@ class Running:
             reader=self.reader,
             clock=self.clock,
             memory=memory,
+            objects=objects,
         )
 
     def write(self, name: str, text: str) -> None:
@@ -88,8 +96,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(path: Path, memory: Path | None = None, bug: str = "/") -> AsyncIterator[Running]:
-    it = Running(path, memory, bug)
+async def running(
+    path: Path, memory: Path | None = None, bug: str = "/", objects: LocalObjects | None = None
+) -> AsyncIterator[Running]:
+    it = Running(path, memory, bug, objects)
     task = asyncio.create_task(it.source.run(), name="file-source")
     try:
         await it.synced()
@@ -582,3 +592,31 @@ async def test_a_path_that_is_a_dangling_link_at_a_restart_keeps_its_pods(
         await second.list_again()
         assert list(second.sink.pods) == [uid]
         assert not second.sink.errors
+
+
+async def test_objects_of_manifests_follow_their_files(directory: Path, tmp_path: Path) -> None:
+    config = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web}, data: {a: 'VALUE'}}\n"
+    both = f"{config}---\n{manifest('web')}"
+    (directory / "b.yaml").write_text(both.replace("VALUE", "1"))
+    objects = LocalObjects(claims=tmp_path / "claims", wait_seconds=0)
+
+    async def value() -> str | None:
+        data = await objects.find_config_map("default", "web")
+        return data.text["a"] if data is not None else None
+
+    async with running(directory, objects=objects) as it:
+        uid = it.pod("web-node1").uid  # type: ignore[attr-defined] # a Pod
+        assert await value() == "1"
+        it.write("b.yaml", both.replace("VALUE", "2"))
+        while await value() != "2":
+            await asyncio.sleep(0)
+        it.write("b.yaml", "{half a file")
+        await it.sink.wait(lambda: bool(it.sink.errors))
+        assert (await value(), it.pod("web-node1").uid) == ("2", uid)  # type: ignore[attr-defined] # a Pod
+        it.write("a.yaml", config.replace("VALUE", "3"))
+        while await value() != "3":
+            await asyncio.sleep(0)
+        (directory / "a.yaml").unlink()
+        (directory / "b.yaml").unlink()
+        await it.settle_removals(lambda: not it.sink.pods)
+        assert await value() is None
