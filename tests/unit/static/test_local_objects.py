@@ -143,7 +143,7 @@ async def test_a_broken_file_makes_only_its_object_unknown(node: Node, tmp_path:
     assert "secret-value" not in str(logs)
     again.objects.set_complete()
     assert await again.value() == "1"
-    with pytest.raises(Unavailable, match='configmap "default/late" cannot be read: .*is not YAML'):
+    with pytest.raises(Unavailable, match=r'configmap "default/late" cannot be read: .*is not YAML'):
         await again.value("late")
     await again.applied.apply(config("2", "late"))
     assert await again.value("late") == "2"
@@ -168,7 +168,7 @@ async def test_changes_that_a_cluster_refuses_are_refused(
 
 async def test_an_object_of_a_manifest_is_changed_there(node: Node) -> None:
     node.objects.put("/m/a.yaml", [config("1")])
-    with pytest.raises(Conflict, match="comes from manifest /m/a.yaml; change or remove it there"):
+    with pytest.raises(Conflict, match=r"comes from manifest /m/a\.yaml; change or remove it there"):
         await node.applied.apply(config("2"))
     with pytest.raises(Conflict, match="comes from manifest"):
         await node.applied.delete(key_of(config("1")))
