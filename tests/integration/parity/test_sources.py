@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,13 @@ def test_references_to_api_objects_are_refused_with_the_field(bench: Bench) -> N
     bench.put("after-refusals")
     bench.ready("after-refusals")
     for name in _REFUSED:
-        until(
-            lambda name=name: f"refused-{name}.json" in bench.agent.log_path.read_text(), f"a line on {name}"
-        )
+        file = f"refused-{name}.json"
+        until(partial(_is_logged, bench, file), f"a line on {name}")
         assert bench.agent.pod(f"refused-{name}") is None, name
+
+
+def _is_logged(bench: Bench, text: str) -> bool:
+    return text in bench.agent.log_path.read_text()
 
 
 def test_one_file_is_a_source_too(make_agent: Callable[..., PrivateAgent], tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from kubeletx.kube.manifests.objects import LocalObject, data_of, shown
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.objects import ConfigMap, PersistentVolumeClaim, Secret
 
-TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "a"}]}}
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "c", "image": "a"}]},
+}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
