@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,21 +318,18 @@ def test_a_kubelet_by_flag_answers_version_as_kubeadm_reads_it_wherever_the_flag
     assert CliRunner().invoke(cli, ["--version"], prog_name="kubeletx").stdout.startswith("kubeletx ")
 
 
-def test_the_command_line_finds_an_agent_that_runs_as_the_kubelet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_finds_an_agent_that_runs_as_the_kubelet(tmp_path: Path) -> None:
     own, kubelet = tmp_path / "kubeletx", tmp_path / "kubelet"
-    monkeypatch.setattr("kubeletx.cli.options.settings.DEFAULT_ROOT", own)
-    monkeypatch.setattr("kubeletx.cli.options.settings.KUBELET_ROOT", kubelet)
-    assert find_socket(None) == own / "kubeletx.sock"
+    find = partial(find_socket, own=own, kubelet=kubelet)
+    assert find(None) == own / "kubeletx.sock"
     kubelet.mkdir()
     (kubelet / "kubeletx.sock").touch()
-    assert find_socket(None) == kubelet / "kubeletx.sock"
+    assert find(None) == kubelet / "kubeletx.sock"
     own.mkdir()
     (own / "kubeletx.sock").touch()
-    assert find_socket(None) == own / "kubeletx.sock"
-    assert find_socket(None, as_kubelet=True) == kubelet / "kubeletx.sock"
-    assert find_socket(tmp_path, as_kubelet=True) == tmp_path / "kubeletx.sock"
+    assert find(None) == own / "kubeletx.sock"
+    assert find(None, as_kubelet=True) == kubelet / "kubeletx.sock"
+    assert find(tmp_path, as_kubelet=True) == tmp_path / "kubeletx.sock"
 
 
 def test_as_the_kubelet_the_process_is_protected_as_a_kubelets(tmp_path: Path) -> None:

@@ -55,16 +55,17 @@ def start_options(function: F) -> F:
     return function
 
 
-def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
+def find_socket(
+    root_dir: Path | None, *, as_kubelet: bool = False, own: Path = DEFAULT_ROOT, kubelet: Path = KUBELET_ROOT
+) -> Path:
     """Return the path of the admin socket below `root_dir`.
 
-    `root_dir` None: below the default directory; if no socket exists there but one below the kubelet's directory, that
-    one. `as_kubelet`: without `root_dir`, always below the kubelet's directory.
+    `root_dir` None: below the default directory `own`; if no socket exists there but one below the kubelet's directory,
+    that one. `as_kubelet`: without `root_dir`, always below the kubelet's directory.
     """
-    roots: tuple[Path, ...] = (DEFAULT_ROOT, KUBELET_ROOT)
     if root_dir is not None or as_kubelet:
-        roots = (root_dir or KUBELET_ROOT,)
-    return next((root / SOCKET for root in roots if (root / SOCKET).exists()), roots[0] / SOCKET)
+        return (root_dir or kubelet) / SOCKET
+    return next((root / SOCKET for root in (own, kubelet) if (root / SOCKET).exists()), own / SOCKET)
 
 
 class Invocation(NamedTuple):

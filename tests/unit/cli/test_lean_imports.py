@@ -29,7 +29,7 @@ async def main():
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server)
     await site.start()
-    port = site._server.sockets[0].getsockname()[1]
+    port = runner.addresses[0][1]
     async with aiohttp.ClientSession() as session:
         try:
             async with session.get(f"https://127.0.0.1:{port}/") as response:
