@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import kubeletx
 from kubeletx.api import Clock
@@ -12,8 +13,6 @@ from kubeletx.server.access.authentication import Authenticator, TokenReviews
 from kubeletx.server.access.authorization import AccessReviews, AlwaysAllow, Authorizer
 from kubeletx.server.access.self_signed import Pair, ensure_pair
 from kubeletx.server.access.tls import ServerTls, TlsPlan
-from kubeletx.server.kubelet import checkpoint as kubelet_checkpoint
-from kubeletx.server.kubelet import debug as kubelet_debug
 from kubeletx.server.kubelet import logs as kubelet_logs
 from kubeletx.server.kubelet import metrics as kubelet_metrics
 from kubeletx.server.kubelet import node_logs as kubelet_node_logs
@@ -22,8 +21,9 @@ from kubeletx.server.kubelet import streams as kubelet_streams
 from kubeletx.server.kubelet import zpages as kubelet_zpages
 from kubeletx.server.kubelet.api import KubeletServer, Listen
 from kubeletx.server.kubelet.node_logs import NodeLogs
+from kubeletx.server.views import PodTarget
 
-from ..backend.checkpoints import CheckpointBackend
+from ..backend.pods import PodBackend
 from ..cluster.access import cert_directory
 from ..config.tree import AgentConfig
 from ..host.logging import set_verbosity
@@ -33,6 +33,8 @@ from .part import PartContext
 from .pods import PodsAssembly
 from .views import ViewsAssembly
 from .volumes import VolumesAssembly
+
+TIMEOUT_SECONDS = 120.0
 
 
 def review_client(client: KubeClient, clock: Clock) -> KubeClient:
@@ -81,8 +83,8 @@ def kubelet_server(
         *kubelet_metrics.routes(backend.about, views.figures),
         *kubelet_logs.routes(backend.pods),
         *kubelet_node_logs.routes(logs),
-        *kubelet_debug.routes(set_verbosity, enabled=server.debug_flags_handler),
-        *kubelet_checkpoint.routes(backend.pods, checkpoints),
+        *kubelet_zpages.verbosity_routes(set_verbosity, enabled=server.debug_flags_handler),
+        *kubelet_pods.checkpoint_routes(backend.pods, checkpoints),
         *kubelet_streams.routes(backend.pods, idle_seconds=server.stream_idle_seconds, websockets=websockets),
     )
     return KubeletServer(
@@ -124,3 +126,26 @@ def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str,
         allow_seconds=config.auth.allow_cache_seconds,
         deny_seconds=config.auth.deny_cache_seconds,
     )
+
+
+class CheckpointBackend:
+    """Writes checkpoints of running containers to archives in ``<root-dir>/checkpoints``, which only root can read.
+
+    Implements `CheckpointSource`. Source: kubelet, pkg/kubelet/kubelet.go CheckpointContainer.
+    """
+
+    def __init__(self, pods: PodBackend, root_dir: Path, clock: Clock) -> None:
+        self._pods = pods
+        self._directory = root_dir / "checkpoints"
+        self._clock = clock
+
+    async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
+        moment = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        name = f"checkpoint-{target.name}_{target.namespace}-{container}-{moment}.tar"
+        self._pods.find_container(
+            target, container
+        )  # raises if it is missing: only then its name is safe in a path
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        path = self._directory / name
+        await self._pods.checkpoint(target, container, path, timeout_seconds or TIMEOUT_SECONDS)
+        return str(path)

@@ -87,7 +87,7 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
 
 async def metrics_response(backend: AboutVerbs) -> web.Response:
     """Return a response with the agent's metrics as Prometheus text. The first call imports the renderer."""
-    from ..metrics.agent import render
+    from ..metrics.process import render
 
     body = render(await backend.metrics())
     return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -27,13 +27,11 @@ from ..backend import AdminBackend
 from ..http import MAX_LINE_BYTES, errors_as_status, note_start
 from . import (
     routes_agent,
-    routes_images,
     routes_machines,
     routes_objects,
     routes_pods,
     routes_runtimes,
     routes_sessions,
-    routes_streams,
 )
 from .tasks import Tasks
 
@@ -51,9 +49,9 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app.add_routes(routes_objects.routes(backend.objects, tasks))
     app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
     app.add_routes(routes_machines.routes(backend.machines, tasks))
-    app.add_routes(routes_images.routes(backend.images, tasks))
+    app.add_routes(routes_runtimes.image_routes(backend.images, tasks))
     app.add_routes(routes_sessions.routes(backend.sessions, tasks))
-    app.add_routes(routes_streams.routes(backend.pods))
+    app.add_routes(routes_pods.stream_routes(backend.pods))
     return app
 
 

@@ -31,12 +31,12 @@ def routes(backend: AboutVerbs, source: FiguresSource) -> tuple[KubeletRoute, ..
         return _text(cadvisor_metrics(await source.figures(), device_name))
 
     async def probes(_request: web.Request) -> web.StreamResponse:
-        from ..metrics.agent import render_probes
+        from ..metrics.process import render_probes
 
         return _text(render_probes(await backend.metrics()))
 
     async def slis(_request: web.Request) -> web.StreamResponse:
-        from ..metrics.agent import sli_metrics
+        from ..metrics.process import sli_metrics
 
         return _text(sli_metrics(await backend.health()))
 

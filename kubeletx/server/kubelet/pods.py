@@ -1,8 +1,8 @@
-"""Routes of pods, configuration and health in the kubelet's API."""
+"""Routes of pods, checkpoints of containers, configuration and health in the kubelet's API."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -11,11 +11,14 @@ from kubeletx.kube.types.core import Pod, PodList, PodSpec, PodStatus
 from kubeletx.kube.types.meta import ObjectMeta
 
 from ..access.authorization import PROXY
-from ..backend import AdminBackend
+from ..backend import AdminBackend, PodVerbs
 from ..healthz import health_routes
 from ..http import json_response
-from ..views import ConfigValue
-from .route import KubeletRoute
+from ..views import ConfigValue, PodTarget
+from .route import KubeletRoute, find_pod, target_of
+
+MAX_DIGITS = 9
+"""Maximum digits of the timeout in seconds: no runtime accepts a larger number."""
 
 
 def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
@@ -86,3 +89,40 @@ def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
             table = table.setdefault(name, {})
         table[last] = row.value
     return settings
+
+
+class CheckpointSource(Protocol):
+    """Protocol of the object that writes checkpoints of containers; the agent implements it."""
+
+    async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
+        """Write the container's state to an archive; returns the archive's path on the node.
+
+        `timeout_seconds` None: a default. Raises NotFound, Conflict, or Unsupported if the runtime makes no
+        checkpoints.
+        """
+        ...
+
+
+def checkpoint_routes(backend: PodVerbs, source: CheckpointSource) -> tuple[KubeletRoute, ...]:
+    """Return the route ``/checkpoint/NAMESPACE/POD/CONTAINER``. Source: kubelet, server.go checkpoint."""
+
+    async def checkpoint(request: web.Request) -> web.StreamResponse:
+        target, container = target_of(request), request.match_info["container"]
+        seconds = _timeout(request)
+        await find_pod(backend, target)
+        path = await source.checkpoint(target, container, seconds)
+        return json_response({"items": [path]})
+
+    path = "/checkpoint/{namespace}/{pod}/{container}"
+    return (KubeletRoute(("POST",), path, checkpoint, ("checkpoint",)),)
+
+
+def _timeout(request: web.Request) -> float | None:
+    text = request.query.get("timeout")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise web.HTTPBadRequest(
+            text=f"cannot parse value of timeout parameter: {text[:20]!r} is not a number of seconds such as 30"
+        )
+    return float(text)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from aiohttp import web
 
@@ -17,9 +18,11 @@ from kubeletx.api import Channel, KubeletxError, Session, StreamRequest, StreamU
 from kubeletx.streaming import websocket
 from kubeletx.streaming.channels import PROTOCOLS
 from kubeletx.streaming.idle import Idle
+from kubeletx.streaming.remote_client import open_port_forward
 from kubeletx.streaming.serving import (
     check_streams,
     offer_of,
+    open_in_time,
     open_url,
     serve_command,
     stream_request,
@@ -34,7 +37,7 @@ from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel, tunnel_response
 
 from ..backend import PodVerbs
-from .forwarded import open_forwarded
+from ..views import PodTarget
 from .route import Handler, KubeletRoute, find_pod, target_of
 
 MAX_OUTPUT_BYTES = 16 << 20
@@ -166,3 +169,36 @@ async def _output(opened: Session | StreamUrl, wanted: StreamRequest) -> bytes:
     finally:
         await session.close()
     return bytes(kept)
+
+
+async def open_forwarded(backend: PodVerbs, target: PodTarget, port: int) -> Session:
+    """Open one connection to `port` of the pod. A frozen pod is thawed first, and may be frozen after `close`.
+
+    Only open connections keep the pod awake: a port-forward may be open for days without one.
+    Raises what `PodVerbs.awake` and `PodVerbs.port_forward` raise; the pod is then not kept awake.
+    """
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(backend.awake(target))
+        opened = await backend.port_forward(target, port)
+        if isinstance(opened, StreamUrl):
+            opened = await open_in_time(open_port_forward(opened.url, port))
+        return _Awake(opened, stack.pop_all())
+
+
+class _Awake:
+    """Session that forwards all calls to another one; `close` also leaves the context in which the pod is awake."""
+
+    def __init__(self, session: Session, awake: AsyncExitStack) -> None:
+        self._session = session
+        self._awake = awake
+        self.write = session.write
+        self.close_stdin = session.close_stdin
+        self.resize = session.resize
+        self.wait = session.wait
+
+    def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        return self._session.output()
+
+    async def close(self) -> None:
+        async with self._awake:
+            await self._session.close()

@@ -1,4 +1,4 @@
-"""``/flagz`` and ``/statusz``: the settings and the state of the agent, as text or as objects of config.k8s.io.
+"""``/flagz`` and ``/statusz``: the settings and the state of the agent, as text or as objects of config.k8s.io. Also ``/debug/flags/v``.
 
 The answer is text unless the client asks for the object Flagz or Statusz in its Accept header
 (``application/json;v=v1beta1;g=config.k8s.io;as=Flagz``). Source: apiserver, pkg/server/{flagz,statusz}; KEP 4827, 4828.
@@ -7,10 +7,11 @@ The answer is text unless the client asks for the object Flagz or Statusz in its
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import structlog
 from aiohttp import web
 
 from kubeletx.api import Clock
@@ -33,6 +34,9 @@ _HEADER: Final = """
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for \
 debugging purposes only.
 """
+
+log = structlog.get_logger(__name__)
+_LARGEST = 2**32 - 1
 
 
 def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
@@ -123,3 +127,25 @@ def _accepted(header: str) -> Iterable[tuple[str, dict[str, str]]]:
         media, *parameters = (word.strip() for word in part.split(";"))
         pairs = (word.partition("=") for word in parameters)
         yield media.lower(), {name: value for name, _, value in pairs}
+
+
+def verbosity_routes(set_verbosity: Callable[[int], None], *, enabled: bool) -> tuple[KubeletRoute, ...]:
+    """Return the route ``/debug/flags/v``, which changes the log verbosity. Source: kubelet, InstallDebugFlagsHandler.
+
+    There is no ``/debug/pprof``: Go's profiles do not apply. py-spy inspects a running agent instead.
+    `set_verbosity`: function that the route calls with the new level. `enabled` False: the route answers 405.
+    """
+
+    async def verbosity(request: web.Request) -> web.StreamResponse:
+        if not enabled:
+            return plain("flags endpoint is disabled.", 405)
+        if request.method != "PUT":
+            return plain("unsupported http method", 406)
+        text = await request.text()
+        if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _LARGEST):
+            return plain(f"{text[:20]!r} is not a verbosity; send a number such as 4", 400)
+        set_verbosity(int(text))
+        log.info("Changed the verbosity of the log", verbosity=int(text))
+        return plain(f"successfully set klog.logging.verbosity to {text}")
+
+    return (KubeletRoute(("GET", "PUT", "POST"), "/debug/flags/v", verbosity, is_debugging=True),)

@@ -1,4 +1,10 @@
-"""Metrics ``process_*`` and ``python_*``: the agent's own process, named as in Prometheus' client libraries."""
+"""Renders ``/metrics``, ``/metrics/probes`` and ``/metrics/slis``, and the metrics of the agent's own process.
+
+Each object of the agent counts its own events and describes its numbers (`Metric`); only ``process_*`` and ``python_*``,
+named as in Prometheus' client libraries, are measured here. Series that a kubelet has too have its names, labels and
+kinds; only kubelet_runtime_operations_* have one more label, ``runtime``. Source: kubelet, pkg/kubelet/metrics,
+prober/prober_manager.go; component-base, metrics/prometheus/restclient, metrics/slis, version; pkg/volume/util.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,18 @@ import gc
 import os
 import platform
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kubeletx.kube.text.exposition import Family, labels_of
+from kubeletx.api.counting import Metric
+from kubeletx.kube.text.exposition import Family, family_of, labels_of
+from kubeletx.kube.text.exposition import render as render_families
 from kubeletx.linux.processes import TICKS_PER_SECOND, read_stat
 
+from ..views import HealthView
+
 _UNLIMITED = float(2**64 - 1)
+_OF_PROBES = "prober_"
 
 
 def process_metrics(proc: Path = Path("/proc")) -> Iterator[Family]:
@@ -76,3 +87,23 @@ def _values(proc: Path) -> Iterator[tuple[str, str, str, float]]:
     for way, key in (("receive", "InOctets"), ("transmit", "OutOctets")):
         text = f"Number of bytes that the process's network namespace did {way}."
         yield f"process_network_{way}_bytes_total", "counter", text, traffic.get(key, 0.0)
+
+
+def render(metrics: Iterable[Metric]) -> bytes:
+    """Render all metrics except probe metrics, then the ``process_*`` metrics of the agent's own process."""
+    families = (family_of(metric, float) for metric in metrics if not metric.name.startswith(_OF_PROBES))
+    return render_families(families) + render_families(process_metrics())
+
+
+def render_probes(metrics: Iterable[Metric]) -> bytes:
+    """Render the numbers of probe results and the durations of probes, of pods that still exist."""
+    return render_families(family_of(metric, int) for metric in metrics if metric.name.startswith(_OF_PROBES))
+
+
+def sli_metrics(health: HealthView) -> bytes:
+    """Render the health of each part of the agent as a ``kubernetes_healthcheck`` sample: 1 if healthy, else 0."""
+    family = Family("kubernetes_healthcheck", "gauge", "Result of the health checks.")
+    family.add(labels_of({"name": "ping", "type": "healthz"}), 1)
+    for part in health.parts:
+        family.add(labels_of({"name": part.name, "type": "healthz"}), int(part.ok))
+    return render_families([family])

@@ -14,7 +14,7 @@ from kubeletx.api import CheckResult, InvalidConfig, PluginHost, Severity
 from kubeletx.kube.types.node import NodeCondition
 from kubeletx.plugins.registrations import Hook, Registration
 from kubeletx.server.backend import AdminBackend
-from kubeletx.server.metrics.agent import render
+from kubeletx.server.metrics.process import render
 from tests.unit.agent.agent_model import AgentModel
 
 GOOD = CheckResult(ok=True)

@@ -23,7 +23,6 @@ from kubeletx.server.access.authentication import Authenticator
 from kubeletx.server.access.authorization import AlwaysAllow, Authorizer
 from kubeletx.server.access.self_signed import ensure_pair
 from kubeletx.server.access.tls import ServerTls, TlsPlan
-from kubeletx.server.kubelet import debug as kubelet_debug
 from kubeletx.server.kubelet import logs as kubelet_logs
 from kubeletx.server.kubelet import metrics as kubelet_metrics
 from kubeletx.server.kubelet import node_logs as kubelet_node_logs
@@ -33,6 +32,7 @@ from kubeletx.server.kubelet import zpages as kubelet_zpages
 from kubeletx.server.kubelet.api import KubeletServer, Listen
 from kubeletx.server.kubelet.node_logs import NodeLogs
 from kubeletx.server.kubelet.route import KubeletRoute
+from kubeletx.server.kubelet.zpages import verbosity_routes
 from kubeletx.server.metrics.figures import Figures, FiguresSource
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.testing import FakeClock
@@ -154,7 +154,7 @@ async def serving(
         *kubelet_metrics.routes(backend, figures or NoFigures()),
         *kubelet_logs.routes(backend),
         *kubelet_node_logs.routes(logs or NodeLogs(blocking=inline, root=directory / "log")),
-        *kubelet_debug.routes(verbosities.append, enabled=debug_flags),
+        *verbosity_routes(verbosities.append, enabled=debug_flags),
         *kubelet_streams.routes(backend, idle_seconds=idle_seconds, websockets=websockets),
         *more,
     )

@@ -20,8 +20,8 @@ from kubeletx.agent.host.readings import HostReadings
 from kubeletx.kube.types.core import Container, ResourceRequirements, Volume
 from kubeletx.node.host_usage import FsUsage
 from kubeletx.pods import VolumeBoard
-from kubeletx.server.metrics.agent import render
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
+from kubeletx.server.metrics.process import render
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
 from kubeletx.volumes.preparer import VolumePreparer
@@ -216,7 +216,7 @@ def test_an_agent_that_no_one_scrapes_has_not_imported_what_renders_metrics() ->
     )
     assert not set(done.stdout.split()) & {
         "kubeletx.server.metrics.cadvisor",
-        "kubeletx.server.metrics.agent",
+        "kubeletx.server.metrics.process",
         "kubeletx.server.metrics.resource",
         "kubeletx.server.metrics.stats_summary",
         "prometheus_client",

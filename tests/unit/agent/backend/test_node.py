@@ -11,7 +11,7 @@ from kubeletx.api import SupportsStats
 from kubeletx.kube.types.node import Node
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.readiness import Pressure
-from kubeletx.server.metrics.agent import render
+from kubeletx.server.metrics.process import render
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 

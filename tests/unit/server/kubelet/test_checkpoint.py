@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from kubeletx.api import Unsupported
-from kubeletx.server.kubelet import checkpoint as kubelet_checkpoint
+from kubeletx.server.kubelet.pods import checkpoint_routes
 from kubeletx.server.views import PodTarget
 from tests.unit.server.api_client import serving
 from tests.unit.server.fake_admin import FakeAdminBackend
@@ -29,7 +29,7 @@ async def test_a_checkpoint_answers_with_its_path(tmp_path: Path) -> None:
     source, backend = Source(), FakeAdminBackend()
     async with serving(tmp_path) as first:
         backend.pods = first.backend.pods
-    async with serving(tmp_path / "two", more=kubelet_checkpoint.routes(backend, source)) as api:
+    async with serving(tmp_path / "two", more=checkpoint_routes(backend, source)) as api:
 
         async def post(path: str) -> tuple[int, str]:
             return await api.ask("POST", f"/checkpoint/default/{path}", certificate=api.admin)

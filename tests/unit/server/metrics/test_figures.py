@@ -22,7 +22,6 @@ from kubeletx.node.machine import MachineInfo
 from kubeletx.pods import UnitProbes
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.kubelet.readonly import readonly_server
-from kubeletx.server.metrics.agent import render_probes, sli_metrics
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.figures import (
     Figures,
@@ -32,6 +31,7 @@ from kubeletx.server.metrics.figures import (
     UnitFigures,
     VolumeFigures,
 )
+from kubeletx.server.metrics.process import render_probes, sli_metrics
 from kubeletx.server.metrics.resource import resource_metrics
 from kubeletx.server.metrics.stats_summary import summary
 from kubeletx.server.views import HealthView, PartHealth
