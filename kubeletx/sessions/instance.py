@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -14,13 +16,58 @@ from kubeletx.pods.workloads.power import Power
 from .actor import Attached, SessionActor
 from .model import Session, SessionLimits
 from .records import InstanceRow
-from .streams import OutgoingStream
 from .stubs import session_service_pb2 as pb
 from .wire import close_leftover, is_about_earlier, read_report
 
 log = structlog.get_logger(__name__)
-
 _LEFTOVERS_LIMIT: Final = 64
+
+
+class OutgoingStream:
+    """Queue of messages to one connection of an instance; iterate over it to take them. Ends once, see `end`.
+
+    A full queue ends the stream and the instance has to connect again: the memory of an instance that does not read,
+    such as a frozen or hostile one, cannot grow.
+    """
+
+    def __init__(self, limit: int = 400) -> None:
+        """`limit`: most messages that wait."""
+        self._limit = limit
+        self._waiting: deque[pb.SessionMessage] = deque()
+        self._news = asyncio.Event()
+        self._sent = 0
+        self.is_ended = False
+
+    def send(self, message: pb.SessionMessage) -> bool:
+        """Queue a message and return True. Without an identifier it gets the next one (1, 2, ...).
+
+        Returns False if the stream has ended. A full queue ends it.
+        """
+        if self.is_ended or len(self._waiting) >= self._limit:
+            self.end()
+            return False
+        self._sent += 1
+        message.messageIdentifier = message.messageIdentifier or str(self._sent)
+        self._waiting.append(message)
+        self._news.set()
+        return True
+
+    def end(self) -> None:
+        """Drop waiting messages and end the iteration."""
+        self.is_ended = True
+        self._waiting.clear()
+        self._news.set()
+
+    def __aiter__(self) -> OutgoingStream:
+        return self
+
+    async def __anext__(self) -> pb.SessionMessage:
+        while not self._waiting:
+            if self.is_ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._waiting.popleft()
 
 
 class Instance:

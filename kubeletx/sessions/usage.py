@@ -10,20 +10,21 @@ rows are kept over restarts; the time without an agent counts, too. Nothing is r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
+from datetime import datetime
+from functools import partial
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, Unavailable
-from kubeletx.api.counting import Metric, counter
+from kubeletx.api.counting import Metric, Samples, counter
 
 from .meter import PodMeter, PodReading, SessionCosts
 from .model import Session
 from .service import Sessions
-from .usage_records import UsageFile, UsageRecords, UsageRow
-from .usage_totals import TOTALS_LIMIT, UsageTotals
+from .usage_records import UsageFile, UsageRecords, UsageRow, UsageTotal
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +35,9 @@ _READ_SECONDS: Final = 10.0
 _KEEP_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 0.1
 """Pause between two readings, so that many sessions that begin together are one reading."""
+TOTALS_LIMIT: Final = 200
+"""Most applications with a total of their own. The one that was used longest ago is merged into `OTHERS`."""
+OTHERS: Final = "/"
 
 
 def _key(session: Session) -> str:
@@ -260,3 +264,44 @@ class SessionUsage:
         await self.refresh()
         await self._export()
         await self._records.close()
+
+
+class UsageTotals:
+    """Totals by ``namespace/application``, stored at each change. Their number is bounded, and their sum is complete."""
+
+    def __init__(self, records: UsageRecords, limit: int) -> None:
+        self.items: dict[str, UsageTotal] = {}
+        self._records = records
+        self._limit = limit
+
+    def load(self, totals: Iterable[UsageTotal]) -> None:
+        """Add stored totals; newer ones stay."""
+        for total in totals:
+            self.items.setdefault(total.key, total)
+
+    def add(self, key: str, costs: SessionCosts, now: datetime) -> None:
+        """Add costs to a total. `key`: ``namespace/application``."""
+        known = self.items.get(key)
+        if known is None and len(self.items) >= self._limit and key != OTHERS:
+            oldest = min(self.items.keys() - {OTHERS}, key=lambda one: self.items[one].updated_at)
+            total = self.items.pop(oldest)
+            self._records.forget(total)
+            self.add(OTHERS, total.costs, now)
+        costs = known.costs.plus(costs) if known is not None else costs
+        self.items[key] = UsageTotal(key=key, costs=costs, updated_at=now)
+        self._records.note(self.items[key])
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield one counter for each figure."""
+        for field, name, text in (
+            ("opened", "sessions_opened", "Sessions that were open."),
+            ("open_seconds", "session_open_seconds", "Seconds that sessions were open."),
+            ("client_seconds", "session_client_seconds", "Seconds of all clients together."),
+            ("cpu_seconds", "session_cpu_seconds", "CPU seconds of pods, divided among open sessions."),
+            ("memory_byte_seconds", "session_memory_byte_seconds", "Memory of pods, multiplied by time."),
+        ):
+            source = partial(self._samples, field)
+            yield counter(f"kubeletx_{name}_total", text, source, "namespace", "application")
+
+    def _samples(self, field: str) -> Samples:
+        return [(one.labels, getattr(one.costs, field)) for one in self.items.values()]

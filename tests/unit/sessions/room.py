@@ -22,11 +22,10 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.pods import DesiredPod, PodFacts
 from kubeletx.pods.workloads.power import Power
-from kubeletx.sessions.instance import Instance
+from kubeletx.sessions.instance import Instance, OutgoingStream
 from kubeletx.sessions.model import OpenRequest, Session, SessionLimits, SessionState
 from kubeletx.sessions.records import SESSION_TABLES, SessionRecords
 from kubeletx.sessions.service import PodAccess, PodView, Sessions
-from kubeletx.sessions.streams import OutgoingStream
 from kubeletx.sessions.stubs import session_service_pb2 as pb
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.sessions.streams import OutgoingStream
+from kubeletx.sessions.instance import OutgoingStream
 from kubeletx.sessions.stubs import session_service_pb2 as pb
 
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from kubeletx.api import PodUid, Unavailable
 from kubeletx.sessions.meter import LogPosition, PodReading
 from kubeletx.sessions.stubs import session_service_pb2 as pb
-from kubeletx.sessions.usage import SessionUsage
+from kubeletx.sessions.usage import OTHERS, TOTALS_LIMIT, SessionUsage
 from kubeletx.sessions.usage_records import USAGE_TABLES, UsageFile, UsageRecords, UsageRow
-from kubeletx.sessions.usage_totals import OTHERS, TOTALS_LIMIT
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
 from tests.unit.sessions.room import UID, Pods, Room, running_room

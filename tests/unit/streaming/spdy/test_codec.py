@@ -21,8 +21,7 @@ from kubeletx.streaming.spdy import (
     Unknown,
     WindowUpdate,
 )
-from kubeletx.streaming.spdy.codec import MAX_CONTROL_BYTES
-from kubeletx.streaming.spdy.dictionary import DICTIONARY
+from kubeletx.streaming.spdy.codec import DICTIONARY, MAX_CONTROL_BYTES
 
 ids = st.integers(1, 2**31 - 1)
 words = st.integers(0, 2**32 - 1)
