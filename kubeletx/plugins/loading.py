@@ -6,7 +6,9 @@ A plugin that cannot be loaded does not prevent the others from being loaded.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+import traceback
 from collections.abc import Collection, Iterable, Mapping, Set
 from importlib.metadata import EntryPoint
 from typing import Any, Final
@@ -16,19 +18,17 @@ import pluggy
 import structlog
 
 from kubeletx import __version__
-from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, hookspecs
+from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, Unavailable, hookspecs
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.endpoints.programs import PROGRAMS
-from kubeletx.runtimes.plugins.call_markers import CallMarkers
-from kubeletx.runtimes.plugins.failures import words_for_users
+from kubeletx.runtimes.plugins.call_markers import CallMarkers, own_interrupts
+from kubeletx.runtimes.plugins.failures import message_of, package_of, place_of, words_for_users
 from kubeletx.runtimes.plugins.identity import normal_name
-from kubeletx.runtimes.plugins.interrupts import own_interrupts
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
 from .hook_names import check_hook_names, no_hooks
 from .installed import described, installed_plugins
-from .load_failures import place_of_failure, traceback_of
 from .registrations import Registrations, check_kind_names, registrars
 from .versions import missing_name_problem, range_problem
 
@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 LOAD_SECONDS: Final = 30.0
 """Longest deadline of one plugin's import and hooks."""
+_LONGEST = 20_000
+_HOOK = re.compile(r"\w*register_\w+")
 
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,3 +275,33 @@ def _forget_modules(point: EntryPoint, before: Set[str]) -> None:
     for name in list(sys.modules):
         if name == package or name.startswith(f"{package}."):
             del sys.modules[name]
+
+
+def place_of_failure(point: EntryPoint, error: BaseException) -> str:
+    """Return where the plugin failed to load, as words that follow the error.
+
+    This is ``file:line`` of the plugin's code that raised the exception, else of the hook that the exception names, else
+    the file of the plugin's module. If nothing of the plugin was imported, it is the entry point; empty for an
+    Unavailable, which the agent raises itself before the import.
+    """
+    if place := place_of(error, package_of(point.module)):
+        return f"at {place}"
+    if isinstance(error, Unavailable):
+        return ""
+    module = sys.modules.get(point.module)
+    for name in _HOOK.findall(message_of(error) or ""):
+        code = getattr(getattr(module, name, None), "__code__", None)
+        if code is not None:
+            return f"at {code.co_filename}:{code.co_firstlineno}"
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        return f"at {file}"
+    return f"entry point {point.name} = {point.value}"
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception as Python prints it; a short text if the plugin's own code prevents it."""
+    try:
+        return "".join(traceback.format_exception(error))[-_LONGEST:].rstrip("\n")
+    except BaseException:  # noqa: BLE001 - the text of an exception is code of the plugin too
+        return f"{type(error).__name__}: its traceback cannot be printed"

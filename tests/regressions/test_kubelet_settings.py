@@ -21,7 +21,7 @@ from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig, ProcessSettings
 from kubeletx.agent.host.pod_cgroups import check_swap, has_swap
-from kubeletx.agent.host.process import apply_process_settings
+from kubeletx.agent.main import apply_process_settings
 from kubeletx.api import InvalidConfig
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.settings import find_socket
@@ -342,7 +342,7 @@ def test_as_the_kubelet_the_process_is_protected_as_a_kubelets(tmp_path: Path) -
     code = (
         "import resource\n"
         "from kubeletx.agent.config.tree import ProcessSettings\n"
-        "from kubeletx.agent.host.process import apply_process_settings\n"
+        "from kubeletx.agent.main import apply_process_settings\n"
         "apply_process_settings(ProcessSettings(max_open_files=77))\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     )

@@ -1,4 +1,4 @@
-"""Node conditions about the guardian's verdict. Pure.
+"""Node conditions and metrics of the guardian's verdict. Pure.
 
 kubeletx.io/EdgeHealthy        no required check of the guardian fails
 kubeletx.io/UpgradeTesting     an OS image is being tested; the message has the rest of its test window
@@ -7,8 +7,10 @@ kubeletx.io/MaintenanceMode    the node is in maintenance mode; the message has 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from kubeletx.api.counting import Metric, gauge
 from kubeletx.health.topics import HealthStatus
 from kubeletx.kube.types.node import NodeCondition
 
@@ -63,3 +65,29 @@ def _condition(type_: str, holds: bool, reason: str, message: str) -> NodeCondit
     return NodeCondition(
         type=type_, status="True" if holds else "False", reason=reason, message=message[:_MAX_MESSAGE]
     )
+
+
+def metrics(health: Callable[[], HealthStatus | None]) -> Iterator[Metric]:
+    """Yield the metrics. `health`: returns the guardian's last status; without one, the metrics have no values."""
+
+    def of(field: str) -> Callable[[], list[tuple[tuple[()], float]]]:
+        def read() -> list[tuple[tuple[()], float]]:
+            status = health()
+            return [((), float(getattr(status, field)))] if status is not None else []
+
+        return read
+
+    def checks() -> list[tuple[tuple[str, str], float]]:
+        status = health()
+        known = [check for check in status.checks if check.ok is not None] if status is not None else []
+        return [((check.name, check.level), float(bool(check.ok))) for check in known]
+
+    yield gauge("kubeletx_edge_healthy", "1 while no required check of the guardian fails.", of("is_healthy"))
+    text = "Result of each check of the guardian: 1 passed, 0 failed."
+    yield gauge("kubeletx_edge_check", text, checks, "check", "level")
+    text = "Seconds that remain of the test window of an OS image; 0: none is tested."
+    yield gauge("kubeletx_edge_test_seconds", text, of("remaining_test_time"))
+    text = "1 while the node is in maintenance mode."
+    yield gauge("kubeletx_edge_maintenance", text, of("maintenance_mode"))
+    text = "Seconds since the guardian last had contact with the controller."
+    yield gauge("kubeletx_edge_silent_seconds", text, of("silent_seconds"))

@@ -46,8 +46,7 @@ def make_health(
         return
     from kubeletx.health.topics import KubeletxStatus, NodeDrainStatus
 
-    from .conditions import edge_conditions
-    from .figures import metrics
+    from .conditions import edge_conditions, metrics
     from .guardian import EdgeAgent
     from .report import MAX_PODS, best, pods_by_readiness, topic_check
 

@@ -5,12 +5,15 @@ The runtimes' endpoints come from the configuration and from drop-in files.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import structlog
 
 from kubeletx.api import Endpoint
+from kubeletx.linux.inotify import Inotify
 from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.runtimes.binding.bindings import METADATA as RUNTIME_TABLES
 from kubeletx.runtimes.binding.bindings import Bindings
@@ -24,13 +27,14 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from ..config.endpoints import check_classes, check_plugin_isolation, read_endpoints
 from ..host.pod_cgroups import may_make_cgroups
 from ..host.slow_calls import watched_markers
-from .drop_ins import DropInWatch
 from .link import LinkAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .settings import call_limits, configured_pod_cidrs, pod_network_of
 
 log = structlog.get_logger(__name__)
+QUIET_SECONDS = 0.2
+"""Delay between a change and the reading of the files; files written within the delay are read together."""
 
 
 class RuntimesAssembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,3 +129,39 @@ def make_runtimes(
         )
     )
     return RuntimesAssembly(registry=registry, plugins=running, pod_cidrs=pod_cidrs)
+
+
+class DropInWatch:
+    """Watches the drop-in directories of runtimes, and makes the registry read the files after each change."""
+
+    def __init__(self, registry: RuntimeRegistry, directories: Sequence[Path]) -> None:
+        self._registry = registry
+        self._directories = tuple(directories)
+        self._refused: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Make the registry read the files now and after each change, until cancelled."""
+        changed = asyncio.Event()
+        changed.set()
+        watch = Inotify(lambda _events: changed.set())
+        try:
+            for directory in self._directories:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                watch.watch_directory(str(directory))
+            while True:
+                await changed.wait()
+                await asyncio.sleep(QUIET_SECONDS)
+                changed.clear()
+                await self._reload()
+        finally:
+            watch.close()
+
+    async def _reload(self) -> None:
+        """Make the registry read the files again; log each problem that was not logged before."""
+        refused = {
+            error.obj or error.field: str(error) for error in await self._registry.fleet.reload_dropins()
+        }
+        for origin, text in refused.items():
+            if self._refused.get(origin) != text:
+                log.error("Ignored runtime drop-in", err=text)
+        self._refused = refused

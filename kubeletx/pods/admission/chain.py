@@ -14,18 +14,20 @@ A pod that runs already is never checked again: after a restart of the agent onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from kubeletx.api import names
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.validation import validate_own
 
-from ..model.facts import Rejection
+from ..model.facts import Rejection, Waiting
 from .node import AdmissionNode, HostPort, Occupancy, Taken, ports_conflict
 from .placement import check_placement, check_system
 from .resources import check_resources
-from .security import check_apparmor, check_features, check_groups
 from .sysctls import check_sysctls
+
+UNCONFINED = "Unconfined"
 
 
 def admit_beside(
@@ -66,3 +68,79 @@ def check_host_ports(wanted: Sequence[HostPort], used: Sequence[tuple[HostPort, 
                     f"pod ports: {port.protocol} {port.port} is used by pod {owner}",
                 )
     return None
+
+
+def check_groups(pod: Pod, node: AdmissionNode) -> Rejection | None:
+    """Reject supplementalGroupsPolicy Strict if the pod's runtime does not support it."""
+    context = pod.spec.security_context
+    if context is None or context.supplemental_groups_policy != "Strict" or node.has_strict_groups:
+        return None
+    return Rejection(
+        reason=names.STRICT_GROUPS_UNSUPPORTED,
+        message="SupplementalGroupsPolicy=Strict is not supported in this node",
+    )
+
+
+def check_apparmor(pod: Pod, node: AdmissionNode) -> Rejection | None:
+    """Reject a pod with an AppArmor profile if the kernel has no AppArmor."""
+    if node.has_apparmor or not any(_profiles(pod, "app_armor_profile")):
+        return None
+    return Rejection(reason="AppArmor", message="Cannot enforce AppArmor: it is not enabled on the host")
+
+
+def check_features(pod: Pod, node: AdmissionNode) -> Rejection | None:
+    """Reject seccomp profiles and user namespaces that the kernel does not support."""
+    if not node.has_seccomp and any(_profiles(pod, "seccomp_profile")):
+        return _unsupported("seccomp profiles")
+    if not node.has_user_namespaces and pod.spec.host_users is False:
+        return _unsupported("user namespaces (hostUsers: false)")
+    return None
+
+
+def _unsupported(what: str) -> Rejection:
+    return Rejection(reason="PodFeatureUnsupported", message=f"the node's kernel has no {what}")
+
+
+def _profiles(pod: Pod, field: str) -> Iterator[bool]:
+    """Yield for each security context of the pod whether its `field` is set to a profile other than Unconfined."""
+    spec = pod.spec
+    contexts = [spec.security_context]
+    for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):
+        contexts.append(container.security_context)  # type: ignore[arg-type]  # both kinds have the field
+    for context in contexts:
+        profile = getattr(context, field, None)
+        yield profile is not None and profile.type not in ("", UNCONFINED)
+
+
+def held_back(pod: Pod) -> Waiting | None:
+    """Return the waiting reason of a pod that uses resource claims (DRA); None if it uses none.
+
+    Without its device a pod misbehaves. It is not rejected but waits, unassigned, as on a kubelet without the DRA driver:
+    a later version of the agent can start it.
+    """
+    field = next(_claims(pod), "")
+    if not field:
+        return None
+    return Waiting(
+        reason=Event.FAILED_PREPARE_RESOURCES,
+        message=f"Failed to prepare dynamic resources: {field}: this agent does not carry out resource claims; "
+        "let the scheduler place the pod on a node that does, or remove the claim",
+    )
+
+
+def _claims(pod: Pod) -> Iterator[str]:
+    """Yield the path of every field that refers to a resource claim, including claims that the scheduler made."""
+    spec, status = pod.spec, pod.status
+    yield from (f"spec.resourceClaims[{index}]" for index in range(len(spec.resource_claims)))
+    if spec.resources.claims:
+        yield "spec.resources.claims"
+    for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, container in enumerate(containers):
+            if container.resources.claims:
+                yield f"spec.{kind}[{index}].resources.claims"
+    if spec.virtual_machine is not None and spec.virtual_machine.resources.claims:
+        yield "spec.virtualMachine.resources.claims"
+    if status.extended_resource_claim_status is not None:
+        yield "status.extendedResourceClaimStatus"
+    if status.node_allocatable_resource_claim_statuses:
+        yield "status.nodeAllocatableResourceClaimStatuses"

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -105,3 +108,31 @@ def _write(path: Path, plugin: PluginIdentity) -> bool:
     except OSError:
         return False  # a full disk or a read-only root directory; the start reports it where it must write
     return True
+
+
+@contextlib.contextmanager
+def own_interrupts() -> Iterator[None]:
+    """Context of calls of plugin code, after which a SIGINT during it raises KeyboardInterrupt, and nothing else does.
+
+    Without a SIGINT, a KeyboardInterrupt is code of the plugin: the caller handles it inside of the context, as any
+    other exception. A SIGINT still interrupts the plugin's code at once. In the running agent, whose event loop handles
+    SIGINT, and on other threads, there is no KeyboardInterrupt but those of plugins.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    came = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt

@@ -14,8 +14,7 @@ import pytest
 
 from kubeletx.api import InvalidConfig
 from kubeletx.plugins.loading import Plugins, load_plugins
-from kubeletx.runtimes.plugins.call_markers import CallMarkers
-from kubeletx.runtimes.plugins.interrupts import own_interrupts
+from kubeletx.runtimes.plugins.call_markers import CallMarkers, own_interrupts
 from tests.unit.plugins.plugin_sites import Site
 
 HEAD = "from kubeletx.api import hookimpl\nfrom kubeletx.testing import FakeRuntime\n\n"

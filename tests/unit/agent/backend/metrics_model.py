@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from kubeletx.agent.cluster.access import CLIENT_PURPOSE, SERVER_PURPOSE
-from kubeletx.agent.edge.figures import metrics as edge_metrics
+from kubeletx.agent.edge.conditions import metrics as edge_metrics
 from kubeletx.api.counting import Metric
 from kubeletx.apiserver.certificates.files import CertificateFiles
 from kubeletx.apiserver.certificates.key_pairs import Subject

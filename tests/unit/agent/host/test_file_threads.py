@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kubeletx.agent.host.file_threads import FileThreads
+from kubeletx.agent.parts.volumes import FileThreads
 from kubeletx.api import Unavailable
 from kubeletx_testing.waiting import until
 
