@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from kubeletx_libvirt.addresses import Addresses, Holder
-from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.config import NetworkTarget, Settings
 from kubeletx_libvirt.domain.metadata import Identity
 from kubeletx_libvirt.network.links import GuestLink, LinkKind
-from kubeletx_libvirt.network.settings import NetworkTarget
 from kubeletx_libvirt.records import Records, SandboxRecord, UnitRecord
 from msgspec.structs import replace
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubeletx_libvirt.config import Settings
-from kubeletx_libvirt.images.settings import ImageSettings
+from kubeletx_libvirt.config import ImageSettings, Settings
 from kubeletx_libvirt.plugin import (
     PARAMETERS,
     SCHEMES,

@@ -1,4 +1,7 @@
-"""Settings of the libvirt plugin: section ``kubeletx.plugins.libvirt`` of the configuration file."""
+"""Settings of the libvirt plugin: section ``kubeletx.plugins.libvirt`` of the configuration file.
+
+The tables ``networks`` and ``ports`` say what the names in pods mean on this node (DECISIONS 30).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,70 @@ import msgspec
 
 from kubeletx.kube.validation import words
 from kubeletx_libvirt.domain.sizing import MIB
-from kubeletx_libvirt.images.settings import GIB, Bytes, ImageSettings
-from kubeletx_libvirt.network.settings import NetworkTarget, PortEntry
+from kubeletx_libvirt.network.links import Route
+
+GIB = 1 << 30
+Bytes = Annotated[int, msgspec.Meta(gt=0)]
+Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$")]
+"""A unicast MAC address."""
+
+
+class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Network for a ``vpc`` or ``nics[].subnetName``: `bridge`, or `network`; with neither, the pod network.
+
+    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and `routes`:
+    for guests with ``nics[].ipAddress``; without `subnet` such a pod is refused. Other guests use the
+    network's DHCP. `dns`: name servers for all guests. `mtu`: None: the device's default.
+    """
+
+    bridge: str | None = None
+    network: str | None = None
+    subnet: str | None = None
+    routes: tuple[Route, ...] = ()
+    dns: tuple[str, ...] = ()
+    mtu: int | None = None
+
+    @property
+    def is_pod_network(self) -> bool:
+        return self.bridge is None and self.network is None
+
+
+class PortEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Port for a ``nics[].portId``. `network`: a key of ``networks``; None: the pod network.
+
+    `mac`: None: a stable one derived from the port's id. `ip_address`: None: the address in the pod's spec,
+    or DHCP if the spec has none.
+    """
+
+    network: str | None = None
+    mac: Mac | None = None
+    ip_address: str | None = None
+
+
+class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Settings of the image store.
+
+    `image_directories`: every pod may use local images and file URLs below these directories only. None, the
+    default: pods from manifests may use ``/var/lib/libvirt/images``, pods from the API server none.
+    `image_hosts`: images of every pod come from these servers only (``HOST``, ``HOST:PORT`` or ``*.DOMAIN``),
+    also after redirects; aliases may lead elsewhere. None, the default: any server, for pods from the API server
+    without addresses of the node itself.
+    `image_aliases`: names for image references; an alias takes precedence over every other meaning.
+    `max_image_bytes`: maximum size of a download, and of the unpacked file (64 GiB: larger than published
+    cloud images, smaller than a node's disk). `max_virtual_bytes`: maximum size of the disk that an image
+    defines (2 TiB: what a BIOS can boot from). `insecure_registries`: ``HOST[:PORT]`` of registries that are
+    reached over plain HTTP. `image_stall_seconds`: a transfer is given up if the server sends less than 64 KiB
+    in this time, or has not sent the whole manifest of an image (60, as long as a TCP connection may need to
+    recover from losses).
+    """
+
+    image_directories: tuple[str, ...] | None = None
+    image_hosts: tuple[str, ...] | None = None
+    image_aliases: dict[str, str] = {}
+    max_image_bytes: Bytes = 64 * GIB
+    max_virtual_bytes: Bytes = 2048 * GIB
+    insecure_registries: tuple[str, ...] = ()
+    image_stall_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
 
 
 class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -34,6 +34,7 @@ from kubeletx.api import (
     UnitState,
     names,
 )
+from kubeletx_libvirt.config import GIB
 from kubeletx_libvirt.disks import disk_serial, make_overlay, overlay_path, pod_directory, volume_disks
 from kubeletx_libvirt.domain.metadata import (
     Identity,
@@ -52,7 +53,6 @@ from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.problems import free_bytes
 from kubeletx_libvirt.images.service import LibvirtImages
-from kubeletx_libvirt.images.settings import GIB
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.records import Run, UnitRecord
 

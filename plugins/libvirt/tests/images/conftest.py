@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from kubeletx_libvirt.config import ImageSettings
 from kubeletx_libvirt.images.service import LibvirtImages
-from kubeletx_libvirt.images.settings import ImageSettings
 
 from kubeletx.api import ImageSpec
 from kubeletx.testing import FakeClock, FakeHost

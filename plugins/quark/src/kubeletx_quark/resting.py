@@ -26,8 +26,7 @@ from kubeletx.cri import ContainerdTasks, TaskState
 from .config import StrategyName
 from .freezers import FreezerReading, Freezers
 from .pause_strategy import PAUSED, PauseStrategy
-from .records import Records
-from .signal_strategy import SignalStrategy
+from .signal_strategy import Records, SignalStrategy
 
 log = structlog.get_logger(__name__)
 

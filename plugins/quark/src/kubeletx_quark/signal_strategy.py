@@ -10,14 +10,13 @@ the ids are stored in a directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kubeletx.api import Conflict, Host, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
 
 from .cgroups import PROC, container_cgroup, find_hierarchy
-from .records import Records
 
 WINDOW_SECONDS = 0.1
 """Time between two readings of the CPU time."""
@@ -112,3 +111,37 @@ def _cpu_seconds(directory: Path, version: int) -> float:
         return 0.0
     fields = dict(line.split() for line in text.strip().split("\n"))
     return int(fields["usage_usec"]) / 1e6
+
+
+class Records:
+    """Set of container ids, as empty files in a directory of the runtime's state. It survives restarts of the agent.
+
+    It keeps what the kernel does not show: that the memory of a frozen container was reclaimed, or that a container was
+    frozen by a signal. A file is not flushed to the disk, since no container outlives the machine.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """`directory`: made when the first id is added."""
+        self._directory = directory
+        self._ids: set[UnitId] = set()
+
+    def load(self) -> None:
+        """Read the ids that earlier agent processes have stored."""
+        self._ids = {UnitId(path.name) for path in self._directory.glob("*")}  # none if it was not made yet
+
+    def __contains__(self, unit_id: UnitId) -> bool:
+        return unit_id in self._ids
+
+    def __iter__(self) -> Iterator[UnitId]:
+        return iter(tuple(self._ids))
+
+    def add(self, unit_id: UnitId) -> None:
+        self._directory.mkdir(exist_ok=True)
+        (self._directory / unit_id).touch()
+        self._ids.add(unit_id)
+
+    def remove(self, unit_id: UnitId) -> None:
+        """Remove an id and its file; does nothing if it is not in the set."""
+        if unit_id in self._ids:
+            (self._directory / unit_id).unlink(missing_ok=True)
+            self._ids.discard(unit_id)

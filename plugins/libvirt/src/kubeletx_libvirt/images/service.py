@@ -44,6 +44,7 @@ from kubeletx.api import (
     names,
 )
 
+from ..config import ImageSettings
 from . import local, reference
 from .fetch import Downloads, Report
 from .http import Http
@@ -53,7 +54,6 @@ from .oci import address_of
 from .problems import STORE_FULL, Refused, from_os_error, is_full
 from .reach import Reach
 from .reference import HttpImage, ImageSource, LocalImage, OciImage
-from .settings import ImageSettings
 from .sources import Fetched, Fetcher, Request
 from .store import SCRATCH, Store
 

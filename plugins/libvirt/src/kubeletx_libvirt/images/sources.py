@@ -11,6 +11,7 @@ import msgspec
 
 from kubeletx.api import BoundedThreadPool, ImageAuth, PermissionDenied, PullProgress
 
+from ..config import ImageSettings
 from . import local
 from .fetch import Downloads, Report, Wanted, basic_header
 from .importing import Limits
@@ -21,7 +22,6 @@ from .part import Part
 from .problems import Refused
 from .reach import Reach
 from .reference import HttpImage, ImageSource, LocalImage, OciImage, Pin
-from .settings import ImageSettings
 from .store import SCRATCH
 
 

@@ -17,9 +17,9 @@ import msgspec
 from kubeletx.api import InvalidPod, Machine, Nic, names
 from kubeletx.api.specs import Dns, Spec
 
+from ..config import NetworkTarget, PortEntry
 from .links import GuestLink, LinkKind
 from .names import stable_mac
-from .settings import NetworkTarget, PortEntry
 
 POD_NETWORK = NetworkTarget()
 
