@@ -155,7 +155,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from .history import NodeHistory
+    from .state import NodeHistory
 
     entries = NodeHistory(options.persist_dir / OWN / "history", _fail).entries()
     if options.output == "json":

@@ -21,9 +21,8 @@ from .config import HealthSettings
 from .contact import merge as merge_contact
 from .devices.leds import Leds
 from .forecast import Situation
-from .history import NodeHistory
 from .inbox import Inbox
-from .machine import MachineEffects
+from .machine import MachineEffects, UnitRestarts
 from .maintenance import Maintenance, MaintenanceReason
 from .model import (
     Begin,
@@ -46,8 +45,8 @@ from .reasons import BootRecord, ReasonFiles, deduce
 from .requests.ending import BootEnding
 from .requests.guardian_state import GuardianState
 from .requests.processing import RequestProcessor
-from .requests.restarts import UnitRestarts
 from .slots import Slots, SlotsError, SlotsPending
+from .state import NodeHistory
 from .statuses import health_status, node_agent_status, zboot_config, zboot_status
 from .topics import (
     HEALTH_STATUS,

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -21,7 +22,7 @@ from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 from .checks.base import CheckRecord
 from .contact import Contact
 from .drain import DrainHold
-from .model import TICK_SECONDS, Begin
+from .model import TICK_SECONDS, Begin, Complain
 from .operations import BootEnd
 from .orders import FailedImage, SlotWrite
 from .reasons import BootRecord
@@ -31,6 +32,8 @@ from .watchdog.ages import WatchedAgent
 _T = TypeVar("_T", bound=msgspec.Struct)
 MAX_BYTES: Final = 1 << 20
 PREVIOUS: Final = ".previous"
+KEPT: Final = 200
+"""Entries that are kept."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,3 +157,43 @@ def decode(data: bytes, kind: type[_T]) -> _T:
     if head != b"crc32 %08x" % zlib.crc32(body):
         raise ValueError("the checksum is wrong")
     return msgspec.json.decode(body, type=kind)  # its errors are ValueErrors
+
+
+class NodeHistoryEntry(msgspec.Struct, frozen=True):
+    """One event. `time`: RFC 3339, for people only; `boot`: number of the boot; `second`: of ticks since its start."""
+
+    time: str
+    boot: int
+    second: int
+    reason: str
+    message: str
+
+
+class NodeHistoryEntries(msgspec.Struct, frozen=True):
+    """Content of the file, the newest entry last."""
+
+    entries: tuple[NodeHistoryEntry, ...] = ()
+
+
+class NodeHistory:
+    """History of the node over reboots and power cuts, a file below PERSIST: boots, upgrades, operations, watchdog hits."""
+
+    def __init__(
+        self, path: Path, complain: Complain, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._file = StateFile(path, NodeHistoryEntries(), complain)
+        self._now = now
+        self._entries: tuple[NodeHistoryEntry, ...] | None = None
+
+    def entries(self) -> tuple[NodeHistoryEntry, ...]:
+        """Return the entries, the newest last."""
+        if self._entries is None:
+            self._entries = self._file.read().entries
+        return self._entries
+
+    def add(self, boot: int, second: int, reason: str, message: str) -> None:
+        """Store an event."""
+        time = self._now().isoformat(timespec="seconds")
+        entry = NodeHistoryEntry(time, boot, second, reason, message)
+        self._entries = (*self.entries(), entry)[-KEPT:]
+        self._file.write(NodeHistoryEntries(self._entries))
