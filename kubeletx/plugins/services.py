@@ -23,7 +23,7 @@ from .settings import PluginLimits
 from .volume_drivers import PluginVolumeDriver, close_all, open_all
 
 if TYPE_CHECKING:  # loaded only when something is isolated, to save memory
-    from kubeletx.runtimes.isolation.usage import ChildUsage
+    from kubeletx.runtimes.isolation.process import ChildUsage
 
     from .isolated.processes import PluginProcesses
 

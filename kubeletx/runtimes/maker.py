@@ -25,7 +25,7 @@ from .endpoints import urls
 from .endpoints.isolation_rule import isolation_of
 from .endpoints.kinds import UNRESOLVED, KindTable, RuntimeKind
 from .endpoints.programs import PROGRAMS
-from .handles.plugin_call import plugin_function
+from .handles.abandoned import plugin_function
 from .host.host import HostParts, RuntimeHost
 from .plugins.call_markers import CallMarkers
 from .plugins.failures import failure_text, package_of

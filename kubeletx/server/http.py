@@ -175,7 +175,7 @@ async def finish(request: web.Request, response: web.StreamResponse) -> None:
 
     Without the wait, the connection would count as idle while a slow client still reads.
     """
-    from kubeletx.streaming.unsent import wait_sent  # here: importing kubeletx.streaming loads SPDY
+    from kubeletx.streaming.idle import wait_sent
 
     await response.write_eof()
     if request.transport is not None:

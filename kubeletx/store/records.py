@@ -18,8 +18,7 @@ from sqlalchemy.engine import Connection
 
 from kubeletx.linux.records import SqliteRecords
 
-from .engine import driver
-from .errors import is_of_the_file, translate
+from .engine import driver, is_of_the_file, translate
 from .store import Store
 
 log = structlog.get_logger(__name__)

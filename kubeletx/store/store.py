@@ -26,8 +26,7 @@ from sqlalchemy.engine import Connection
 
 from kubeletx.api import KubeletxError, Unavailable
 
-from .engine import IntegrityError, connect, driver, set_aside, synchronise
-from .errors import is_of_the_file, translate
+from .engine import IntegrityError, connect, driver, is_of_the_file, set_aside, synchronise, translate
 from .queue import Batch, QueuedWork, Work, WorkQueue
 
 log = structlog.get_logger(__name__)

@@ -2,16 +2,19 @@
 
 Code that copies bytes calls `Idle.touch`, which restarts the time. If this process implements the protocol itself, only
 data restarts the time (`Idle.watch`), not pings. If it only copies bytes between two connections, all bytes do, since
-they are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
+they are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeout. `wait_sent`: waits for the last data.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from kubeletx.api import Channel, Session
+
+_LOOK_SECONDS: Final = 0.05
+"""Polling interval. asyncio does not report when a buffer is empty, only when it accepts data again."""
 
 
 class Idle:
@@ -73,3 +76,23 @@ class _Watched:
     async def resize(self, width: int, height: int) -> None:
         self._idle.touch()
         await self._session.resize(width, height)
+
+
+def unsent_bytes(transport: asyncio.WriteTransport) -> int:
+    """Return the number of bytes that were written to `transport` and not yet passed to the kernel.
+
+    With TLS this includes the buffer of the underlying socket, which is read through private attributes of
+    asyncio.
+    """
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below is not None else 0)
+
+
+async def wait_sent(transport: asyncio.WriteTransport) -> None:
+    """Wait until all written bytes have been passed to the kernel, or the connection is closing. No time limit.
+
+    Call it before closing a connection: a closed TLS transport of asyncio waits only some seconds for the peer's close
+    message, and then drops its unsent data, up to a megabyte.
+    """
+    while not transport.is_closing() and unsent_bytes(transport):  # noqa: ASYNC110 - there is no event for this
+        await asyncio.sleep(_LOOK_SECONDS)

@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .idle import Idle
-from .unsent import wait_sent
+from .idle import Idle, wait_sent
 
 LEAVE_SECONDS: Final = 10.0
 """Seconds that a side has to read its pending bytes after `Relay.close`; then its connection is aborted."""

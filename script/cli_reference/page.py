@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from kubeletx.agent.config.kubelet import KubeletOption
+from kubeletx.agent.config.kinds_kubelet import KubeletOption
 from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config.tree import SETTINGS, Setting

@@ -26,8 +26,7 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.kube.types.node import Taint
 from kubeletx.pods.admission import AdmissionNode, NodeAdmission
-from kubeletx.pods.admission.chain import held_back
-from kubeletx.pods.admission.taints import tolerates
+from kubeletx.pods.admission.chain import held_back, tolerates
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, FILE
 from kubeletx.runtimes.binding.features import missing

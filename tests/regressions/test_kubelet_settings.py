@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from kubeletx.agent.cluster.member import registration_taints
 from kubeletx.agent.config.endpoints import read_endpoints
-from kubeletx.agent.config.kubelet import KubeletOption
+from kubeletx.agent.config.kinds_kubelet import KubeletOption
 from kubeletx.agent.config.kubelet_legacy import LEGACY_OPTIONS
 from kubeletx.agent.config.kubelet_options import KUBELET_OPTIONS
 from kubeletx.agent.config.load import load_config

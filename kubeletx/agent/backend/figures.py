@@ -18,7 +18,7 @@ from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, PodStat
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.host_usage import HostUsage
-from kubeletx.node.machine import MachineInfo, read_machine
+from kubeletx.node.info import MachineInfo, read_machine
 from kubeletx.node.totals import UsageReport
 from kubeletx.pods import DiskBoard, NodeContext, PodExecutor, PodManager, PodWorker, VolumeBoard, all_units
 from kubeletx.runtimes.images.stores import ImageStores

@@ -18,7 +18,7 @@ from kubeletx.server.views import PluginProcessView, PluginView, RegistrationVie
 
 if TYPE_CHECKING:  # loaded only when something is isolated or registered, to save memory
     from kubeletx.plugins.services import PluginServices
-    from kubeletx.runtimes.isolation.usage import ChildUsage
+    from kubeletx.runtimes.isolation.process import ChildUsage
 
 
 def plugin_views(

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from .kinds import Boolean, Integer, Items, SettingKind, String
-from .kinds_kubelet import Opaque
-from .kubelet import KubeletOption
+from .kinds_kubelet import KubeletOption, Opaque
 
 _TEXT: Final = String()
 _BOOL: Final = Boolean()

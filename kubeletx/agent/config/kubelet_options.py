@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from .kinds import Boolean, Choice, Duration, Integer, Pairs, SettingKind, Size, String
-from .kinds_kubelet import Curves, Fraction, Modules, Opaque, Switches
-from .kubelet import KubeletOption
+from .kinds_kubelet import Curves, Fraction, KubeletOption, Modules, Opaque, Switches
 from .kubelet_legacy import LEGACY_OPTIONS
 
 _TEXT: Final = String()

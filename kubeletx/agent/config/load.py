@@ -22,7 +22,7 @@ from kubeletx.runtimes.endpoints.problems import raise_all
 
 from .check import check, dropped_servers, unenforced
 from .kinds import Duration, SettingKind, is_unset
-from .kubelet import KubeletOption
+from .kinds_kubelet import KubeletOption
 from .kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from .kubelet_words import KUBELET_ROOT
 from .tree import (

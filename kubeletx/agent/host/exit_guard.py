@@ -24,7 +24,7 @@ from typing import Final
 
 import structlog
 
-from kubeletx.runtimes.handles.plugin_call import find_plugin_call
+from kubeletx.runtimes.handles.abandoned import find_plugin_call
 
 from .dumps import write_dump
 from .watchdog import write_line

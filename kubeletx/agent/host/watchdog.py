@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call
+from kubeletx.runtimes.handles.abandoned import PluginCall, find_plugin_call
 
 log = structlog.get_logger(__name__)
 

@@ -96,6 +96,6 @@ def _child_cgroup(ctx: PartContext) -> Callable[[str], ChildCgroup] | None:
         return None
     if not may_make_cgroups(ctx.config.cgroups, ctx.host.trees):
         return None
-    from kubeletx.plugins.isolated.cgroups import child_cgroups
+    from kubeletx.plugins.isolated.process import child_cgroups
 
     return child_cgroups(ctx.host.trees, ctx.config.cgroups.root, ctx.config.plugins)

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import AlreadyExists, Clock, NotFound
 from kubeletx.kube.client import KubeClient, Patch
-from kubeletx.kube.client.backoff import server_backoff
+from kubeletx.kube.client.backoff import run_sync_loop, server_backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.meta import is_older
@@ -38,7 +38,6 @@ from kubeletx.kube.types.node import Node, NodeStatus, Taint
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import FIRST_SECONDS, ForeignWrites
-from ..sync_loop import run_sync_loop
 from .patch import changes_of, is_given_up, metadata_patch, status_patch
 
 _STATUS, _LABELS, _DELETION = "status", "labels", "deletion"

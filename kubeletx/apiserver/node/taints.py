@@ -18,14 +18,13 @@ import structlog
 from kubeletx.api import Clock, Conflict
 from kubeletx.api.names import WORKLOAD_TAINT_PREFIX
 from kubeletx.kube.client import KubeClient, Patch
-from kubeletx.kube.client.backoff import server_backoff
+from kubeletx.kube.client.backoff import run_sync_loop, server_backoff
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.meta import is_older
 from kubeletx.kube.types.node import Node, Taint
 
 from ..field_managers import tell_foreign_write
 from ..foreign_writes import ForeignWrites
-from ..sync_loop import run_sync_loop
 
 log = structlog.get_logger(__name__)
 

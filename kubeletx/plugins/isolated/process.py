@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from kubeletx.api import ClusterObjects, KubeletxError, Records, Unavailable
+from kubeletx.api import ClusterObjects, KubeletxError, Records, Resources, Unavailable
 from kubeletx.api.waiting import within
+from kubeletx.node.cgroups.trees import CgroupTrees, cpu_shares
 from kubeletx.runtimes.isolation.control import CONTROL
 from kubeletx.runtimes.isolation.kept import KeptChild
 from kubeletx.runtimes.isolation.notes import agent_objects
 from kubeletx.runtimes.isolation.peer import Peer
-from kubeletx.runtimes.isolation.process import ChildProcess
+from kubeletx.runtimes.isolation.process import ChildCgroup, ChildProcess, ChildUsage
 from kubeletx.runtimes.isolation.remote import Served
-from kubeletx.runtimes.isolation.usage import ChildUsage
+from kubeletx.runtimes.plugins.identity import normal_name
 
 from ..host import PluginHostParts
+from ..settings import PluginLimits
 from .control import CLUSTER, CONTROL_CLASS, RECORDS, ServicesInit
 
 log = structlog.get_logger(__name__)
@@ -29,6 +31,7 @@ log = structlog.get_logger(__name__)
 START_SECONDS = 30.0
 """Deadline of a child's start, with the import of its plugins and their factories."""
 CLOSE_SECONDS = 1.0
+PARENT: Final = "kubeletx-plugins"
 
 
 class PluginProcess:
@@ -167,3 +170,35 @@ def _objects(distribution: str, names: Iterable[str], parts: PluginHostParts) ->
     if parts.cluster is not None:
         served.put(CLUSTER, parts.cluster, ClusterObjects)
     return served
+
+
+def child_cgroups(trees: CgroupTrees, root: str, settings: PluginLimits) -> Callable[[str], ChildCgroup]:
+    """Return the function that returns the cgroup of a distribution. `root`: cgroup below which it is made."""
+    limits = Resources(
+        memory_limit_bytes=settings.memory_limit_bytes,
+        pids_limit=settings.process_limit,
+        cpu_shares=cpu_shares(settings.cpu_weight),
+        unified={"cpu.weight": str(settings.cpu_weight)},  # exact, which the way over shares is not
+    )
+
+    parent = f"{root.strip('/')}/{PARENT}".strip("/")
+
+    def cgroup_of(distribution: str) -> ChildCgroup:
+        path = f"{parent}/{normal_name(distribution)}"
+
+        def join(pid: int) -> None:
+            trees.remove(path)  # what an agent left that was killed
+            trees.create(path)
+            trees.limit(path, limits)
+            for tree in trees.roots:
+                (tree / path / "cgroup.procs").write_text(str(pid))
+
+        def remove() -> None:
+            trees.remove(path)
+            for tree in trees.roots:
+                with contextlib.suppress(OSError):  # it has the cgroups of other distributions
+                    (tree / parent).rmdir()
+
+        return ChildCgroup(join, remove)
+
+    return cgroup_of

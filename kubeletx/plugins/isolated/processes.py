@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import Clock, PodSourceSink
-from kubeletx.runtimes.isolation.process import import_path
+from kubeletx.runtimes.isolation.process import ChildUsage, import_path
 from kubeletx.runtimes.isolation.remote import remote_class
-from kubeletx.runtimes.isolation.usage import ChildUsage
 from kubeletx.runtimes.plugins.identity import normal_name
 
 from ..candidates import InstalledPlugin

@@ -20,13 +20,12 @@ from kubeletx.node.readiness import Pressure
 
 from ..model.facts import DesiredPod, Rejection, Waiting
 from ..model.sources import CLUSTER, SourceTraits
-from .chain import admit_beside
+from .chain import admit_beside, check_taints
 from .node import AdmissionNode, Occupancy, Taken, taken_by
 from .placement import runtime_awaited, with_runtime_labels
 from .preemption import choose_victims, no_victims, without
 from .pressure import check_pressure
 from .resources import check_resources, out_of, shortages
-from .taints import check_taints
 
 
 class FreedRoom(msgspec.Struct, frozen=True, kw_only=True):

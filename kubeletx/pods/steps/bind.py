@@ -12,9 +12,8 @@ from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.binding.selection import Chosen, RejectPod, WaitForRuntime
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
-from ..admission.chain import held_back
+from ..admission.chain import TAINT_TOLERATION, held_back
 from ..admission.placement import NODE_AFFINITY
-from ..admission.taints import TAINT_TOLERATION
 from ..model import results
 from ..model.facts import Rejection, Waiting
 from ..model.results import Result

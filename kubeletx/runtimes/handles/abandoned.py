@@ -10,15 +10,50 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from types import FrameType
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable
 
-from .plugin_call import plugin_call
-
 T = TypeVar("T")
+
+
+class PluginCall(NamedTuple):
+    """The call of a runtime's plugin that runs on a thread: name of the runtime, and of the method."""
+
+    runtime: str
+    method: str
+
+
+async def plugin_call(runtime: str, method: str, start: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG001 - read by find
+    """Return the result of `start`, which calls the plugin of the runtime. Errors pass unchanged.
+
+    Its frame is the record of the call: the watchdog's thread finds it on the event loop's stack (`find_plugin_call`) and
+    reads its arguments. A call that does not block costs one more coroutine, about 0.1 µs, and no bookkeeping.
+    """
+    return await start()
+
+
+def plugin_function(runtime: str, method: str, function: Callable[[], T]) -> T:  # noqa: ARG001 - read by find
+    """Return the result of `function`, a plain function of the plugin of the runtime. Errors pass unchanged."""
+    return function()
+
+
+def find_plugin_call(frame: FrameType | None) -> PluginCall | None:
+    """Return the call of a plugin that runs in the innermost frames from `frame` outwards; None if there is none.
+
+    May be called on another thread than the one whose frame it is.
+    """
+    marks = (plugin_call.__code__, plugin_function.__code__)
+    while frame is not None:
+        if frame.f_code in marks:
+            values = frame.f_locals
+            return PluginCall(str(values["runtime"]), str(values["method"]))
+        frame = frame.f_back
+    return None
+
 
 log = structlog.get_logger(__name__)
 

@@ -26,10 +26,9 @@ from typing import TypeVar
 from kubeletx.api import KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import Durations
 
-from .abandoned import AbandonableCalls
+from .abandoned import AbandonableCalls, plugin_call
 from .guarded import GuardedCalls
 from .limits import Limits
-from .plugin_call import plugin_call
 
 
 class PrioritySemaphore:

@@ -33,11 +33,11 @@ from kubeletx.api.backoff import Backoff
 
 from ..plugins.failures import package_of
 from ..plugins.required_methods import capability_problem
+from .abandoned import plugin_function
 from .calls import CallClass, CallGate
 from .guarded import GuardedCalls
 from .health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
 from .limits import Limits
-from .plugin_call import plugin_function
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -34,13 +34,13 @@ from kubeletx.api import (
 )
 from kubeletx.api.backoff import Backoff
 
+from .abandoned import plugin_call
 from .checked import wrong_event
 from .connection import Connection
 from .event_pacer import BurstLimit, ThrottleReport
 from .event_tee import RESYNC, EventTee
 from .guarded import GuardedStream
 from .limits import Limits
-from .plugin_call import plugin_call
 
 log = structlog.get_logger(__name__)
 

@@ -24,9 +24,9 @@ from kubeletx.api.counting import Metric, counter, gauge, histogram
 from ..handles.calls import CallCount
 from .credentials import NodeCredentials, auth_of
 from .keyring import RegistryEntry, fits, matching, repository_of
+from .limits import Shared
 from .provider_config import Provider, ProviderPlan, TokenAttributes
 from .provider_program import PROVIDER_SECONDS, Login, ProviderFailed, ProviderResponse, Question, ask
-from .shared import Shared
 from .verification import AccountUse, Credential, Puller
 
 log = structlog.get_logger(__name__)

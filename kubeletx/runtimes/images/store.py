@@ -35,10 +35,9 @@ from kubeletx.api.names import POD_SOURCE
 
 from ..handles.handle import RuntimeHandle
 from .keyring import repository_of
-from .limits import PullDelays, TokenBucket
+from .limits import PullDelays, Shared, TokenBucket
 from .records import ImageRecords
 from .settings import PullSettings
-from .shared import Shared
 from .verification import AccountUse, Credential, Origin, Puller
 
 ERR_IMAGE_PULL = "ErrImagePull"

@@ -20,9 +20,9 @@ from kubeletx.api import (
 
 from ..handles.handle import RuntimeHandle
 from ..registry import RuntimeRegistry
+from .limits import Shared
 from .records import ImageRecords
 from .settings import PullSettings
-from .shared import Shared
 from .store import ImageStore, RegistryCredentials
 
 log = structlog.get_logger(__name__)

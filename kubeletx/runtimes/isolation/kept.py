@@ -11,8 +11,7 @@ import structlog
 from kubeletx.api import KubeletxError, Unavailable
 from kubeletx.api.backoff import Backoff
 
-from .process import ChildProcess
-from .usage import ChildUsage, usage_of
+from .process import ChildProcess, ChildUsage, usage_of
 
 log = structlog.get_logger(__name__)
 

@@ -30,9 +30,8 @@ from .control import NETWORK, RUNTIME, Init
 from .kept import KeptChild
 from .notes import agent_objects
 from .peer import Peer
-from .process import ChildProcess, import_path
+from .process import ChildProcess, ChildUsage, import_path
 from .remote import remote_class
-from .usage import ChildUsage
 from .wire import name_of
 
 log = structlog.get_logger(__name__)

@@ -17,8 +17,7 @@ from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.resources import ACCESS_REVIEWS
 from kubeletx.kube.types.meta import ApiStruct
 
-from .authentication import REVIEW_LIMITS, ReviewLimits, User
-from .ttl_cache import TtlCache
+from .authentication import REVIEW_LIMITS, ReviewLimits, TtlCache, User
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from kubeletx.api import InterfaceStats, UnitStats
 from kubeletx.node.cgroups.processes import ProcessUsage
 from kubeletx.node.cgroups.usage import CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
-from kubeletx.node.machine import MachineInfo
+from kubeletx.node.info import MachineInfo
 from kubeletx.volumes.disk_usage import DiskUse
 
 

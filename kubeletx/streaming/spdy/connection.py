@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kubeletx.api import Unavailable
 
-from ..unsent import wait_sent
+from ..idle import wait_sent
 from .codec import Decoder, Encoder, SpdyError
 from .frames import (
     Data,

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from kubeletx_libvirt.config import Settings
-from kubeletx_libvirt.network.settings import NetworkTarget
+from kubeletx_libvirt.config import NetworkTarget, Settings
 from kubeletx_libvirt.runtime import LibvirtRuntime
 
 from kubeletx.api import (

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from kubeletx_libvirt.config import ImageSettings
 from kubeletx_libvirt.images.service import LibvirtImages
-from kubeletx_libvirt.images.settings import ImageSettings
 
 from kubeletx.api import (
     ImageAuth,

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from kubeletx.api import KubeletxError, Unavailable
-from kubeletx.apiserver.sync_loop import run_sync_loop
 from kubeletx.kube.client import TooManyRequests
-from kubeletx.kube.client.backoff import server_backoff
+from kubeletx.kube.client.backoff import run_sync_loop, server_backoff
 from kubeletx.testing import FakeClock
 
 

@@ -14,7 +14,7 @@ from kubeletx.agent.host.dumps import write_dump
 from kubeletx.agent.host.stall_limit import LOG, RESTART, STALLED_EXIT_CODE, StallLimit
 from kubeletx.agent.host.watchdog import EventLoopWatchdog, LoopStall, StallTimes
 from kubeletx.api import RuntimeName
-from kubeletx.runtimes.handles.plugin_call import PluginCall, plugin_call
+from kubeletx.runtimes.handles.abandoned import PluginCall, plugin_call
 from kubeletx.runtimes.stall_notes import StallNotes
 
 CALL = PluginCall("bad", "unit_status")

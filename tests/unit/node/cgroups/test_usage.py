@@ -22,7 +22,7 @@ from kubeletx.node.cgroups.usage import (
     read_interfaces,
 )
 from kubeletx.node.host_usage import read_host
-from kubeletx.node.machine import read_machine
+from kubeletx.node.info import read_machine
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

@@ -8,7 +8,7 @@ import pytest
 
 from kubeletx.agent.config.tree import PluginSettings
 from kubeletx.node.cgroups.trees import CgroupTrees
-from kubeletx.plugins.isolated.cgroups import child_cgroups
+from kubeletx.plugins.isolated.process import child_cgroups
 from kubeletx.runtimes.isolation.process import protect_agent
 
 

@@ -12,9 +12,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from kubeletx.api import Internal, TimedOut, Unavailable
-from kubeletx.runtimes.handles.abandoned import MOST_ABANDONED, MOST_OF_METHOD, AbandonableCalls
+from kubeletx.runtimes.handles.abandoned import (
+    MOST_ABANDONED,
+    MOST_OF_METHOD,
+    AbandonableCalls,
+    PluginCall,
+    find_plugin_call,
+    plugin_call,
+    plugin_function,
+)
 from kubeletx.runtimes.handles.calls import CallClass, CallGate
-from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call, plugin_call, plugin_function
 from kubeletx.testing import FakeClock, FakeRuntime
 from kubeletx_testing.bad_plugins.swallows_cancellation import CancellationSwallowingRuntime
 from kubeletx_testing.waiting import let_others_work

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from kubeletx.api import Internal, KubeletxError, NotFound
 from kubeletx.runtimes.isolation.codec import Encoded
-from kubeletx.runtimes.isolation.output import BURST_BYTES, BYTES_PER_SECOND, ChildOutput
 from kubeletx.runtimes.isolation.peer import Emit, Peer
+from kubeletx.runtimes.isolation.process import BURST_BYTES, BYTES_PER_SECOND, ChildOutput
 from kubeletx.runtimes.isolation.wire import Failure, error_of, failure_of
 from kubeletx.runtimes.plugins.failures import LONGEST_TEXT, limited, words_of
 

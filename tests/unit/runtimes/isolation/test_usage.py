@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kubeletx.runtimes.isolation.usage import usage_of
+from kubeletx.runtimes.isolation.process import usage_of
 
 
 def test_usage_is_read_although_the_name_holds_spaces_and_parentheses(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kubeletx.node.cgroups.processes import ProcessUsage
 from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
 from kubeletx.node.cgroups.usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
 from kubeletx.node.host_usage import DiskTraffic, FsUsage, HostUsage
-from kubeletx.node.machine import MachineInfo
+from kubeletx.node.info import MachineInfo
 from kubeletx.pods import UnitProbes
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.kubelet.readonly import readonly_server
