@@ -1,4 +1,4 @@
-"""Routes of pods: list, watch, apply, replace, delete, logs, standby, exec, attach, port-forward."""
+"""Routes of pods: list, watch, apply, replace, delete, logs, standby."""
 
 from __future__ import annotations
 
@@ -194,28 +194,3 @@ def _time(text: str | None, field: str) -> datetime | None:
     if moment.tzinfo is None:
         raise InvalidConfig(field=field, problem=f"{text!r} is not a time", fix="write 2006-01-02T15:04:05Z")
     return moment
-
-
-def stream_routes(backend: PodVerbs) -> Iterable[web.RouteDef]:
-    """Return the admin socket's routes of exec, attach and port-forward; the first request imports what serves them."""
-
-    async def exec_(request: web.Request) -> web.StreamResponse:
-        from .streams import serve_exec
-
-        return await serve_exec(request, backend)
-
-    async def attach(request: web.Request) -> web.StreamResponse:
-        from .streams import serve_attach
-
-        return await serve_attach(request, backend)
-
-    async def port_forward(request: web.Request) -> web.StreamResponse:
-        from .streams import serve_port_forward
-
-        return await serve_port_forward(request, backend)
-
-    return (
-        web.get("/v1/pods/{namespace}/{name}/exec", exec_),
-        web.get("/v1/pods/{namespace}/{name}/attach", attach),
-        web.get("/v1/pods/{namespace}/{name}/portforward", port_forward),
-    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from aiohttp import web
 from kubeletx.api import AlreadyExists, InvalidConfig
 from kubeletx.cri.url import LONGEST_SOCKET_PATH
 
-from ..backend import AdminBackend
+from ..backend import AdminBackend, PodVerbs
 from ..http import MAX_LINE_BYTES, errors_as_status, note_start
 from . import (
     routes_agent,
@@ -51,8 +52,33 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_runtimes.image_routes(backend.images, tasks))
     app.add_routes(routes_sessions.routes(backend.sessions, tasks))
-    app.add_routes(routes_pods.stream_routes(backend.pods))
+    app.add_routes(stream_routes(backend.pods))
     return app
+
+
+def stream_routes(backend: PodVerbs) -> Iterable[web.RouteDef]:
+    """Return the admin socket's routes of exec, attach and port-forward; the first request imports what serves them."""
+
+    async def exec_(request: web.Request) -> web.StreamResponse:
+        from .streams import serve_exec
+
+        return await serve_exec(request, backend)
+
+    async def attach(request: web.Request) -> web.StreamResponse:
+        from .streams import serve_attach
+
+        return await serve_attach(request, backend)
+
+    async def port_forward(request: web.Request) -> web.StreamResponse:
+        from .streams import serve_port_forward
+
+        return await serve_port_forward(request, backend)
+
+    return (
+        web.get("/v1/pods/{namespace}/{name}/exec", exec_),
+        web.get("/v1/pods/{namespace}/{name}/attach", attach),
+        web.get("/v1/pods/{namespace}/{name}/portforward", port_forward),
+    )
 
 
 class AdminServer:
