@@ -17,6 +17,7 @@ from kubeletx_libvirt.plugin import (
     kubeletx_register_runtimes,
     make_runtime,
 )
+from kubeletx_libvirt.runtime import LibvirtRuntime
 
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig
 from kubeletx.testing import FakeHost, endpoint
@@ -72,6 +73,7 @@ def test_the_image_stores_defaults_are_the_plugins() -> None:
 
 async def test_without_a_pod_network_the_runtime_is_not_ready_and_pods_wait(tmp_path: Path) -> None:
     runtime = make_runtime(endpoint("test:///default", workload_type="vm"), None, FakeHost(tmp_path))
+    assert isinstance(runtime, LibvirtRuntime)
     assert "pod-network" not in runtime.traits().refuses
     await runtime.connection.open()
     try:

@@ -154,7 +154,7 @@ class TestCommands(StreamContract):
         return machine_unit(load_machine_image(), SMALL)
 
     @pytest_asyncio.fixture
-    async def pod(
+    async def pod(  # type: ignore[override] # a fixture
         self, runtime: Runtime, sandbox_spec: SandboxSpec, unit_spec: UnitSpec
     ) -> AsyncIterator[Pod]:
         pod = Pod(runtime, sandbox_spec, await runtime.create_sandbox(sandbox_spec))

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from kubeletx.agent.backend.node import NodeBackend
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.api import SupportsStats
 from kubeletx.kube.types.node import Node
@@ -54,6 +55,7 @@ async def test_the_usage_of_the_node_is_the_machines_and_not_the_sum_of_its_pods
     async with agent.running() as backend:
         usage = await agent.done(backend.node.usage())
         assert usage.pods == ()
+        assert usage.node.memory_bytes is not None
         assert usage.node.memory_bytes > 10_000_000
         assert usage.node.cpu_millicores is not None
 
@@ -143,10 +145,11 @@ async def test_a_pressure_that_begins_and_ends_is_reported_in_the_kubelets_words
     async with agent.running() as backend:
         await agent.until(lambda: all(h.state.ready for h in agent.parts.registry.handles()))
         node = backend.node
+        assert isinstance(node, NodeBackend)
         node.pressure_changed(Pressure(disk=True))
         node.pressure_changed(Pressure(disk=True, memory=True))
         node.pressure_changed(Pressure(memory=True))
-        reported = [e for e in await backend.node.list_events() if e.reason.startswith("NodeHas")]
+        reported = [e for e in await backend.node.list_events() if (e.reason or "").startswith("NodeHas")]
         assert {(e.reason, e.message) for e in reported} == {
             (reason, f"Node node status is now: {reason}")
             for reason in ("NodeHasDiskPressure", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletx.api import EventSink, InterfaceStats, PodUid, UnitId, UnitStats
-from kubeletx.api.counting import Durations, counter, histogram
+from kubeletx.api.counting import Durations, Metric, counter, histogram
 from kubeletx.node.cgroups.processes import ProcessUsage
 from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
 from kubeletx.node.cgroups.usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
@@ -107,7 +108,7 @@ def figures(*pods: PodFigures) -> Figures:
     return Figures(node_name="node-1", host=HOST, cpu_nano_cores=9, pods=pods)
 
 
-def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, float | None]]:
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, Any]]:
     """(name, labels) to value and time, by the format's own parser."""
     return {
         (one.name, tuple(sorted(one.labels.items()))): (one.value, one.timestamp)
@@ -127,9 +128,12 @@ def test_resource_metrics_are_what_metrics_server_reads() -> None:
     assert found["container_start_time_seconds", WEB] == (1_779_999_000.0, None)
     assert found["pod_cpu_usage_seconds_total", WEB[1:]] == (2.5, at)
     assert found["pod_memory_working_set_bytes", WEB[1:]] == (4096, at)
-    assert found["node_cpu_usage_seconds_total", ()] == (5.0, at)
-    assert found["node_memory_working_set_bytes", ()] == (600, at)
-    assert found["resource_scrape_error", ()] == (0, None)
+    expected: dict[str, tuple[float, float | None]] = {
+        "node_cpu_usage_seconds_total": (5.0, at),
+        "node_memory_working_set_bytes": (600, at),
+        "resource_scrape_error": (0, None),
+    }
+    assert {name: found[name, ()] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -326,7 +330,7 @@ STALL = Stall(avg10=1.5, avg60=0.5, total_us=3_000_000)
 PRESSURE = PressureStall(some=STALL, full=Stall(total_us=1000))
 PRESSURES = Pressures(cpu=PRESSURE, memory=PRESSURE, io=PRESSURE)
 WHOLE = CgroupUsage(
-    **{name: 7 for name in CgroupUsage.__struct_fields__ if name not in ("disks", "spec", "pressures")},  # type: ignore[arg-type]
+    **{name: 7 for name in CgroupUsage.__struct_fields__ if name not in ("disks", "spec", "pressures")},
     disks=(BlockDeviceUsage(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
     spec=CgroupSpec(
         cpu_shares=512,
@@ -513,6 +517,10 @@ def labels_by_name(text: bytes) -> dict[str, set[str]]:
     return found
 
 
+def _one_sample(metric: Metric) -> list[tuple[tuple[str, ...], Any]]:
+    return [(metric.labels, Durations() if metric.kind == "histogram" else 1)]
+
+
 @pytest.mark.parametrize(
     ("title", "text"),
     [
@@ -521,9 +529,7 @@ def labels_by_name(text: bytes) -> dict[str, set[str]]:
         (
             "/metrics/probes",
             render_probes(
-                one._replace(
-                    source=lambda one=one: [(one.labels, Durations() if one.kind == "histogram" else 1)]
-                )
+                one._replace(source=partial(_one_sample, one))
                 for one in UnitProbes(
                     cast(RuntimeRegistry, None), FakeClock(), cast(EventSink, None)
                 ).metrics()
