@@ -66,7 +66,10 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
                 for path in (self.authority, self.certificate, self.key)
             )
         except OSError as error:
-            raise Unavailable(f"TLS file {error.filename}: {error.strerror}") from error
+            problem = f"TLS file {error.filename} cannot be read: {error.strerror}"
+            raise Unavailable(
+                f"{problem}; make it readable, it is read again at the next connection"
+            ) from error
         return grpc.ssl_channel_credentials(authority, key, certificate)
 
 
@@ -192,11 +195,13 @@ class Link:
                 self.refuse(str(error))
                 continue
             await self._received(self, message)
-        raise Unavailable("the core ended the stream")
+        raise Unavailable(f"core {self.core.address} ended the stream of messages; the agent connects again")
 
     async def _send(self, channel: grpc.aio.Channel, greeted: asyncio.Event) -> None:
         settings = self._settings
-        async with within(settings.connect_seconds, "the core did not accept the connection"):
+        async with within(
+            settings.connect_seconds, f"core {self.core.address} did not accept the connection"
+        ):
             await channel.channel_ready()
         # A core asks for a full state at once; without this wait it would get two.
         await sleep_or(self._clock, settings.greeting_seconds, greeted)

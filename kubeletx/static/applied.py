@@ -238,7 +238,9 @@ class AppliedSource:
     def _existing(self, ref: str) -> Pod:
         pod = self._pods.get(ref)
         if pod is None:
-            raise NotFound(f"pod {ref} was not applied on this node")
+            raise NotFound(
+                f"pod {ref} was not applied on this node; 'kubeletx get pods' shows the source of each pod"
+            )
         return pod
 
     def _read(self, path: Path) -> None:

@@ -150,7 +150,9 @@ class SpdySession:
                 raise Internal(report.decode(errors="replace").strip())
             return 0
         if not report:
-            raise Unavailable("the stream ended before the command reported its end")
+            raise Unavailable(
+                "the streaming server closed the connection before it reported the command's end; the command may still run"
+            )
         return exit_code_of(report)
 
     async def close(self) -> None:
@@ -165,7 +167,9 @@ class SpdySession:
         try:
             return self._streams[Channel.STDIN]
         except KeyError:
-            raise Unavailable("the session has no stdin") from None
+            raise Unavailable(
+                "the session was opened without stdin; ask for stdin, as with exec -i"
+            ) from None
 
     def _read(self, channel: Channel) -> asyncio.Task[tuple[Channel, bytes]]:
         async def read() -> tuple[Channel, bytes]:

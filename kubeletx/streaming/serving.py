@@ -178,4 +178,6 @@ async def open_in_time(opening: Awaitable[Session], seconds: float = OPEN_TIMEOU
         async with asyncio.timeout(seconds):
             return await opening
     except TimeoutError as err:
-        raise TimedOut(f"the runtime opened no streams within {seconds:g}s") from err
+        raise TimedOut(
+            f"the runtime's streaming server opened no streams within {seconds:g}s; see its log"
+        ) from err

@@ -105,7 +105,7 @@ async def pass_through(
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Internal(f"not a streaming URL: {url!r}")
+        raise Internal(f"streaming URL {url!r} is not http:// or https:// with a host")
     secure = parts.scheme == "https"
     context = (tls or ssl.create_default_context()) if secure else None
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -130,7 +130,9 @@ async def pass_through(
 def _transport_of(request: web.BaseRequest) -> asyncio.Transport:
     transport = request.transport
     if transport is None or transport.is_closing():
-        raise Unavailable("the client has left")
+        raise Unavailable(
+            f"{request.method} {request.rel_url.raw_path}: the client closed the connection before the answer"
+        )
     assert isinstance(transport, asyncio.Transport)
     return transport
 

@@ -58,33 +58,38 @@ async def connect_spdy(
             *(f"{name}: {value}" for name, value in (headers or {}).items()),
         ]
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-        status, reply = await _read_head(reader)
+        server = f"streaming server {parts.netloc.rpartition('@')[2]}"
+        status, reply = await _read_head(server, reader)
         if status != 101:
-            raise await _refusal(status, reply, reader)
+            raise await _refusal(server, status, reply, reader)
         return reader, writer, reply.get(PROTOCOL_HEADER.lower(), "")
     except BaseException:
         writer.transport.abort()  # no peer waits for a close message
         raise
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+async def _read_head(server: str, reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
         raise Internal(
-            f"the headers of the streaming server's answer are larger than {MAX_HEAD_BYTES} bytes"
+            f"{server}: the headers of its answer are larger than {MAX_HEAD_BYTES} bytes"
         ) from error
     except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise Unavailable("the streaming server closed the connection without an answer") from error
+        raise Unavailable(
+            f"{server} closed the connection without an answer; see the runtime's log"
+        ) from error
     first, *rest = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
     if len(words) < 2 or not words[1].isdigit():
-        raise Internal(f"the streaming server's first line is not an HTTP answer: {first[:100]!r}")
+        raise Internal(f"{server}: the first line is not an HTTP answer: {first[:100]!r}")
     pairs = (line.partition(":") for line in rest if line)
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
-async def _refusal(status: int, headers: Mapping[str, str], reader: asyncio.StreamReader) -> KubeletxError:
+async def _refusal(
+    server: str, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader
+) -> KubeletxError:
     body = b""
     try:
         async with asyncio.timeout(10):
@@ -94,7 +99,7 @@ async def _refusal(status: int, headers: Mapping[str, str], reader: asyncio.Stre
     except (TimeoutError, ConnectionError, ValueError):
         pass
     text = refusal_of(body) or "no reason given"
-    message = f"the streaming server answered {status}: {text}"
+    message = f"{server} answered {status}: {text}"
     match status:
         case 404:
             return NotFound(message)

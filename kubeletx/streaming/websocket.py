@@ -230,7 +230,9 @@ class WebSocketSession:
         """
         await self._ended.wait()
         if self._report is None:
-            raise Unavailable("the connection ended before the command reported its end")
+            raise Unavailable(
+                "the server closed the WebSocket before it reported the command's end; the command may still run"
+            )
         return exit_code_of(self._report)
 
     async def close(self) -> None:
@@ -318,7 +320,7 @@ async def _send_message(ws: AnyWebSocket, protocol: WsProtocol, channel: int, da
         else:
             await ws.send_bytes(message)
     except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
-        raise Unavailable(f"the connection was lost: {error}") from error
+        raise Unavailable(f"channel {channel}: the WebSocket was lost: {error}; connect again") from error
 
 
 def _report(protocol: WsProtocol, error: KubeletxError) -> bytes:

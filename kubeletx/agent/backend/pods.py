@@ -281,7 +281,7 @@ class PodBackend:
 
     def _handle_of(self, worker: PodWorker) -> RuntimeHandle:
         if worker.facts.runtime is None:
-            raise Conflict(f"pod {worker.desired.ref} is not bound to a runtime yet")
+            raise Conflict(f"pod {worker.desired.ref} is not bound to a runtime yet; its events say why")
         require_seen(self._services, worker)
         return self._services.registry.get(worker.facts.runtime)
 

@@ -238,6 +238,8 @@ def one_of(registry: RuntimeRegistry, name: str | None, workload_type: str = "co
     """
     handle = registry.get(name) if name is not None else registry.default_for(workload_type)
     if handle is None:
-        raise NotFound(f"no {workload_type} runtime on this node; name one")
+        raise NotFound(
+            f"no {workload_type} runtime on this node; 'kubeletx get runtimes' lists all, name one of them"
+        )
     handle.require_reachable()
     return handle

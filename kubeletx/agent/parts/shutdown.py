@@ -124,7 +124,9 @@ class PodsDrain:
         self._lock.announce(True)
         while left or not self._lock.is_released:
             if not self._lock.is_ending:
-                raise Conflict("another command ended the drain")
+                raise Conflict(
+                    "another command ended the drain of this node; drain it again if it is still needed"
+                )
             if self._clock.monotonic() >= end:
                 what = f"pods {', '.join(sorted(left))}" if left else "reports of their statuses"
                 raise TimedOut(f"after {timeout_seconds:g}s not ended: {what}; the node goes on to drain")

@@ -110,7 +110,9 @@ class PodFiles:
 
         def write() -> None:
             if not self._overrides(pod).parent.is_dir():
-                raise Unavailable(f"pod {pod.ref} has no directory on the node (any more)")
+                raise Unavailable(
+                    f"pod {pod.ref} has no directory on the node: it was not prepared yet, or is removed"
+                )
             try:
                 replace_file(self._overrides(pod), data)
             except OSError as error:

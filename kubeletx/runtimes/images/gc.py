@@ -181,9 +181,11 @@ class ImageCollector:
         async with self._lock(store):
             survey = await self.survey(store)
             if image.id in survey.used:
-                raise Conflict(f"image {image.id} is in use by a container or a pod")
+                raise Conflict(f"image {image.id} is in use by a container or a pod; remove that first")
             if image.pinned:
-                raise Conflict(f"image {image.id} is pinned in its store")
+                raise Conflict(
+                    f"image {image.id} is pinned in its store; unpin it with the tool that pinned it"
+                )
             await store.remove(image)
 
     async def survey(self, store: ImageStore) -> Survey:

@@ -257,12 +257,12 @@ class SpdyConnection:
     async def send(self, frame: Frame) -> None:
         """Send one frame; waits while the network is slow. Raises Unavailable if the connection was closed or lost."""
         if self._writer.is_closing():
-            raise Unavailable("the connection is closed")
+            raise Unavailable("the SPDY connection is closed; connect again")
         self._writer.write(self._encoder.encode(frame))
         try:
             await self._writer.drain()
         except OSError as error:
-            raise Unavailable(f"the connection was lost: {error}") from error
+            raise Unavailable(f"the SPDY connection was lost: {error}; connect again") from error
 
     async def flush(self) -> None:
         """Wait until all written data have been sent to the other side. No time limit.

@@ -44,7 +44,9 @@ class VolumeDrivers:
     def add(self, entry: DriverEntry) -> None:
         """Add a driver. Raises AlreadyExists if its name or one of its sources is taken."""
         if entry.name in self._entries:
-            raise AlreadyExists(f"volume driver {entry.name}: the name is taken")
+            raise AlreadyExists(
+                f"volume driver {entry.name}: another driver has this name; disable one of the plugins"
+            )
         for source in entry.sources:
             if (other := self._by_source.get(source)) is not None:
                 raise AlreadyExists(

@@ -45,7 +45,7 @@ class MachineAccess:
                 f"pod {target.ref} is a pod of containers; 'kubeletx vm' is for virtual machines"
             )
         if worker.facts.runtime is None:
-            raise Conflict(f"pod {target.ref} is not bound to a runtime yet")
+            raise Conflict(f"pod {target.ref} is not bound to a runtime yet; its events say why")
         status = self.services.board.statuses.get(worker.uid)
         if worker.desired.is_ending or (status is not None and status.phase in FINAL):
             raise Conflict(f"machine {target.ref} is ending")
@@ -68,14 +68,14 @@ class MachineAccess:
         unit = self.find_unit(worker)
         if unit is None:
             require_seen(self.services, worker)
-            raise Conflict(f"machine {worker.desired.ref} was never started")
+            raise Conflict(f"machine {worker.desired.ref} was never started; the events of its pod say why")
         return unit
 
     def alive(self, worker: PodWorker) -> UnitSummary:
         """Return the unit of a machine that is running or paused. Raises Conflict if it is off or was never started."""
         unit = self.unit(worker)
         if not unit.state.is_alive:
-            raise Conflict(f"machine {worker.desired.ref} is off")
+            raise Conflict(f"machine {worker.desired.ref} is off; use 'kubeletx vm start' first")
         return unit
 
     def running(self, worker: PodWorker, verb: str) -> UnitSummary:

@@ -199,7 +199,9 @@ def status(state_dir: Path, ready: bool) -> None:
     if not ready:
         click.echo(json.dumps(state, indent=2))
     elif not state["isReady"]:
-        raise click.ClickException("no kubelet has found the driver yet: none has called init")
+        raise click.ClickException(
+            "no kubelet has called the driver's init yet; check that its program is in the kubelet's --volume-plugin-dir"
+        )
 
 
 @main.command()

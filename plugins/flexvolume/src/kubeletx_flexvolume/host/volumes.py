@@ -163,7 +163,10 @@ class FlexVolumes:
 
     def _check_open(self) -> None:
         if self._writing is None:
-            raise Unavailable("the FlexVolume host is not open", reason=Event.FAILED_MOUNT)
+            problem = (
+                "the FlexVolume plugin is not open: its start has failed or not ended; see the agent's log"
+            )
+            raise Unavailable(problem, reason=Event.FAILED_MOUNT)
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._seconds
