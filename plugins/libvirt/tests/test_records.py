@@ -150,7 +150,7 @@ async def test_a_state_directory_that_cannot_be_written_is_named_with_what_to_do
         raise OSError(number, os.strerror(number))
 
     records = Records(FakeHost(tmp_path))
-    monkeypatch.setattr("kubeletx_libvirt.records.os.open", refuse)
+    monkeypatch.setattr("kubeletx_libvirt.records.os.open", refuse)  # root is refused nothing
     sandbox = SandboxRecord(spec=sandbox_spec(), created_at_ns=1)
     for directory, name, saving in (
         (records.sandbox_directory(SANDBOX), "record.json", records.save_sandbox(SANDBOX, sandbox)),
@@ -174,7 +174,7 @@ async def test_a_directory_that_cannot_be_removed_is_named(
         raise OSError(errno.EBUSY, "Device or resource busy", str(path))
 
     records = Records(FakeHost(tmp_path))
-    monkeypatch.setattr("kubeletx_libvirt.records.shutil.rmtree", refuse)
+    monkeypatch.setattr("kubeletx_libvirt.records.shutil.rmtree", refuse)  # a real one needs a mount
     for forgetting in (records.forget_sandbox(SANDBOX), records.forget_unit(UNIT)):
         with pytest.raises(Internal, match=f"cannot remove {tmp_path}.*: Device or resource busy"):
             await forgetting

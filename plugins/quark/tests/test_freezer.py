@@ -55,7 +55,7 @@ async def test_a_write_that_fails_is_one_reason(
     def refuse(*_: Any) -> int:
         raise error
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)  # as files of a cgroup do, and no others
     for change in (frozen.freeze, frozen.thaw):
         with pytest.raises(wanted, match=message):
             await change(FakeClock())

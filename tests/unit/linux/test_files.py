@@ -102,7 +102,7 @@ def test_file_then_name_then_directory_are_on_disk_in_this_order(
         steps.append(f"rename {source.name} {target.name}")
         return replace(source, target)
 
-    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "fsync", flush)  # only a power loss shows the order
     monkeypatch.setattr(Path, "replace", rename)
     durable = [f"flush {tmp_path.name}/.file.new", "rename .file.new file", f"flush {tmp_path.name}"]
     for _ in ("a new file", "an old file"):

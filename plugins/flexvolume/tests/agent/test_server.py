@@ -96,6 +96,7 @@ async def test_the_socket_is_private(served: Served) -> None:
 
 
 async def test_other_users_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As the kernel reports another user, who cannot reach this private socket.
     monkeypatch.setattr("kubeletx_flexvolume.agent.server.peer_of", lambda _: (7, 65534))
     assert await served.call() == {"status": "Failure", "message": "only root may call the storage agent"}
     assert served.requests == []

@@ -155,7 +155,7 @@ def test_agents_that_make_an_image_at_the_same_moment_get_the_same_one(
     pools: Pools, directory: Path, monkeypatch: pytest.MonkeyPatch, open_file: Callable[..., int]
 ) -> None:
     """Threads stand for agents, which may have the same PID in their containers."""
-    monkeypatch.setattr(os, "open", open_file)
+    monkeypatch.setattr(os, "open", open_file)  # the test machine's file systems have O_TMPFILE
     barrier = threading.Barrier(4)
     found: list[int] = []
 

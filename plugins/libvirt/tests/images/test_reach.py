@@ -73,7 +73,7 @@ async def test_neither_a_redirect_nor_a_name_nor_a_token_server_leads_to_the_nod
     def getaddrinfo(host: str, *args: object, **options: object) -> object:
         return resolve(OF_NODE if host == "rebound.example" else host, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)  # no name server here has this name
     images = make_images(insecure_registries=(f"127.0.0.1:{server.port}",))
     await images.open()
     async with FileServer(OF_NODE) as inner:

@@ -317,7 +317,7 @@ async def test_the_loop_never_touches_the_disk(
             opened_on_loop.append(path)
         return real(path, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(os, "open", spy)
+    monkeypatch.setattr(os, "open", spy)  # which thread opens a file is seen nowhere else
     await images.pull_image(spec(str(local / "d.img")), None, None)
     await images.disk(ID)
     await images.remove_image(spec("", ID))
