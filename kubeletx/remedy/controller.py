@@ -430,7 +430,8 @@ class RemedyController:
         fence = plan.fence
         if fence is None or fence.flow.terminal:
             return
-        flow = replace(fence.flow, waited=plan.facts.waited, quiet=plan.facts.quiet)
+        facts, dump = plan.facts, plan.facts.dump.seconds if plan.facts.dump.is_running else None
+        flow = replace(fence.flow, waited=facts.waited, quiet=facts.quiet, dump=dump)
         await self._write(plan, Change(replace(fence, flow=flow), ""))
 
     async def _mirror(self, fence: NodeFence) -> None:

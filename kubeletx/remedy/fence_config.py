@@ -17,6 +17,7 @@ cloud instance. ``{{.NodeName}}`` in a value is the node's name; `clouds.VARIABL
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -28,7 +29,7 @@ from kubeletx.kube.text.duration import parse_duration
 
 from .clouds import CLOUDS, VARIABLES, cloud_of
 from .model import FenceMethod, FenceProof, FlowStep, NodeView, RemedyCourse
-from .properties import overlay, parse_properties, parse_selector, selects
+from .properties import is_secret, overlay, parse_properties, parse_selector, selects
 
 FENCE: Final = "fence"
 RESTART_INSTANCE: Final = "restart-instance"
@@ -66,7 +67,7 @@ _CONFIG_KEYS: Final = ("node_name", "node_selector", *_STEPS, "kdump")
 _DEFAULT_ACTIONS: Final = {FlowStep.ISOLATION: "off", FlowStep.POWER: "reboot", FlowStep.RECOVERY: "on"}
 _ACTIONS: Final = {"on": "on", "off": "off", "reboot": "reboot", "enable": "on", "disable": "off"}
 _PROOFS: Final = {"none": FenceProof.NONE, "storage": FenceProof.STORAGE, "power": FenceProof.POWER}
-_OWN: Final = ("template", "agent", "remedy", "secret", "deadline", "proof", "storage")
+_OWN: Final = {"template", "agent", "remedy", "secret", "deadline", "proof", "storage"}
 """Properties of a method that are not parameters of its agent."""
 _ELSEWHERE: Final = {"grace_timeout": "power_wait", "giveup_retries": "retries"}
 _AGENT: Final = re.compile(r"fence_[A-Za-z0-9_]+")
@@ -149,6 +150,16 @@ class FenceMaps:
             except InvalidConfig as error:
                 found.setdefault((error.obj, error.field), error)
         return list(found.values())
+
+    def notes(self) -> Iterator[str]:
+        """Yield which secrets are written in these maps."""
+        for name in sorted(self._maps):
+            for key, text in self._maps[name].items() if name.startswith((CONFIG, METHOD, CLUSTER)) else ():
+                with contextlib.suppress(InvalidConfig):
+                    read = parse_properties(text, f"ConfigMap {name}", key)
+                    for written in filter(is_secret, read.keys() - _OWN):
+                        what = "who may read ConfigMaps sees it; write it to a Secret, and secret=NAME here"
+                        yield f"ConfigMap {name}: {key} {written}: {what}"
 
     def resolve(self, place: FencePlace) -> RemedyCourse:
         """Return the course of remedy ``fence`` for a node. Raises InvalidConfig."""

@@ -254,6 +254,7 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     `fenced`: scopes of the storage that was fenced, see `FenceMethod.storage`; ``*``: all. `fenced_boot`: boot ID of the node when
     it was switched off. `released`: pods were released, by the proofs and scopes `released_for`; `left`: pods of these that wait
     for their disruption budgets. `restarts`: of the flow. `message`: the last result. `before`: the step before recovery.
+    `dump`: seconds of the node's kernel dump when a controller last looked; None: none was running.
     `stopped`: by an administrator: only recovery is left. `terminal`: all retries and restarts failed; a person has to help.
     """
 
@@ -277,6 +278,7 @@ class FenceFlow(ApiStruct, frozen=True, kw_only=True):
     released_for: tuple[str, ...] = ()
     left: int = 0
     before: str = ""
+    dump: float | None = None
     stopped: bool = False
     terminal: bool = False
     restarts: int = 0

@@ -20,6 +20,14 @@ LABEL_KEY: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _URL: Final = re.compile(r"https?://[^\s/]\S*")
 
+_SECRET_NAME: Final = re.compile(r"pass(w|phrase|$)|secret|token|community|access_key", re.IGNORECASE)
+_NO_SECRET: Final = re.compile(r"(_(script|path|file)|@url)$", re.IGNORECASE)
+
+
+def is_secret(key: str) -> bool:
+    """Return True if a parameter of this name holds a secret. With ``@url`` it names the place of one."""
+    return bool(_SECRET_NAME.search(key)) and not _NO_SECRET.search(key)
+
 
 def parse_properties(text: str, document: str, field: str) -> dict[str, str]:
     """Return the properties in their order. `field`: path of the text in the document, for errors. Raises InvalidConfig."""

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from kubeletx.api.errors import InvalidConfig, KubeletxError, NotFound, TimedOut
+from kubeletx.api.errors import KubeletxError, NotFound, TimedOut
 from kubeletx.linux.programs import Ending, ProgramResult, run_program, tool_environment
 
 from ..model import FenceMethod, FenceProof, MethodResult, RemedyOutcome, RemedyTask
@@ -89,22 +89,6 @@ class FenceAgents:
         except (KubeletxError, OSError) as error:
             outcome = _before(task, str(error))
         return msgspec.structs.replace(outcome, message=f"{task.method.agent}: {clean(outcome.message)}")
-
-    async def check(self, method: FenceMethod) -> tuple[str, ...]:
-        """Return the names of parameters that the agent ignores. Raises InvalidConfig or NotFound if it cannot run.
-
-        Secrets are not read: a parameter that is missing may be in one of `FenceMethod.secrets`.
-        """
-        metadata = await self.metadata(method.agent)
-        metadata.action(method.parameters)
-        plain = {key.removesuffix("@url"): value for key, value in method.parameters.items()}
-        try:
-            _, ignored = metadata.arguments(plain)
-        except InvalidConfig as error:
-            if method.secrets and error.problem == "is missing":
-                return ()
-            raise
-        return ignored
 
     async def metadata(self, agent: str, seconds: float = METADATA_SECONDS) -> AgentMetadata:
         """Return an agent's metadata. Raises NotFound, InvalidConfig, TimedOut and OSError."""

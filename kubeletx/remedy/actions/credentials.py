@@ -22,6 +22,7 @@ from kubeletx.kube.types.objects import Secret
 from kubeletx.linux.redaction import Redactor
 
 from ..model import FenceMethod
+from ..properties import is_secret
 
 SecretReader: TypeAlias = Callable[[str], Awaitable[Mapping[str, bytes]]]
 """Returns the decoded data of the Secret with this name, in the controller's namespace. Raises KubeletxError."""
@@ -33,8 +34,6 @@ MOST_KEY_BYTES: Final = 64 * 1024
 FETCH_SECONDS: Final = 20.0
 _FILES: Final = frozenset({"identity_file", "serviceaccount", "cacert", "openrc", "kubeconfig"})
 """Parameters that name a file, although its content may be one line."""
-_SECRET_NAME: Final = re.compile(r"pass(w|phrase|$)|secret|token|community|access_key", re.IGNORECASE)
-_NO_SECRET: Final = re.compile(r"_(script|path|file)$", re.IGNORECASE)
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ async def credentials_of(
     for key in method.parameters:
         if key.endswith(FROM_URL):
             secret[key.removesuffix(FROM_URL)] = await fetch(values.pop(key))
-    shown = {key: value.encode() for key, value in values.items() if _is_secret(key)}
+    shown = {key: value.encode() for key, value in values.items() if is_secret(key)}
     with ExitStack() as files:
         values |= {key: _value(key, data, files) for key, data in secret.items()}
         yield Credentials(values, Redactor(secret | shown))
@@ -125,10 +124,6 @@ async def fetch_key(url: str, *, seconds: float = FETCH_SECONDS) -> bytes:
     if not data.strip():
         raise Unavailable(f"{where}: the answer is empty")
     return bytes(data)
-
-
-def _is_secret(key: str) -> bool:
-    return bool(_SECRET_NAME.search(key)) and not _NO_SECRET.search(key)
 
 
 def _value(key: str, data: bytes, files: ExitStack) -> str:

@@ -20,7 +20,7 @@ from kubeletx.kube.types.event import EventList
 
 from ..automaton import Act, Change, Release, Stay
 from ..fences import FenceRecords
-from ..model import NODE_FENCES, NodeFence, NodeFenceList, NodeViewList
+from ..model import NODE_FENCES, KernelDump, NodeFence, NodeFenceList, NodeViewList
 from ..planner import ClusterView, FlowPlan, FlowTimes, ProblemEvents, has_recovered, plan_all, sickness_of
 from ..policy import PolicyView
 from ..safety.leases import NodeLeases
@@ -170,6 +170,11 @@ async def _plans(options: argparse.Namespace) -> list[FlowPlan]:
             fences=fences,
             times={name: _times(fence, now.timestamp()) for name, fence in fences.items()},
             events=ProblemEvents(events.times),
+            dumps={
+                name: KernelDump(is_running=True, seconds=fence.flow.dump)
+                for name, fence in fences.items()
+                if fence.flow.dump is not None  # this process hears no messages of fence_kdump itself
+            },
         )
         sick = {
             name

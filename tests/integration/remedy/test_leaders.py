@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from kubeletx.remedy.main import LEASE, NAMESPACE
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.waiting import block_until
 from tests.integration.support.remedy_lab import RemedyLab
+
+WORD = "s3cr3t-of-the-pdu"
 
 
 @pytest.fixture
@@ -23,14 +26,16 @@ def double(tmp_path: Path) -> Iterator[ApiServerDouble]:
 def lab(double: ApiServerDouble, tmp_path: Path) -> Iterator[RemedyLab]:
     made = RemedyLab(double, tmp_path)
     made.slow_agent()
+    secret = {"metadata": {"name": "pdu"}, "data": {"password": b64encode(WORD.encode()).decode()}}
+    double.admin.create("secrets", secret, NAMESPACE)
     for name in ("node-1", "node-2", "node-3"):
-        made.add_node(name)
+        made.add_node(name, more="secret=pdu\n")
     made.add_pod("db-0", "node-1")
     yield made
     made.end()
 
 
-def test_two_controllers_that_both_lead_switch_a_machine_off_once(
+def test_two_controllers_that_both_lead_switch_a_machine_off_once_and_show_no_secret(
     lab: RemedyLab, double: ApiServerDouble
 ) -> None:
     for _ in range(2):
@@ -39,6 +44,9 @@ def test_two_controllers_that_both_lead_switch_a_machine_off_once(
     lab.ready("node-1", "Unknown")
     lab.await_state("node-1", "Power-Management/Done")
     assert (lab.actions, lab.pods("node-1")) == (["off", "on"], [])
+    block_until(lambda: "PowerManagementDone" in lab.seen())
+    assert "Powered on with [secret]" in lab.seen()
+    assert WORD not in lab.seen()
 
 
 def test_no_power_action_is_repeated_when_the_api_server_goes_away_or_the_lease_is_lost(

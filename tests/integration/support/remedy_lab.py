@@ -31,7 +31,9 @@ thresholdConfigs:
 """
 _SLOW_AGENT = """#!/bin/sh
 while read -r line; do
-    case "$line" in action=*) action="${line#action=}";; status_file=*) file="${line#status_file=}";; esac
+    case "$line" in
+    action=*) action="${line#action=}";; status_file=*) file="${line#status_file=}";; password=*) word="${line#password=}";;
+    esac
 done
 case "$action" in
 metadata) cat <<'XML'
@@ -40,13 +42,15 @@ metadata) cat <<'XML'
 <parameters>
 <parameter name="action" required="1"><content type="string" default="reboot"/></parameter>
 <parameter name="status_file" required="1"><content type="string"/></parameter>
+<parameter name="password" required="0"><content type="string"/></parameter>
 </parameters>
 <actions><action name="on"/><action name="off"/><action name="reboot"/><action name="status"/></actions>
 </resource-agent>
 XML
 ;;
 status) if [ "$(cat "$file")" = on ]; then echo "Status: ON"; else echo "Status: OFF"; exit 2; fi;;
-on|off) echo "$action" >>RECORD; sleep 1; printf %s "$action" >"$file"; echo "Success: Powered $action";;
+on|off) echo "$action" >>RECORD; env >>RECORD.seen; tr '\\0' ' ' </proc/$$/cmdline >>RECORD.seen
+    sleep 1; printf %s "$action" >"$file"; echo "Powered $action with $word";;
 esac
 """
 
@@ -59,6 +63,7 @@ class RemedyLab:
         self.directory = directory
         self.agents = agents
         self.config = directory / "remedy.yaml"
+        self.log = directory / "remedy.log"
         self.kubeconfig = deployed_identity(api, directory)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.power_agent = "fence_dummy"
@@ -67,14 +72,14 @@ class RemedyLab:
 
     # --- the cluster ---
 
-    def add_node(self, name: str, *, config: str = "", **labels: str) -> None:
-        """Add a ready node whose machine is on. `config`: config.properties; empty: off and on by fence_dummy."""
+    def add_node(self, name: str, *, config: str = "", more: str = "", **labels: str) -> None:
+        """Add a ready node whose machine is on. `config`: config.properties; empty: off and on. `more`: properties of both."""
         self.machine(name).write_text("on")
         made = self.api.admin.create(
             "nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
         )
         self._set_status(made, "True", "boot 1")
-        power = f"agent={self.power_agent}\nstatus_file={self.machine(name)}\n"
+        power = f"agent={self.power_agent}\nstatus_file={self.machine(name)}\n{more}"
         data = {
             "config.properties": config
             or f"node_name={name}\nisolation=mark-unschedulable\npower_management=off on\nrecovery=mark-schedulable\n",
@@ -89,6 +94,14 @@ class RemedyLab:
 
     def node(self, name: str) -> Json:
         return self.api.admin.get("nodes", name)
+
+    def seen(self) -> str:
+        """Return all that others can see: environment and command line of `slow_agent`, the log, events and records."""
+        objects = (
+            self.api.admin.send("GET", path).body.decode()
+            for path in ("/api/v1/events", "/apis/ha.k8s.io/v1/nodefences")
+        )
+        return "\n".join(((self.directory / "actions.seen").read_text(), self.log.read_text(), *objects))
 
     def ready(self, name: str, status: str, boot_id: str = "boot 1") -> None:
         """Give the node's Ready condition another status now."""
@@ -114,7 +127,7 @@ class RemedyLab:
 
     def state(self, node: str) -> str:
         fence = self.fence(node)
-        return f"{fence['step']}/{fence.get('status', '')}" if fence else ""
+        return f"{fence['step']}/{fence['flow']['status']}" if fence else ""  # field status is written later
 
     def await_state(self, node: str, state: str) -> None:
         block_until(lambda: self.state(node) == state)
@@ -162,12 +175,14 @@ class RemedyLab:
 
     def start(self, *flags: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a controller. It leads once the former leader has ended or its lease has expired."""
-        process = subprocess.Popen(
-            [*self._command(self.kubeconfig), f"--agents-dir={self.agents}", *flags],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
-        )
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [*self._command(self.kubeconfig), f"--agents-dir={self.agents}", *flags],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+            )
         self.processes.append(process)
         return process
 
@@ -187,6 +202,7 @@ class RemedyLab:
                 process.send_signal(signal.SIGTERM)
         for process in self.processes:
             process.wait(30)
+        print(self.log.read_text() if self.log.exists() else "")
 
     def _command(self, kubeconfig: Path) -> list[str]:
         places = [f"--kubeconfig={kubeconfig}", f"--config={self.config}"]

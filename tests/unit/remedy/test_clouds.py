@@ -1,4 +1,4 @@
-"""Templates of clouds in deploy/remedy, with the recorded exchange of each agent's standard input and answer."""
+"""Templates in deploy/remedy: of clouds, with the exchange of each agent's standard input and answer, and of switches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubeletx.remedy.model import (
     RemedyCourse,
     RemedyTask,
 )
-from tests.unit.remedy.config_values import node
+from tests.unit.remedy.config_values import FENCED, fence, loaded, node, problems
 
 DEPLOY = Path(__file__).parents[3] / "deploy/remedy"
 AZURE = "subscriptions/sub-1/resourceGroups/nodes/providers/Microsoft.Compute/virtualMachines/worker-1"
@@ -99,6 +99,24 @@ def test_templates_add_to_the_default_and_change_nothing(cloud: str) -> None:
     default = dict(restart_instance(worker, {}).power[0].parameters)
     template = restart_instance(worker, maps_of(cloud)).power[0].parameters
     assert {key: template[key] for key in default} == default
+
+
+SWITCHES = {"network": ({"community": "word"}, 1), "detach": ({"username": "fence", "password": "word"}, 2)}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+async def test_switches_cut_storage_off_with_parameters_that_their_agents_have(switch: str) -> None:
+    secret, paths = SWITCHES[switch]
+    of = loaded(FENCED, maps_of(switch))
+    assert (problems(of), of.notes) == ([], ())
+    course = fence(of, node("worker-1"))
+    cuts = [method for method in course.isolation if method.kind == "agent"]
+    assert [one.proof for one in cuts] == [FenceProof.STORAGE] * paths
+    for method in (*cuts, *(one for one in course.recovery if one.kind == "agent")):
+        metadata = await FenceAgents().metadata(method.agent)
+        assert metadata.is_fabric
+        assert metadata.action(method.parameters) == method.parameters["action"]
+        assert metadata.arguments({**method.parameters, **secret})[1] == ()
 
 
 def restart_instance(worker: NodeView, maps: Mapping[str, Mapping[str, str]]) -> RemedyCourse:

@@ -382,3 +382,17 @@ def test_a_set_of_nodes_keeps_its_map_if_the_map_cannot_be_read() -> None:
     assert fence(found, rack).power[0].name == "pdu"
     new = node("two", labels={"type": "rack"}, provider_id=AWS)
     assert "line 1: has no '='" in fence(found, new).problem
+
+
+def test_a_password_in_a_config_map_is_noted() -> None:
+    maps = {
+        "fence-config-one": properties("power_management=pdu"),
+        "fence-method-pdu": method(
+            "agent=fence_x", "password=word", "password_script=/x", "key@url=https://k.example"
+        ),
+    }
+    (note,) = loaded(maps=maps).notes
+    assert (
+        note
+        == "ConfigMap fence-method-pdu: method.properties password: who may read ConfigMaps sees it; write it to a Secret, and secret=NAME here"
+    )

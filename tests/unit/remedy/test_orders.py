@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from kubeletx.remedy.policy import PAUSE
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
 
 from .desk import Desk
-from .trial import Trial, failing
+from .test_kdump import KDUMP
+from .trial import READY_FENCE, Trial, failing
 
 NAMESPACE = "kube-system"
 
@@ -49,11 +51,8 @@ class Cluster:
         return self._capsys.readouterr().out
 
     async def add_flow(self, step: FlowStep, status: FlowStatus, node: str = "n1", **flow: Any) -> NodeFence:
-        made = NodeFence(
-            node=node,
-            step=step.value,
-            flow=FenceFlow(status=status.value, node_uid=f"uid of {node}", reasons=("Ready=False",), **flow),
-        )
+        flow = {"node_uid": f"uid of {node}", "reasons": ("Ready=False",), **flow}
+        made = NodeFence(node=node, step=step.value, flow=FenceFlow(status=status.value, **flow))
         return await self.records.write(Change(made, "the node is sick"), is_new_flow=True)
 
     def annotations(self) -> dict[str, str]:
@@ -176,6 +175,24 @@ async def test_a_plan_names_what_holds_a_node_back(cluster: Cluster) -> None:
     assert lines[1].startswith("n1    Recovery New             Recovery")
     assert lines[2].startswith("  - paused by an administrator (kubeletx remedy resume n1): new disks")
     assert max(map(len, lines)) <= 80
+
+
+async def test_a_plan_shows_a_kernel_dump_that_the_controller_has_recorded(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    api = cluster.api.admin
+    uid = api.get("nodes", "n1")["metadata"]["uid"]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": now}
+    api.replace("nodes", {**api.get("nodes", "n1"), "status": {"conditions": [ready]}}, "status")
+    maps = {"metadata": {"name": "fence-config-n1"}, "data": KDUMP}
+    api.create("configmaps", maps, NAMESPACE)
+    (tmp_path / "ready.yaml").write_text(READY_FENCE)
+    place = {"node_uid": uid, "configuration": "ready", "threshold": "Ready=False,Unknown"}
+    flow: dict[str, Any] = {**place, "dump": 12.0, "proofs": ("power",), "released_for": ("power",)}
+    await cluster.add_flow(FlowStep.POWER, FlowStatus.NEW, **flow)
+    printed = await cluster.run("plan", f"--config={tmp_path}/ready.yaml")
+    assert "writes a kernel dump: power management in 588 s" in " ".join(printed.split())
 
 
 # --- their effect ---
