@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,8 @@ from .volume_use import VolumeUse
 
 LOOK_SECONDS: Final = 10.0
 PERIOD_SECONDS: Final = 60.0
+TURN_SECONDS: Final = 0.05
+"""Time after which no further pod is measured in the same call of a thread, of which each costs CPU time."""
 LAZINESS: Final = 50
 """Minimum interval between two measurements of a pod, as a multiple of the duration of the last one."""
 _LOCAL: Final = (layout.EMPTY_DIR, layout.DOWNWARD_API, layout.PROJECTED, layout.CONFIG_MAP, layout.SECRET)
@@ -86,11 +88,13 @@ class DiskBoard:
         pods = list(self._pods())
         for uid in self._figures.keys() - {pod.uid for pod in pods}:
             del self._figures[uid]
-        for pod in pods:
-            now = self._clock.monotonic()
-            if self._is_due(pod, now, max_age_seconds):
-                wall = self._clock.now().timestamp()
-                self._figures[pod.uid] = await self._blocking(_measure, self._context, pod, now, wall)
+        now = self._clock.monotonic()
+        due = [pod for pod in pods if self._is_due(pod, now, max_age_seconds)]
+        while due:
+            now, wall = self._clock.monotonic(), self._clock.now().timestamp()
+            measured = await self._blocking(_measure_some, self._context, due, now, wall)
+            self._figures.update(measured)
+            due = due[len(measured) :]
 
     def _is_due(self, pod: Pod, now: float, max_age_seconds: float | None) -> bool:
         known = self._figures.get(pod.uid)
@@ -101,6 +105,19 @@ class DiskBoard:
         period = LOOK_SECONDS if limits.has_limits(pod) else self._period_seconds
         # A directory with millions of files takes minutes: measuring it gets a fixed share of one thread.
         return now - known.at >= max(period, LAZINESS * known.seconds)
+
+
+def _measure_some(
+    context: NodeContext, pods: Sequence[Pod], now: float, wall: float
+) -> dict[PodUid, PodDisk]:
+    """Measure pods in their order until `TURN_SECONDS` have passed, at least one of them."""
+    began = time.perf_counter()
+    measured: dict[PodUid, PodDisk] = {}
+    for pod in pods:
+        measured[pod.uid] = _measure(context, pod, now, wall)
+        if time.perf_counter() - began > TURN_SECONDS:
+            break
+    return measured
 
 
 def _measure(context: NodeContext, pod: Pod, now: float, wall: float) -> PodDisk:

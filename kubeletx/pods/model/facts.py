@@ -384,9 +384,11 @@ class PodFacts(Fact, frozen=True, kw_only=True):
 
     def newest(self, name: str) -> UnitSummary | None:
         """Return the container's newest unit on the runtime as last seen; None if there is none."""
-        if self.snapshot is None:
-            return None
-        return next((unit for unit in self.snapshot.units if unit.name == name), None)
+        if self.snapshot is not None:
+            for unit in self.snapshot.units:
+                if unit.name == name:
+                    return unit
+        return None
 
 
 _NO_UNIT_FACTS = UnitFacts()

@@ -62,9 +62,11 @@ def frame_of(
 
 def find_condition(status: PodStatus | None, type_: str) -> PodCondition | None:
     """Return the condition of this type; None if the status, or the condition in it, is missing."""
-    if status is None:
-        return None
-    return next((c for c in status.conditions if c.type == type_), None)
+    if status is not None:
+        for condition in status.conditions:
+            if condition.type == type_:
+                return condition
+    return None
 
 
 def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None:

@@ -63,7 +63,11 @@ def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) 
 
 def has_rule(desired: DesiredPod) -> bool:
     """Return True if a container of the pod has a rule with action RestartAllContainers."""
-    return any(rule.action == RESTART_ALL for c in _containers(desired) for rule in c.restart_policy_rules)
+    for container in _containers(desired):
+        for rule in container.restart_policy_rules:
+            if rule.action == RESTART_ALL:
+                return True
+    return False
 
 
 def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:

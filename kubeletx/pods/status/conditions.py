@@ -8,7 +8,7 @@ status/generate.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -71,9 +71,12 @@ def build_conditions(
     `statuses`: statuses of init and regular containers; empty if the pod was rejected. `now`: UTC.
     """
     previous = facts.previous_status
-    foreign = tuple(_dated_disruption(condition, previous, now) for condition in _foreign(desired, previous))
+    reported = previous.conditions if previous is not None else ()
+    before = {condition.type: condition for condition in reversed(reported)}
+    foreign = tuple(_dated_disruption(condition, before, now) for condition in _foreign(desired, previous))
     containers_ready = _containers_ready(desired.pod, facts, phase, statuses)
     is_unseen = facts.recovered and facts.snapshot is None and facts.rejection is None
+    resting = tuple(_stored(previous) if is_unseen else _units_running(facts))
     made = (
         _ready_to_start(desired, facts, previous),
         _initialized(desired.pod, phase, statuses),
@@ -81,27 +84,31 @@ def build_conditions(
         containers_ready,
         PodCondition(type=names.POD_SCHEDULED, status=TRUE),
         *_runtime_reachable(desired, facts, previous, statuses),
-        *(_stored(previous) if is_unseen else _units_running(facts)),
+        *resting,
         *_restarting_all(desired, facts, phase),
-        *(() if is_unseen else _of_workload(desired, facts, containers_ready, statuses)),
+        *(() if is_unseen else _of_workload(desired, facts, containers_ready, resting, statuses)),
         *resize_conditions(desired, facts),
         *_manifest_valid(desired),
     )
     generation = desired.pod.metadata.generation
-    return foreign + tuple(_dated(condition, previous, generation, now) for condition in made)
+    return foreign + tuple(
+        _dated(condition, before.get(condition.type), generation, now) for condition in made
+    )
 
 
-def _dated_disruption(condition: PodCondition, previous: PodStatus | None, now: datetime) -> PodCondition:
+def _dated_disruption(
+    condition: PodCondition, before: Mapping[str, PodCondition], now: datetime
+) -> PodCondition:
     """If a DisruptionTarget condition has no transition time, set it; return all other conditions unchanged."""
     if condition.type != names.DISRUPTION_TARGET or condition.last_transition_time is not None:
         return condition
-    return _dated(condition, previous, None, now)
+    return _dated(condition, before.get(condition.type), None, now)
 
 
 def _dated(
-    condition: PodCondition, previous: PodStatus | None, generation: int | None, now: datetime
+    condition: PodCondition, before: PodCondition | None, generation: int | None, now: datetime
 ) -> PodCondition:
-    before = find_condition(previous, condition.type)
+    """Set the condition's transition time and generation. `before`: the previous condition of this type."""
     since = condition.last_transition_time or now
     if before is not None and before.status == condition.status and before.last_transition_time is not None:
         since = before.last_transition_time
@@ -313,12 +320,17 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
 
 
 def _of_workload(
-    desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
+    desired: DesiredPod,
+    facts: PodFacts,
+    containers_ready: PodCondition,
+    resting: Sequence[PodCondition],
+    statuses: Sequence[ContainerStatus],
 ) -> Iterator[PodCondition]:
     """Yield the conditions that only pods of this kind of workload have, such as machines; nothing if it has none."""
-    resting = next(_units_running(facts), None)
     workload = workload_for(desired.pod, facts)
-    yield from workload.conditions(desired, facts, containers_ready, resting, statuses)
+    yield from workload.conditions(
+        desired, facts, containers_ready, resting[0] if resting else None, statuses
+    )
 
 
 def _resting(facts: PodFacts) -> str:
