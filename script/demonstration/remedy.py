@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import os
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +48,7 @@ _INFO: Final = (
 
 
 class MemoryCluster:
-    """Three workers and the StatefulSet ``web`` in an API server in memory.
+    """Three workers and the StatefulSet ``web`` in an API server in memory; its pod writes lines to a volume, ``volume.txt``.
 
     `directory` has ``admin.conf``, and for each node ``NODE.power`` (its machine, ``on`` or ``off``); while ``NODE.hung``
     exists, its kubelet is silent although the machine is on. A machine that is off no longer hangs.
@@ -59,7 +63,9 @@ class MemoryCluster:
         self._ready: dict[str, str] = {}
         self._on_since: dict[str, float | None] = {}
         self._switched: dict[str, int] = {}
+        self._writers: dict[str, subprocess.Popen[bytes]] = {}
         self.kubeconfig = directory / "admin.conf"
+        self.volume = directory / "volume.txt"
 
     def start(self) -> None:
         self._api.start()
@@ -73,6 +79,8 @@ class MemoryCluster:
         self.look()
 
     def stop(self) -> None:
+        for name in NODES:
+            self._end_writer(name)
         self._api.close()
 
     def machine(self, name: str) -> Path:
@@ -88,7 +96,15 @@ class MemoryCluster:
         try:
             self._api.admin.get("pods", POD, "default")
         except StatusError:
+            for name in NODES:  # a machine may have been switched off since its report
+                self._report(name)
             self._place()
+
+    def written(self) -> list[tuple[str, int]]:
+        """Return who has written to the pod's volume, in order: nodes, each with the number of its lines."""
+        return [
+            (node, len(list(lines))) for node, lines in itertools.groupby(self.volume.read_text().split())
+        ]
 
     def nodes(self) -> list[Json]:
         found: list[Json] = self._api.admin.list("nodes")["items"]
@@ -108,6 +124,7 @@ class MemoryCluster:
         if stamp != self._switched[name]:  # perhaps off and on again since the last look
             self._switched[name] = stamp
             self._on_since[name] = None
+            self._end_writer(name)
             self.hung(name).unlink(missing_ok=True)
         if self.machine(name).read_text().strip() == "on" and self._on_since[name] is None:
             self._on_since[name] = time.monotonic()
@@ -137,7 +154,18 @@ class MemoryCluster:
                 meta = {"name": POD, "labels": {"app": "web"}}
                 pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
                 self._api.admin.create("pods", pod, "default")
+                writer = f"while echo {name} >>{shlex.quote(str(self.volume))}; do sleep 0.1; done"
+                self._end_writer(name)
+                self._writers[name] = subprocess.Popen(
+                    ["sh", "-c", writer], stdin=subprocess.DEVNULL, start_new_session=True
+                )
                 return
+
+    def _end_writer(self, name: str) -> None:
+        """End the pod's program on this node, as the power does: a node that only hangs still writes."""
+        if (writer := self._writers.pop(name, None)) is not None:
+            os.killpg(writer.pid, signal.SIGKILL)
+            writer.wait()
 
 
 def show_remedy(console: Console, boot_seconds: float = BOOT_SECONDS) -> None:
@@ -191,7 +219,14 @@ def _play(console: Console, cluster: MemoryCluster, controller: subprocess.Popen
         until(lambda: cluster.fence(sick).get("status") == "Final")
         look()
         (place,) = (name for name in NODES if cluster.pods(name))
-        story.append(f"{sick} is back; {POD} runs on {place}")
+        (before, kept), *others = cluster.written()
+        if before != sick or [node for node, _ in others] != [place]:
+            raise LabError(
+                f"the volume of {POD} has lines of {cluster.written()}, and not of {sick}, then of {place}"
+            )
+        story.append(
+            f"{sick} is back; {POD} runs on {place}, with the {kept} lines that {sick} had written to its volume"
+        )
         show()
 
 

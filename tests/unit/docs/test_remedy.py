@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,12 +15,13 @@ from msgspec.structs import asdict
 
 from kubeletx.kube.text.duration import parse_duration
 from kubeletx.remedy.fence_config import BUILTINS
+from kubeletx.remedy.main import main
 from kubeletx.remedy.model import RemedySettings
 from kubeletx.remedy.sources import LoadedConfig, load_config
 from kubeletx_testing.lab.tools import search_path
 from kubeletx_testing.waiting import block_until
 from script.demonstration.remedy import CONFIG, PLACE
-from tests.unit.docs.pages import DOCS, ROOT, named_blocks, rows, section, words
+from tests.unit.docs.pages import DOCS, ROOT, first_words, named_blocks, rows, section, words
 
 PAGE = (DOCS / "remedy.md").read_text()
 BLOCKS = named_blocks(PAGE)
@@ -119,6 +121,19 @@ def test_the_table_of_settings_has_the_defaults() -> None:
             assert parse_duration(text) == default, name
         else:
             assert text == str(default), name
+
+
+def test_the_reference_has_each_flag_exit_code_and_metric(capsys: pytest.CaptureFixture[str]) -> None:
+    reference = (DOCS / "reference.md").read_text()
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help", "--all"}
+    assert set(first_words(section(reference, "Flags of node remedy"))) == flags
+    names = (ROOT / "kubeletx/remedy/admin/metrics.py").read_text()
+    metrics = re.findall(r'"(kubeletx_remedy_\w+)"', names)
+    assert set(first_words(section(reference, "Metrics of node remedy"))) == set(metrics)
+    codes = {row[0] for row in rows(section(reference, "Exit codes of node remedy"))}
+    assert codes == {"0", "1", "2", "130"}
 
 
 def test_each_built_in_method_is_named() -> None:

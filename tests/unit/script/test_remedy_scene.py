@@ -15,5 +15,11 @@ def test_a_pod_moves_off_a_machine_that_was_switched_off_and_the_node_comes_back
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     place = 0
-    for word in ("mark-unschedulable: cordoned", "off, verified", "pods released", "is back; web-0 runs on"):
+    for word in (
+        "mark-unschedulable: cordoned",
+        "off, verified",
+        "pods released",
+        "is back; web-0 runs on",
+        "had written to its volume",
+    ):
         place = shown.index(word, place)
