@@ -125,7 +125,7 @@ def _is_in(worker: PodWorker, state: str) -> bool:
 def main() -> None:
     """Run ``kubeletx`` with a control socket, when this module is the program."""
     from kubeletx.cli import main as cli
-    from kubeletx.cli import run
+    from kubeletx.cli.options import run
 
     run_agent = run._run
 

@@ -128,6 +128,16 @@ class AgentClient:
         )
 
 
+def open_socket(socket_path: Path) -> socket.socket:
+    """Return a connection to the admin socket. Raises Unavailable or PermissionDenied, with words for users."""
+    try:
+        return _connect(str(socket_path), None)
+    except PermissionError as err:
+        raise no_permission(socket_path) from err
+    except OSError as err:
+        raise not_running(socket_path) from err
+
+
 def not_running(socket_path: Path) -> Unavailable:
     """Return the error that no agent runs on this socket; its message says how to start one."""
     return Unavailable(
@@ -174,13 +184,17 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         """Connect to the unix socket instead of a TCP address."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(self.timeout)
-        try:
-            sock.connect(self._path)
-        except OSError as err:
-            sock.close()
-            if "too long" in str(err):
-                raise FileNotFoundError(self._path) from err
-            raise
-        self.sock = sock
+        self.sock = _connect(self._path, self.timeout)
+
+
+def _connect(path: str, timeout: float | None) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(path)
+    except OSError as err:
+        connection.close()
+        if "too long" in str(err):
+            raise FileNotFoundError(path) from err
+        raise
+    return connection

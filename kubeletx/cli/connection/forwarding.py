@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +13,9 @@ import aiohttp
 import click
 
 from kubeletx.api import InvalidConfig, KubeletxError, Session
+from kubeletx.streaming.websocket import WebSocketSession, connect_session
 
-from .streams import agent_session, open_stream
+from .client import no_permission, not_running
 
 _BLOCK = 32 * 1024
 
@@ -36,20 +38,49 @@ def parse_forward(text: str) -> Forward:
     return Forward(int(numbers[0]), int(numbers[1]))
 
 
+def agent_session(socket_path: Path) -> aiohttp.ClientSession:
+    """Return an HTTP client of the admin socket; the caller closes it with `async with`.
+
+    Raises Unavailable if the socket does not exist, PermissionDenied if this user may not open it.
+    """
+    if not socket_path.exists():
+        raise not_running(socket_path)
+    if not os.access(socket_path, os.W_OK):
+        raise no_permission(socket_path)
+    connector = aiohttp.UnixConnector(path=str(socket_path), limit=0)
+    return aiohttp.ClientSession(
+        connector=connector, base_url="http://kubeletx", timeout=aiohttp.ClientTimeout()
+    )
+
+
+async def open_stream(
+    client: aiohttp.ClientSession, socket_path: Path, path: str, query: Sequence[tuple[str, str]]
+) -> WebSocketSession:
+    """Open one session of exec, attach or port-forward (`path`, `query`) at the agent.
+
+    Raises Unavailable if no agent answers on the socket.
+    """
+    try:
+        return await connect_session(client, path, query)
+    except KubeletxError as err:
+        if isinstance(err.__cause__, aiohttp.ClientConnectorError):
+            raise not_running(socket_path) from err
+        raise
+
+
 async def forward(socket_path: Path, path: str, address: str, ports: Sequence[Forward]) -> None:
     """Listen on local ports and forward each connection to the pod, until cancelled.
 
     `path`: the pod's port-forward path on the admin socket. `address`: local IP address. Raises InvalidConfig if a
     local port cannot be used.
     """
-    with agent_session(socket_path) as made:
-        async with made as client:
-            servers = [await _listen(client, socket_path, path, address, port) for port in ports]
-            try:
-                await asyncio.gather(*(server.serve_forever() for server in servers))
-            finally:
-                for server in servers:
-                    server.close()
+    async with agent_session(socket_path) as client:
+        servers = [await _listen(client, socket_path, path, address, port) for port in ports]
+        try:
+            await asyncio.gather(*(server.serve_forever() for server in servers))
+        finally:
+            for server in servers:
+                server.close()
 
 
 async def _listen(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from kubeletx.kube.manifests.machine_form import machine_of
@@ -65,9 +63,7 @@ def run_in(
     leave = LEAVE if terminal and verb == "attach" and is_machine(pod) else b""
     if leave:
         click.echo("Ctrl-] leaves the console.", err=True)
-    code = asyncio.run(
-        run_remote(agent.socket_path, path, query, stdin=stdin, terminal=terminal, leave=leave)
-    )
+    code = run_remote(agent.socket_path, path, query, stdin=stdin, terminal=terminal, leave=leave)
     if code:
         click.echo(f"command terminated with exit code {code}", err=True)
     return code

@@ -1,66 +1,50 @@
 """Live streams between this terminal and a container, through the admin socket.
 
 If the session has a terminal, the local terminal is put into raw mode, so that every key goes to the container, and
-changes of its size (SIGWINCH) are sent; the old mode is always restored. Standard input is read in a daemon thread: it
-may be a file, a pipe or a terminal, and a blocked read must not delay the exit.
+changes of its size (SIGWINCH) are sent; the old mode is always restored. One loop polls the socket and standard input,
+without asyncio and aiohttp: importing them takes longer than running a short command.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
+import selectors
 import shutil
 import signal
+import socket
 import sys
 import termios
-import threading
 import tty
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlencode
 
-import aiohttp
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+)
 
-from kubeletx.api import Channel, KubeletxError, Session, first_of
-from kubeletx.streaming.websocket import WebSocketSession, connect_session
+from kubeletx.api.errors import Internal, Unavailable
+from kubeletx.api.streams import Channel
+from kubeletx.streaming.channels import CLOSE_CHANNEL, WsProtocol, encode_resize
+from kubeletx.streaming.status import exit_code_of, refusal_of
 
-from .client import no_permission, not_running
+from .client import open_socket
 
 _BLOCK = 32 * 1024
+_MOST_UNSENT = 256 * 1024
+"""Bytes that may wait for the socket before standard input is no longer read."""
 
 
-@contextmanager
-def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
-    """Context manager that yields an HTTP client of the admin socket; the caller closes it with `async with`.
-
-    Raises Unavailable if the socket does not exist, PermissionDenied if this user may not open it.
-    """
-    if not socket_path.exists():
-        raise not_running(socket_path)
-    if not os.access(socket_path, os.W_OK):
-        raise no_permission(socket_path)
-    connector = aiohttp.UnixConnector(path=str(socket_path), limit=0)
-    yield aiohttp.ClientSession(
-        connector=connector, base_url="http://kubeletx", timeout=aiohttp.ClientTimeout()
-    )
-
-
-async def open_stream(
-    client: aiohttp.ClientSession, socket_path: Path, path: str, query: Sequence[tuple[str, str]]
-) -> WebSocketSession:
-    """Open one session of exec, attach or port-forward (`path`, `query`) at the agent.
-
-    Raises Unavailable if no agent answers on the socket.
-    """
-    try:
-        return await connect_session(client, path, query)
-    except KubeletxError as err:
-        if isinstance(err.__cause__, aiohttp.ClientConnectorError):
-            raise not_running(socket_path) from err
-        raise
-
-
-async def run_remote(
+def run_remote(
     socket_path: Path,
     path: str,
     query: Sequence[tuple[str, str]],
@@ -73,102 +57,165 @@ async def run_remote(
 
     `path`, `query`: of the request on the admin socket. `stdin`: send standard input. `terminal`: put the local
     terminal into raw mode and send its size. `leave`: key with which the user ends the session, which returns 0 while
-    the command continues; empty: there is no such key.
+    the command continues; empty: there is no such key. Raises Unavailable if no agent answers on the socket.
     """
-    with agent_session(socket_path) as made:
-        async with made as client:
-            session = await open_stream(client, socket_path, path, query)
-            try:
-                with raw_terminal() if terminal else _nothing():
-                    return await pump(session, stdin=stdin, terminal=terminal, leave=leave)
-            finally:
-                await session.close()
-
-
-async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = b"") -> int:
-    """Copy bytes between this process and the session until the remote command ends; returns its exit code.
-
-    `stdin`: send standard input. `terminal`: send the size of the local terminal, and its changes. `leave`: key that
-    makes this function return 0 immediately; empty: there is no such key.
-    """
-    loop = asyncio.get_running_loop()
-    left = asyncio.Event()
-    helpers: list[asyncio.Task[object]] = []
-    if stdin:
-        helpers.append(asyncio.create_task(_feed(session, leave, left), name="stdin"))
-    if terminal:
-        resized = asyncio.Event()
-        resized.set()
-        loop.add_signal_handler(signal.SIGWINCH, resized.set)
-        helpers.append(asyncio.create_task(_follow_size(session, resized), name="terminal-size"))
-    try:
-        output, _ = await first_of("output", _show(session), left.wait())
-        if output is not None:
-            exit_code: int = output.result()
-            return exit_code
-        _write(1, b"\r\n")
-        return 0
-    finally:
+    with ExitStack() as stack:
+        connection = stack.enter_context(open_socket(socket_path))
+        streams = _Streams(connection, f"{path}?{urlencode(query)}", leave)
+        stack.enter_context(streams)
         if terminal:
-            loop.remove_signal_handler(signal.SIGWINCH)
-        for task in helpers:
-            task.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+            stack.enter_context(raw_terminal())
+            stack.enter_context(streams.follow_size())
+        if stdin:
+            streams.read_stdin()
+        return streams.run()
 
 
-async def _show(session: Session) -> int:
-    async for channel, data in session.output():
-        _write(2 if channel is Channel.STDERR else 1, data)
-    return await session.wait()
+class _Streams:
+    """One WebSocket on a connected socket, this process's standard streams, and what is not sent yet."""
+
+    def __init__(self, connection: socket.socket, target: str, leave: bytes) -> None:
+        self._connection = connection
+        self._leave = leave
+        self._selector = selectors.PollSelector()  # epoll refuses regular files
+        self._web_socket = WSConnection(ConnectionType.CLIENT)
+        request = Request(host="kubeletx", target=target, subprotocols=[WsProtocol.V5.value])
+        self._unsent = bytearray(self._web_socket.send(request))
+        self._is_open = False
+        self._has_stdin = False
+        self._follows_size = False
+        self._message = bytearray()
+        self._refusal = bytearray()
+        self._exit_code: int | None = None
+
+    def __enter__(self) -> None:
+        self._connection.setblocking(False)
+        self._selector.register(self._connection, selectors.EVENT_READ)
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+
+    def read_stdin(self) -> None:
+        """Begin to send standard input."""
+        self._has_stdin = True
+
+    @contextmanager
+    def follow_size(self) -> Iterator[None]:
+        """Context manager that sends the terminal's size at the start and after each SIGWINCH."""
+        woken, waker = socket.socketpair()
+        with woken, waker:
+            waker.setblocking(False)
+            self._follows_size = True
+            self._selector.register(woken, selectors.EVENT_READ)
+            before = signal.signal(signal.SIGWINCH, lambda *_: None)
+            before_descriptor = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(before_descriptor)
+                signal.signal(signal.SIGWINCH, before)
+
+    def run(self) -> int:
+        """Copy bytes in both directions until the remote command ends, or the user leaves; returns its exit code."""
+        while self._exit_code is None:
+            self._send()
+            self._choose_inputs()
+            for key, mask in self._selector.select():
+                if key.fileobj is self._connection:
+                    if mask & selectors.EVENT_READ:
+                        self._receive()
+                elif key.fileobj == 0:
+                    self._read_stdin()
+                elif isinstance(key.fileobj, socket.socket):
+                    key.fileobj.recv(_BLOCK)
+                    self._send_size()
+        self._connection.setblocking(True)
+        with suppress(OSError):
+            self._connection.sendall(self._unsent + self._web_socket.send(CloseConnection(1000)))
+        return self._exit_code
+
+    def _choose_inputs(self) -> None:
+        """Poll for what can be handled now: for standard input, only while the socket keeps up."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._selector.modify(self._connection, wanted)
+        wants_stdin = self._has_stdin and self._is_open and len(self._unsent) < _MOST_UNSENT
+        if wants_stdin and 0 not in self._selector.get_map():
+            self._selector.register(0, selectors.EVENT_READ)
+        elif not wants_stdin and 0 in self._selector.get_map():
+            self._selector.unregister(0)
+
+    def _queue(self, channel: int, data: bytes) -> None:
+        self._unsent += self._web_socket.send(BytesMessage(data=bytes((channel,)) + data))
+
+    def _send_size(self) -> None:
+        if self._follows_size and self._is_open:
+            size = shutil.get_terminal_size()
+            self._queue(Channel.RESIZE, encode_resize(size.columns, size.lines))
+
+    def _send(self) -> None:
+        with suppress(BlockingIOError):
+            while self._unsent:
+                del self._unsent[: self._connection.send(self._unsent)]
+
+    def _read_stdin(self) -> None:
+        try:
+            data = os.read(0, _BLOCK)
+        except OSError:
+            data = b""
+        before, escape, _ = data.partition(self._leave) if self._leave else (data, b"", b"")
+        if before:
+            self._queue(Channel.STDIN, before)
+        if escape:
+            _write(1, b"\r\n")
+            self._exit_code = 0
+        elif not data:
+            self._has_stdin = False
+            self._queue(CLOSE_CHANNEL, bytes((Channel.STDIN,)))
+
+    def _receive(self) -> None:
+        try:
+            data = self._connection.recv(_BLOCK)
+        except BlockingIOError:
+            return
+        except OSError as err:
+            raise Unavailable(f"the connection to the agent was lost: {err}") from err
+        self._web_socket.receive_data(data or None)
+        for event in self._web_socket.events():
+            self._handle(event)
+            if self._exit_code is not None:
+                return
+        if not data:
+            raise Unavailable("the connection to the agent was lost before the command's end")
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, AcceptConnection):
+            self._is_open = True
+            self._send_size()
+        elif isinstance(event, BytesMessage):
+            self._message += event.data
+            if event.message_finished:
+                message, self._message = bytes(self._message), bytearray()
+                self._show(message[0], message[1:])
+        elif isinstance(event, Ping):
+            self._unsent += self._web_socket.send(event.response())
+        elif isinstance(event, CloseConnection):
+            raise Unavailable(f"the agent closed the connection before the command's end ({event.code})")
+        elif isinstance(event, RejectConnection | RejectData):
+            self._refusal += getattr(event, "data", b"")
+            if getattr(event, "body_finished", not getattr(event, "has_body", False)):
+                raise Internal(f"the agent refused the session: {refusal_of(bytes(self._refusal))}")
+
+    def _show(self, channel: int, data: bytes) -> None:
+        if channel == Channel.ERROR:
+            self._exit_code = exit_code_of(data)
+        elif channel in (Channel.STDOUT, Channel.STDERR):
+            _write(2 if channel == Channel.STDERR else 1, data)
 
 
 def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
-    """Send standard input to the session; at its end, close the session's stdin.
-
-    If the key `leave` is typed, sends the input before it, sets the event `left`, and returns.
-    """
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(8)
-
-    def read() -> None:
-        while True:
-            room.acquire()
-            try:
-                data = os.read(0, _BLOCK)
-            except OSError:
-                data = b""
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(queue.put_nowait, data)
-            if not data:
-                return
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    with suppress(KubeletxError):  # the remote command stopped reading
-        while data := await queue.get():
-            before, escape, _ = data.partition(leave) if leave else (data, b"", b"")
-            if before:
-                await session.write(before)
-            if escape:
-                left.set()
-                return
-            room.release()
-        await session.close_stdin()
-
-
-async def _follow_size(session: Session, resized: asyncio.Event) -> None:
-    while True:
-        await resized.wait()
-        resized.clear()
-        size = shutil.get_terminal_size()
-        with suppress(KubeletxError):  # the session has ended
-            await session.resize(size.columns, size.lines)
 
 
 def has_terminal() -> bool:
@@ -186,8 +233,3 @@ def raw_terminal() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

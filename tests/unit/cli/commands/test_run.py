@@ -23,7 +23,7 @@ import rich.console
 def test_the_garbage_collector_is_rare_before_the_agent_is_imported() -> None:
     code = """
 import gc
-from kubeletx.cli import run
+from kubeletx.cli.options import run
 run.import_structlog = lambda: print(gc.get_threshold() == run.GC_THRESHOLDS)
 run.import_aiohttp = lambda: 1 / 0
 try:
