@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from kubeletx.api import Clock, Conflict, KubeletxError, NotFound, TimedOut, Unavailable, sleep_or
 
 from .actions.pod_template import job_name
-from .automaton import Act, Change, Decision, Release, Stay, after, operation_of, released
+from .automaton import after, operation_of, released
 from .cluster import ClusterWatch, FlowClock
 from .config import Configurations
+from .decisions import Act, Change, Decision, Release, Stay
 from .fences import FenceRecords
 from .model import (
     FenceMethod,

@@ -18,7 +18,7 @@ from kubeletx.kube.client.definitions import install_definition
 from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.kube.types.meta import ObjectMeta
 
-from .automaton import Change
+from .decisions import Change
 from .model import (
     FENCE_PREFIX,
     MOST_HISTORY,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .automaton import Change
+    from .decisions import Change
     from .planner import FlowPlan
 
 NAMESPACE: Final = "kube-system"

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from .automaton import Change, Decision, FlowFacts, Stay, advance, begin, begin_recovery
+from .automaton import advance, begin, begin_recovery
 from .config import Configurations, NodeCourses
+from .decisions import Change, Decision, FlowFacts, Stay
 from .model import FlowStatus, FlowStep, KernelDump, NodeFence, NodeView
 from .policy import NOTE, ClusterPolicy, PolicyView, is_busy, starts
 

@@ -8,7 +8,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from kubeletx.kube.types.meta import ObjectMeta
-from kubeletx.remedy.automaton import Act, Change, FlowFacts, advance, after, begin
+from kubeletx.remedy.automaton import advance, after, begin
+from kubeletx.remedy.decisions import Act, Change, FlowFacts
 from kubeletx.remedy.model import (
     FenceMethod,
     FlowStatus,

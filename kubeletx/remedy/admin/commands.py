@@ -18,7 +18,7 @@ from kubeletx.kube.client.lists import list_pages
 from kubeletx.kube.client.resources import EVENTS, NODES
 from kubeletx.kube.types.event import EventList
 
-from ..automaton import Act, Change, Release, Stay
+from ..decisions import Act, Change, Release, Stay
 from ..fences import FenceRecords
 from ..model import NODE_FENCES, KernelDump, NodeFence, NodeFenceList, NodeViewList
 from ..planner import ClusterView, FlowPlan, FlowTimes, ProblemEvents, has_recovered, plan_all, sickness_of

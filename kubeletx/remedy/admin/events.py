@@ -20,7 +20,7 @@ from kubeletx.kube.client.resources import EVENTS
 from kubeletx.kube.types.event import Event, EventSource
 from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
 
-from ..automaton import Change
+from ..decisions import Change
 from ..fences import fence_name
 from ..model import NodeFence, RemedySettings
 from ..planner import FlowPlan

@@ -16,7 +16,7 @@ from kubeletx.api import InvalidConfig
 from kubeletx.api.counting import LabelledDurations, Metric, Samples, counter, gauge, histogram
 from kubeletx.kube.text.exposition import CONTENT_TYPE, family_of, render
 
-from ..automaton import Change
+from ..decisions import Change
 from ..model import NodeFence, RemedyOutcome, RemedySettings, RemedyTask
 from .events import repeats_of
 

@@ -19,7 +19,7 @@ from kubeletx.kube.client.resources import CONFIG_MAPS, NODES
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import ConfigMap
 
-from ..automaton import Change
+from ..decisions import Change
 from ..fences import FenceRecords
 from ..model import NODE_FENCES, FlowStep, NodeFence, NodeFenceList, NodeView
 from ..planner import CONFIRMED

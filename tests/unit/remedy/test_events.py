@@ -15,7 +15,7 @@ from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.remedy.admin.events import FAILED, REPEATED, EventWriter, FlowEvent, events_of
 from kubeletx.remedy.admin.metrics import RemedyMetrics, parse_address, served
-from kubeletx.remedy.automaton import Change, FlowFacts
+from kubeletx.remedy.decisions import Change, FlowFacts
 from kubeletx.remedy.model import (
     FenceFlow,
     FenceMethod,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec.structs import replace
 
-from kubeletx.remedy.automaton import Act, Change, Release
+from kubeletx.remedy.decisions import Act, Change, Release
 from kubeletx.remedy.model import (
     FenceProof,
     FlowStatus,

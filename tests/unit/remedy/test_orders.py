@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import NotFound, SystemClock
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.remedy.automaton import Change
+from kubeletx.remedy.decisions import Change
 from kubeletx.remedy.fences import FenceRecords
 from kubeletx.remedy.main import parse
 from kubeletx.remedy.model import (

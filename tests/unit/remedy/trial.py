@@ -13,9 +13,10 @@ from kubeletx.api import Clock
 from kubeletx.kube.text.yaml import parse_documents
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import NodeCondition
-from kubeletx.remedy.automaton import Act, Change, Release, after, operation_of, released
+from kubeletx.remedy.automaton import after, operation_of, released
 from kubeletx.remedy.cluster import FlowClock
 from kubeletx.remedy.config import Configurations, read_configuration
+from kubeletx.remedy.decisions import Act, Change, Release
 from kubeletx.remedy.model import (
     FenceProof,
     KernelDump,
