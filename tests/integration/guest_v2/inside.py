@@ -169,7 +169,7 @@ def test_an_agent_makes_qos_cgroups_hibernates_a_pod_and_sees_its_processes_kill
     with zram():
         agent = make_agent(
             endpoints=f"container:quark:{containerd_a.endpoint}?handler=runc",
-            flags=("--config", str(config), "--disable-plugin=libvirt"),
+            flags=("--config", str(config), "--disable-plugin=libvirt", "--disable-plugin=flexvolume"),
         )
         agent.start(timeout_seconds=WAIT_SECONDS)
         needs = {"resources": {"requests": {"memory": str(REQUEST)}, "limits": {"memory": str(2 * REQUEST)}}}

@@ -31,7 +31,15 @@ from .mounts import unmount_below
 from .process import Daemon, LabError, run_to_end
 from .tools import daemon_environment
 
-EXAMPLES = ("directory-pods", "disk-space", "host-load", "image-registry", "local-process", "ramdisk")
+EXAMPLES = (
+    "directory-pods",
+    "disk-space",
+    "host-load",
+    "image-registry",
+    "local-process",
+    "rack-power",
+    "ramdisk",
+)
 """Plugins of examples/plugins: most would be a process of their own at each start of an agent."""
 
 
