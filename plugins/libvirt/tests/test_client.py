@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from kubeletx_libvirt.client import Connection, DomainEvent, forget_unborn
 
 from kubeletx.api import Internal, InvalidConfig, NotFound, Unavailable
 from kubeletx.testing import FakeHost
+from kubeletx_testing.waiting import until
 
 NOBODY = "00000000-0000-0000-0000-000000000001"
 
@@ -24,6 +26,10 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     await opened.open()
     yield opened
     await opened.close()
+
+
+def call_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if re.fullmatch(r"libvirt-\d+", thread.name)}
 
 
 async def test_errors_of_libvirt_become_ours(connection: Connection) -> None:
@@ -92,13 +98,30 @@ async def test_threads_that_hang_are_not_replaced_when_the_connection_is_made_ag
 
     call = asyncio.ensure_future(connection.call(hang))
     await asyncio.to_thread(begun.wait, 60)
-    before = {thread for thread in threading.enumerate() if thread.name.startswith("libvirt-")}
-    await connection.close()
+    before = call_threads()
+    connection.get_handle().close()
     await connection.open()
     assert await connection.probe(libvirt.virConnect.isAlive)
-    assert before <= set(threading.enumerate())
+    assert before <= call_threads()
     may_end.set()
     await call
+
+
+async def test_a_call_that_nothing_awaits_any_more_leaves_no_thread_after_the_close(
+    connection: Connection,
+) -> None:
+    begun, may_end, before = threading.Event(), threading.Event(), call_threads()
+
+    def hang() -> None:
+        begun.set()
+        assert may_end.wait(60)
+
+    call = asyncio.ensure_future(connection.call(hang))
+    await asyncio.to_thread(begun.wait, 60)
+    call.cancel()
+    await connection.close()
+    may_end.set()
+    await until(lambda: not call_threads() - before)
 
 
 async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_events_twice(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -157,6 +158,15 @@ async def test_the_half_close_of_a_terminal_is_its_end_of_file() -> None:
         assert await made.wait() == 0
 
 
+@pytest.fixture
+def handled_interrupts() -> Iterator[None]:
+    """A handler of SIGINT, as an agent has: a background job of a shell ignores it, and its children would inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("handled_interrupts")
 async def test_the_interrupt_character_ends_a_command_on_a_terminal() -> None:
     async with session("sh", "-c", "echo ready; exec sleep 100", tty=True, stdin=True) as made:
         await anext(made.output())

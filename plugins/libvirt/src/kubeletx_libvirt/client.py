@@ -130,7 +130,11 @@ class Connection:
             if await self._host.blocking(_is_alive, self._handle):
                 return
             self._lost = "it is broken"
-        await self.close()
+        await self._disconnect()
+        if (
+            not self._threads.busy
+        ):  # threads that hang are kept, so that repeated outages do not add more of them
+            self._renew_threads()
         self._loop = asyncio.get_running_loop()
         start_event_thread()
         attempt = _Attempt()
@@ -144,17 +148,20 @@ class Connection:
                 self._daemon = None
 
     async def close(self) -> None:
-        """Disconnect. The queue of every subscriber gets None."""
+        """Disconnect. The queue of every subscriber gets None. A thread whose call hangs ends with this call."""
+        await self._disconnect()
+        self._renew_threads()
+
+    async def _disconnect(self) -> None:
         handle, self._handle = self._handle, None
         self._end_subscriptions()
         if handle is not None:
             callbacks, self._callbacks = self._callbacks, []
             await self._host.blocking(_disconnect, handle, callbacks)
-        if (
-            not self._threads.busy
-        ):  # threads that hang are kept, so that repeated outages do not add more of them
-            self._threads.close()
-            self._threads = _threads()
+
+    def _renew_threads(self) -> None:
+        self._threads.close()
+        self._threads = _threads()
 
     async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `function`, which may block, on one of the connection's threads and return its result.
