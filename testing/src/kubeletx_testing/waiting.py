@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 GUARD_SECONDS = 60.0
 _PAUSE_SECONDS = 0.001
+_BLOCKED_PAUSE_SECONDS = 0.01
 _TURNS = 50
 """Number of checks between which only one turn of the event loop passes; later checks are a millisecond apart.
 
@@ -42,8 +43,11 @@ async def let_others_work() -> None:
 
 
 def block_until(holds: Callable[[], object]) -> None:
-    """Wait as `until` does, but block the thread; for a test without an event loop."""
+    """Wait as `until` does, but block the thread; for a test without an event loop.
+
+    Checks are 10 ms apart: some read all processes of the machine, and would take the time of those that they await.
+    """
     end = time.monotonic() + GUARD_SECONDS
     while not holds():
         assert time.monotonic() < end, f"it did not happen within {GUARD_SECONDS:g} s"
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_BLOCKED_PAUSE_SECONDS)
