@@ -17,7 +17,7 @@ from kubeletx_testing.lab.libvirt import embedded_endpoint
 from kubeletx_testing.lab.machines import load_machine_image
 from tests.integration.support.bench import Bench
 
-BOOT_SECONDS = 90
+BOOT_SECONDS = 150
 
 
 def make_machines(

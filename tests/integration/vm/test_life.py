@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, put_manifest
+from kubeletx_testing.lab.tiny_machine import UP, make_tiny_machine_image
 from tests.integration.support.machines import (
     emulators,
     files_below,
@@ -20,15 +21,16 @@ MakeAgent = Callable[..., PrivateAgent]
 
 
 def test_a_machine_runs_as_a_pod_survives_the_agent_and_leaves_nothing(
-    make_agent: MakeAgent, manifests: Path, lab: Lab
+    make_agent: MakeAgent, manifests: Path, lab: Lab, tmp_path: Path
 ) -> None:
-    agent = machine_agent(lab, make_agent)
+    image = make_tiny_machine_image(tmp_path)
+    agent = machine_agent(lab, make_agent, imageDirectories=[str(tmp_path)])
     agent.start()
-    path = put_manifest(manifests, machine_manifest("vm"))
+    path = put_manifest(manifests, machine_manifest("vm", image=str(image)))
     pod = agent.wait_for("vm", is_running, timeout_seconds=60)
     assert bound_runtime(pod) == "libvirt-qemu"
     assert "vm-lab" in agent.cli("get", "pods").stdout
-    wait_console(agent, "vm-lab", "guest is up")
+    wait_console(agent, "vm-lab", UP)
     ((process, _),) = emulators(agent).items()
     for end in (agent.stop, agent.kill):
         end()

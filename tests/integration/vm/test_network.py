@@ -34,14 +34,27 @@ def devices_of(bench: Bench, name: str) -> list[Path]:
     return found
 
 
-def test_the_node_and_containers_reach_a_machine(bench: Bench, lab: Lab) -> None:
+def test_the_node_and_containers_reach_a_machine_also_after_a_crash_and_it_is_released_in_order(
+    bench: Bench, lab: Lab
+) -> None:
+    """The machine has the sample pod's vpc and port, which join the pod network with warnings."""
     before, taken = ports(lab), lab.network.list_addresses()
-    machine = put_manifest(bench.manifests, machine_manifest("vm-one"))
+    spec = {"vpc": "demo", "nics": [{"portId": "04fe371d-fddf-43c4-9419-b7d9cd4a2197"}]}
+    machine = put_manifest(bench.manifests, machine_manifest("vm-one", spec=spec))
     address = address_of(bench, "vm-one")
     assert address in lab.network.list_addresses()
     devices = devices_of(bench, "vm-one")
     assert ask(address) == "vm-one\n"
     assert bench.run("client", f"wget -q -O - http://{address}/") == "vm-one\n"
+    events = json.dumps([str(event) for event in bench.events("vm-one")])
+    assert "spec.vpc" in events
+    assert "portId" in events
+    boot = ask(address, "/cgi-bin/facts")
+    bench.agent.kill()
+    assert ask(address) == "vm-one\n"
+    bench.agent.start()
+    assert address_of(bench, "vm-one") == address
+    assert ask(address, "/cgi-bin/facts").split("boot-id")[1][:38] == boot.split("boot-id")[1][:38]
     for path in (machine, bench.manifests / "client.json"):
         path.unlink()
     for name in ("vm-one", "client"):
@@ -69,25 +82,6 @@ def test_a_host_port_of_a_machine_written_as_a_container_leads_into_the_guest(be
     bench.agent.wait_gone("vm-port")
 
 
-def test_after_a_crash_the_machine_keeps_its_address_and_is_released_in_order(bench: Bench, lab: Lab) -> None:
-    before, taken = ports(lab), lab.network.list_addresses()
-    machine = put_manifest(bench.manifests, machine_manifest("vm-crash"))
-    address = address_of(bench, "vm-crash")
-    devices = devices_of(bench, "vm-crash")
-    ask(address)
-    boot = ask(address, "/cgi-bin/facts")
-    bench.agent.kill()
-    assert ask(address) == "vm-crash\n"
-    bench.agent.start()
-    assert address_of(bench, "vm-crash") == address
-    assert ask(address, "/cgi-bin/facts").split("boot-id")[1][:38] == boot.split("boot-id")[1][:38]
-    machine.unlink()
-    bench.agent.wait_gone("vm-crash")
-    assert lab.network.list_addresses() == taken
-    assert ports(lab) == before
-    assert [path.name for path in devices if path.exists()] == []
-
-
 def test_a_machine_on_the_nodes_network_is_refused_in_words(bench: Bench) -> None:
     put_manifest(bench.manifests, machine_manifest("vm-host", spec={"hostNetwork": True}))
     pod = bench.until("vm-host", lambda pod: pod.status.reason == "RuntimeUnsupported")
@@ -95,17 +89,3 @@ def test_a_machine_on_the_nodes_network_is_refused_in_words(bench: Bench) -> Non
     assert "network" in (pod.status.message or "")
     (bench.manifests / "vm-host.json").unlink()
     bench.agent.wait_gone("vm-host")
-
-
-def test_the_sample_pods_vpc_and_port_join_the_pod_network_with_warnings(bench: Bench) -> None:
-    port_id = "04fe371d-fddf-43c4-9419-b7d9cd4a2197"
-    put_manifest(
-        bench.manifests, machine_manifest("vm-sample", spec={"vpc": "demo", "nics": [{"portId": port_id}]})
-    )
-    address = address_of(bench, "vm-sample")
-    assert ask(address) == "vm-sample\n"
-    events = json.dumps([str(event) for event in bench.events("vm-sample")])
-    assert "spec.vpc" in events
-    assert "portId" in events
-    (bench.manifests / "vm-sample.json").unlink()
-    bench.agent.wait_gone("vm-sample")

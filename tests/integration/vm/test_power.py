@@ -1,7 +1,8 @@
-"""Power, snapshots, interfaces and size of one real guest, which all tests of this file share in order.
+"""Power, snapshots, interfaces and size of two machines, which all tests of this file share in order.
 
-Each test takes the machine as the one before left it and leaves it running: a boot under emulation takes nine seconds.
-After a test that failed, the machine is brought up again, so that the others do not fail with it.
+`guest` runs Linux; a boot under emulation takes nine seconds. `tiny` boots at once and obeys the power button: it is for
+tests that count boots. Each test takes its machine as the one before left it and leaves it running. After a test that
+failed, the machine is brought up again, so that the others do not fail with it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ from kubeletx_testing.lab import Lab
 from kubeletx_testing.lab.disk import SmallDisk
 from kubeletx_testing.lab.libvirt import PrivateLibvirtd
 from kubeletx_testing.lab.machines import UP, load_machine_image
+from kubeletx_testing.lab.tiny_machine import UP as TINY_UP
+from kubeletx_testing.lab.tiny_machine import make_tiny_machine_image
 from kubeletx_testing.lab.tools import get_tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,10 +57,13 @@ BRIDGE = "kxpower0"
 class Guest:
     """The machine and the runtime that has it."""
 
-    def __init__(self, libvirtd: PrivateLibvirtd, directory: Path) -> None:
+    def __init__(self, libvirtd: PrivateLibvirtd, directory: Path, image: Path, says: str) -> None:
+        """`says`: what the guest of `image` prints at each boot."""
         self.libvirtd = libvirtd
         self.directory = directory
-        self.host = FakeHost(directory, clock=FakeClock(auto_advance=True))
+        self.image = image
+        self.says = says
+        self.host = FakeHost(directory, agent_id=directory.name, clock=FakeClock(auto_advance=True))
         self.runtime = self.make_runtime()
         self.id = UnitId("")
         self.log = directory / "logs" / "main.log"
@@ -65,7 +71,7 @@ class Guest:
     def make_runtime(self) -> LibvirtRuntime:
         settings = Settings(
             accelerator="qemu",
-            image_directories=(str(load_machine_image().parent),),
+            image_directories=(str(self.image.parent),),
             networks={"extra": NetworkTarget(bridge=BRIDGE)},
         )
         return LibvirtRuntime(endpoint(self.libvirtd.url, workload_type="vm"), settings, self.host)
@@ -74,11 +80,11 @@ class Guest:
         """Make the machine and wait until the guest says that it is up."""
         await self.runtime.open()
         self.log.parent.mkdir()
-        sandbox = sandbox_spec("power", log_directory=str(self.log.parent))
+        sandbox = sandbox_spec(self.directory.name, log_directory=str(self.log.parent))
         sandbox_id = await self.runtime.create_sandbox(sandbox)
         unit = UnitSpec(
             name="main",
-            image=ImageSpec(requested=str(load_machine_image())),
+            image=ImageSpec(requested=str(self.image)),
             detail=Machine(hostname="power", max_vcpus=2, max_memory_bytes=384 * MIB),
             resources=Resources(cpu_limit_millicores=1000, memory_limit_bytes=256 * MIB),
             log_path="main.log",
@@ -87,6 +93,12 @@ class Guest:
         self.id = await self.runtime.create_unit(sandbox_id, unit, sandbox)
         await self.runtime.start_unit(self.id)
         await self.wait_ups(1)
+
+    async def end(self) -> None:
+        """Remove the machine."""
+        for summary in await self.runtime.list_sandboxes({}):
+            await self.runtime.remove_sandbox(summary.id)
+        await self.runtime.close()
 
     async def restart_agent(self) -> None:
         """Another runtime object over the same files, as after a restart of the agent."""
@@ -116,13 +128,13 @@ class Guest:
 
     def ups(self) -> int:
         """How often the guest came up."""
-        return self.log.read_text(errors="replace").count(UP)
+        return self.log.read_text(errors="replace").count(self.says)
 
     async def wait_ups(self, count: int) -> None:
         async def is_up() -> bool:
             return self.ups() >= count
 
-        await until(is_up, f"boot {count}", 60)
+        await until(is_up, f"boot {count}", 150)
 
     async def wait_agent(self) -> None:
         """Wait until the guest's agent takes commands."""
@@ -157,21 +169,39 @@ def bridge() -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_guest(libvirtd: PrivateLibvirtd, bridge: None, disk: SmallDisk) -> AsyncIterator[Guest]:
-    """The guest of all tests."""
-    one = Guest(libvirtd, disk.directory)
+    """The guest with Linux, of all tests."""
+    one = Guest(libvirtd, disk.directory, load_machine_image(), UP)
     await one.boot()
     yield one
-    for summary in await one.runtime.list_sandboxes({}):
-        await one.runtime.remove_sandbox(summary.id)
-    await one.runtime.close()
+    await one.end()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_tiny(
+    libvirtd: PrivateLibvirtd, bridge: None, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Guest]:
+    """The machine that boots at once, of all tests."""
+    image = make_tiny_machine_image(tmp_path_factory.mktemp("tiny"))
+    one = Guest(libvirtd, tmp_path_factory.mktemp("vm-tiny"), image, TINY_UP)
+    await one.boot()
+    yield one
+    await one.end()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def guest(shared_guest: Guest) -> AsyncIterator[Guest]:
-    """The guest, up."""
+    """The guest with Linux, up."""
     await shared_guest.bring_up()
     yield shared_guest
     shared_guest.print_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tiny(shared_tiny: Guest) -> AsyncIterator[Guest]:
+    """The machine that boots at once, up."""
+    await shared_tiny.bring_up()
+    yield shared_tiny
+    shared_tiny.print_logs()
 
 
 async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_restarted_and_goes_on(
@@ -196,72 +226,72 @@ async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_resta
 
 
 async def test_a_suspended_machine_shuts_down_in_order_and_only_without_grace_loses_its_memory(
-    guest: Guest,
+    tiny: Guest,
 ) -> None:
-    before = guest.ups()
-    await power(guest).suspend(guest.id)
-    await power(guest).power_off(guest.id, 20)
-    status = await guest.runtime.unit_status(guest.id)
+    before = tiny.ups()
+    await power(tiny).suspend(tiny.id)
+    await power(tiny).power_off(tiny.id, 20)
+    status = await tiny.runtime.unit_status(tiny.id)
     assert (status.summary.state, status.exit_code, status.reason) == (UnitState.EXITED, 0, "Completed")
-    await guest.runtime.start_unit(guest.id)
-    await guest.wait_ups(before + 1)
-    assert "MemoryDiscarded" not in guest.host.events.reasons()  # type: ignore[attr-defined] # of the fake
-    await power(guest).suspend(guest.id)
-    await guest.runtime.stop_unit(guest.id, 0)
-    status = await guest.runtime.unit_status(guest.id)
+    await tiny.runtime.start_unit(tiny.id)
+    await tiny.wait_ups(before + 1)
+    assert "MemoryDiscarded" not in tiny.host.events.reasons()  # type: ignore[attr-defined] # of the fake
+    await power(tiny).suspend(tiny.id)
+    await tiny.runtime.stop_unit(tiny.id, 0)
+    status = await tiny.runtime.unit_status(tiny.id)
     assert (status.summary.state, status.exit_code) == (UnitState.EXITED, 137)
-    assert "MemoryDiscarded" in guest.host.events.reasons()  # type: ignore[attr-defined] # of the fake
-    await guest.runtime.start_unit(guest.id)
-    await guest.wait_ups(before + 2)
+    assert "MemoryDiscarded" in tiny.host.events.reasons()  # type: ignore[attr-defined] # of the fake
+    await tiny.runtime.start_unit(tiny.id)
+    await tiny.wait_ups(before + 2)
 
 
 async def test_a_paused_machine_has_a_snapshot_without_memory_and_a_restored_disk_is_another_boot(
-    guest: Guest,
+    tiny: Guest,
 ) -> None:
-    snapshots = guest.runtime.capability(SupportsSnapshots)
+    snapshots = tiny.runtime.capability(SupportsSnapshots)
     assert snapshots is not None
-    before = guest.ups()
-    await power(guest).pause(guest.id)
-    assert not (await snapshots.create_snapshot(guest.id, "paused", False)).with_memory
-    assert await guest.state() is UnitState.PAUSED
-    await power(guest).resume(guest.id)
-    started_at_ns = (await guest.runtime.unit_status(guest.id)).started_at_ns
-    await guest.host.clock.sleep(60)
-    await snapshots.restore_snapshot(guest.id, "paused")
-    await guest.wait_ups(before + 1)
-    status = await guest.runtime.unit_status(guest.id)
+    before = tiny.ups()
+    await power(tiny).pause(tiny.id)
+    assert not (await snapshots.create_snapshot(tiny.id, "paused", False)).with_memory
+    assert await tiny.state() is UnitState.PAUSED
+    await power(tiny).resume(tiny.id)
+    started_at_ns = (await tiny.runtime.unit_status(tiny.id)).started_at_ns
+    await tiny.host.clock.sleep(60)
+    await snapshots.restore_snapshot(tiny.id, "paused")
+    await tiny.wait_ups(before + 1)
+    status = await tiny.runtime.unit_status(tiny.id)
     assert status.summary.state is UnitState.RUNNING
     assert status.started_at_ns > started_at_ns
-    await snapshots.delete_snapshot(guest.id, "paused")
+    await snapshots.delete_snapshot(tiny.id, "paused")
 
 
 async def test_a_reboot_stays_in_the_domain_is_counted_and_its_delay_survives_the_agent(
-    guest: Guest,
+    tiny: Guest,
 ) -> None:
-    before = guest.ups()
-    await power(guest).reboot(guest.id, 3600)
-    await guest.restart_agent()
+    before = tiny.ups()
+    await power(tiny).reboot(tiny.id, 3600)
+    await tiny.restart_agent()
 
     async def is_counted() -> bool:
-        return (await guest.runtime.unit_status(guest.id)).restarts == 1
+        return (await tiny.runtime.unit_status(tiny.id)).restarts == 1
 
     await until(is_counted, "the reboot", 40)
-    await guest.wait_ups(before + 1)
-    assert await guest.state() is UnitState.RUNNING
+    await tiny.wait_ups(before + 1)
+    assert await tiny.state() is UnitState.RUNNING
 
 
 async def test_a_machine_that_is_switched_off_shuts_down_in_order_and_comes_back_with_its_disk(
-    guest: Guest,
+    tiny: Guest,
 ) -> None:
-    before = guest.ups()
-    await power(guest).power_off(guest.id, 20)
-    status = await guest.runtime.unit_status(guest.id)
+    before = tiny.ups()
+    await power(tiny).power_off(tiny.id, 20)
+    status = await tiny.runtime.unit_status(tiny.id)
     assert (status.summary.state, status.exit_code, status.reason) == (UnitState.EXITED, 0, "Completed")
     with pytest.raises(Conflict, match="start it first"):
-        await power(guest).pause(guest.id)
-    await guest.runtime.start_unit(guest.id)
-    await guest.wait_ups(before + 1)
-    assert (await guest.runtime.unit_status(guest.id)).restarts == 1
+        await power(tiny).pause(tiny.id)
+    await tiny.runtime.start_unit(tiny.id)
+    await tiny.wait_ups(before + 1)
+    assert (await tiny.runtime.unit_status(tiny.id)).restarts == 1
 
 
 async def test_an_interface_comes_and_goes_and_the_pod_networks_own_stays(guest: Guest) -> None:

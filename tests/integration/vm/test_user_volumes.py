@@ -25,7 +25,8 @@ SMALL = {"limits": {"cpu": "1", "memory": "192Mi"}, "requests": {"cpu": "10m"}}
 BOOT_SECONDS = 200
 SCRIPT = """#!/bin/sh
 echo "config $(cat /config/labels)"
-echo "shared $(cat /shared/hello)"
+echo "shared $(cat /shared/hello) $(cat /etc/one.conf)"
+echo no 2>/dev/null > /config/answer || echo "config is read-only"
 echo from-the-guest > /scratch/answer && echo "scratch $(cat /scratch/answer)"
 echo no 2>/dev/null > /shared/answer || echo "shared is not ours to write"
 echo "device $(head -c 9 /dev/vdb)"
@@ -75,16 +76,18 @@ def mounts() -> list[dict[str, Any]]:
         {"name": "config", "mountPath": "/config", "readOnly": True},
         {"name": "scratch", "mountPath": "/scratch"},
         {"name": "shared", "mountPath": "/shared"},
+        {"name": "one", "mountPath": "/etc/one.conf", "readOnly": True},
     ]
 
 
 def volumes(shared: Path) -> list[dict[str, Any]]:
-    """A directory that the agent fills from the pod (as it does config maps), an empty one, and one of the node."""
+    """A directory that the agent fills from the pod (as it does config maps), an empty one, one of the node, and a file."""
     label = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels['greets']"}}
     return [
         {"name": "config", "downwardAPI": {"items": [label]}},
         {"name": "scratch", "emptyDir": {}},
         {"name": "shared", "hostPath": {"path": str(shared)}},
+        {"name": "one", "hostPath": {"path": str(shared.with_name("one.conf")), "type": "File"}},
     ]
 
 
@@ -106,6 +109,7 @@ def test_volumes_reach_the_guest_of_an_emulator_that_is_not_root(
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "hello").write_text("hello\n")
+    (tmp_path / "one.conf").write_text("one=1\n")
     agent = start(shares)
     disk = {"name": "disk", "hostPath": {"path": str(device.path), "type": "BlockDevice"}}
     machine = {
@@ -126,7 +130,8 @@ def test_volumes_reach_the_guest_of_an_emulator_that_is_not_root(
     )
     log = wait_console(agent, "volumes-lab", "volumes were seen", timeout_seconds=BOOT_SECONDS)
     assert "config everybody" in log
-    assert "shared hello" in log
+    assert "shared hello one=1" in log
+    assert "config is read-only" in log
     assert "scratch from-the-guest" in log
     assert ("shared is not ours to write" in log) is (shares == "9p")
     assert "device from node" in log
@@ -146,6 +151,7 @@ def test_a_directory_that_is_closed_to_the_emulators_user_is_named(
 ) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
+    (tmp_path / "one.conf").touch()
     agent = start("9p")
     machine = {"resources": SMALL, "volumeMounts": mounts()}
     put_manifest(manifests, machine_manifest("closed", machine=machine, spec={"volumes": volumes(closed)}))
