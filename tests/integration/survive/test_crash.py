@@ -68,9 +68,9 @@ def test_kills_at_random_moments_cost_no_pod_and_restart_none(
     before = {name: agent.wait_for(name) for name in steady}
     wanted = {}
     for number in range(10):
-        runtime = chance.choice([None, *lab.containerds])
-        wanted[f"pod-{number}"] = runtime or "containerd-a"
-        put_manifest(manifests, mixed(number, runtime))
+        asked = chance.choice([None, *lab.containerds])
+        wanted[f"pod-{number}"] = asked or "containerd-a"
+        put_manifest(manifests, mixed(number, asked))
     seen: dict[str, str] = {}
     for _ in range(KILLS):
         time.sleep(chance.uniform(0.0, 0.6))  # a random moment, not a state
