@@ -99,9 +99,12 @@ async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObje
 
     Raises Unavailable if one cannot be read.
     """
+    config_maps_wanted, secrets_wanted = list(config_maps_of(container)), list(secrets_of(container))
+    if not config_maps_wanted and not secrets_wanted:  # as most containers: no tasks are needed
+        return ObjectSet()
     config_maps, secrets = await asyncio.gather(
-        _all(config_maps_of(container), partial(cluster.find_config_map, pod.namespace)),
-        _all(secrets_of(container), partial(cluster.find_secret, pod.namespace)),
+        _all(config_maps_wanted, partial(cluster.find_config_map, pod.namespace)),
+        _all(secrets_wanted, partial(cluster.find_secret, pod.namespace)),
     )
     _raise_unread(config_maps.values())
     _raise_unread(secrets.values())
