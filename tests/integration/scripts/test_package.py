@@ -1,7 +1,8 @@
-"""script/package: its wheels, its zipapp."""
+"""script/package: its wheels, its zipapp, and its Debian package, which dpkg installs into a copy of this machine."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,15 +10,58 @@ from zipfile import ZipFile
 
 import pytest
 
+from kubeletx.agent.config.load import load_config
+
+pytestmark = pytest.mark.timeout(900)  # libraries are downloaded
 ROOT = Path(__file__).parents[3]
 DISTRIBUTIONS = {"kubeletx", *(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml")), "session"}
+
+IN_A_COPY = """
+set -eu
+mount -t tmpfs tmpfs "$1"
+cd "$1"
+mkdir upper work root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" root
+mount --rbind /dev root/dev
+mount -t proc proc root/proc
+cp "$2" root/kubeletx.deb
+inside() { chroot root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+"""
+"""Arguments: a directory, the package. What is written goes into memory, and ends with the process."""
+INSTALLS = f"""{IN_A_COPY}
+units=/etc/systemd/system/multi-user.target.wants
+inside dpkg --install kubeletx.deb
+inside dpkg --verify kubeletx
+inside test -L $units/kubeletx.service
+inside test ! -e $units/kubeletx-storage.service -a ! -e /etc/systemd/system/sysinit.target.wants/kubeletx-health.service
+inside systemd-analyze verify kubeletx.service kubeletx-health.service kubeletx-storage.service
+inside kubeletx completion bash | inside diff - /usr/share/bash-completion/completions/kubeletx
+inside test -e /usr/share/kubeletx/grafana/kubeletx-node.json
+inside kubeletx-flexvolume --help >/dev/null
+inside /usr/lib/kubeletx/bin/python -I -c "
+from importlib.metadata import entry_points
+for one in entry_points(group='kubeletx'):
+    print('plugin', one.name, one.load().__file__ if one.name != 'libvirt' else '')"
+"""
+ENDS = """
+echo "# mine" >> root/etc/kubeletx/config.yaml
+inside dpkg --install kubeletx.deb
+inside dpkg --remove kubeletx
+tail -1 root/etc/kubeletx/config.yaml
+mkdir -p root/var/lib/kubeletx
+inside dpkg --purge kubeletx
+find upper/etc upper/usr upper/var -name "*kubeletx*" -type f -o -name "*kubeletx*" -type d
+"""
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    command = ["bash", "script/package", "--zipapp", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=230)
+    command = ["bash", "script/package", "--zipapp", "--deb", "--out", str(out)]
+    environment = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}  # xz takes half a minute
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return out
 
@@ -53,3 +97,37 @@ def test_the_zipapp_has_all_plugins(dist: Path) -> None:
     command = [sys.executable, "-I", str(archive), "completion", "bash"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "_KUBELETX_COMPLETE" in done.stdout, done.stderr
+
+
+@pytest.mark.integration
+def test_dpkg_installs_upgrades_removes_and_purges_the_package(dist: Path, tmp_path: Path) -> None:
+    (package,) = dist.glob("*.deb")
+    command = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "bash",
+        "-c",
+        INSTALLS + ENDS,
+        "-",
+        str(tmp_path),
+        str(package),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    plugins = {line.split()[1] for line in lines if line.startswith("plugin")}
+    assert plugins == {"containerd", "flexvolume", "libvirt", "quark"}
+    loaded = [line.split()[2] for line in lines if line.startswith("plugin") and "libvirt" not in line]
+    assert all(path.startswith("/usr/lib/kubeletx/lib/") for path in loaded)
+    assert "# mine" in lines
+    assert lines[-1] == "upper/var/lib/kubeletx", "a purge leaves the root directory and nothing else"
+    assert "/var/lib/kubeletx stays" in done.stderr
+
+
+def test_the_settings_of_the_package_are_valid() -> None:
+    config = load_config(config_file=ROOT / "script" / "debian" / "config.yaml")
+    assert [one.text for one in config.runtimes.endpoints] == [
+        "container:containerd:unix:///run/containerd/containerd.sock"
+    ]
