@@ -51,6 +51,8 @@ class LocalObjects:
         """`claims`: directory of the volumes of claims. `wait_seconds`: see `WAIT_SECONDS`."""
         self.unreadable: dict[Key, str] = {}
         """Objects whose stored files are broken, with the error: they count as unknown, not as missing."""
+        self.on_concerned: Callable[[set[str]], None] = lambda _origins: None
+        """Called with the other origins whose `problem` may be another one after a `put`."""
         self._claims = claims
         self._wait_seconds = wait_seconds
         self._brought: defaultdict[Key, dict[str, LocalObject]] = defaultdict(dict)
@@ -71,8 +73,8 @@ class LocalObjects:
             self._is_complete.set()
             self._tell(None)
 
-    def put(self, origin: str, items: Iterable[LocalObject]) -> set[str]:
-        """Replace the objects of an origin. Returns all origins whose `problem` may be another one now."""
+    def put(self, origin: str, items: Iterable[LocalObject]) -> None:
+        """Replace the objects of an origin."""
         new, concerned, changed = {key_of(item): item for item in items}, {origin}, set()
         for key in {*self._keys.get(origin, ()), *new}:
             before, here = self.find(key), self._brought[key]
@@ -89,9 +91,9 @@ class LocalObjects:
             if self.find(key) != before:
                 changed.add(key)
         self._keys[origin] = set(new)
+        self.on_concerned(concerned - {origin})
         if changed:
             self._tell(changed)
-        return concerned
 
     def problem(self, origin: str) -> InvalidPod | None:
         """Return the first reason why an object of the manifest is not used as written; None if there is none."""
@@ -168,7 +170,11 @@ class LocalObjects:
         item = await self._find(key)
         if not isinstance(item, PersistentVolumeClaim):
             return None
-        return await asyncio.to_thread(volume_of, item, self._claims)
+        try:
+            return await asyncio.to_thread(volume_of, item, self._claims)
+        except OSError as err:
+            problem = f"directory of {named(key)} cannot be made: {err.strerror}: {err.filename}"
+            raise Unavailable(problem) from err
 
     async def find_volume_secret(self, uid: PodUid, namespace: str, name: str) -> ObjectData | None:
         return await self.find_secret(namespace, name)

@@ -36,6 +36,8 @@ class ManifestOwnership:
     def __init__(self, sink: PodSink, source: str, objects: LocalObjects | None = None) -> None:
         """`objects`: gets the config maps, secrets and claims of the manifests; None: they have none."""
         self._objects = objects
+        if objects is not None:
+            objects.on_concerned = self._report_all
         self._sink = sink
         self._source = source
         self._pods: dict[str, tuple[Pod, ...]] = {}
@@ -101,7 +103,7 @@ class ManifestOwnership:
         affected.update(dict.fromkeys(pod.ref for pod in pods))
         concerned = {origin}
         if self._objects is not None:  # before the pods, which find them when they start
-            concerned |= self._objects.put(origin, objects) & self.origins()
+            self._objects.put(origin, objects)
         for ref in affected:
             concerned.update(self._origins[ref])
             self._deliver(ref)
@@ -128,6 +130,10 @@ class ManifestOwnership:
 
     def _find(self, origin: str, ref: str) -> Pod:
         return next(pod for pod in self._pods[origin] if pod.ref == ref)
+
+    def _report_all(self, origins: set[str]) -> None:
+        for origin in origins & self.origins():
+            self._report(origin)
 
     def _report(self, origin: str) -> None:
         """Report the manifest's error to the sink if it is new; if the error has ended, report that."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kubeletx_testing.lab import Lab
+from kubeletx_testing.lab import Lab, put_manifest
 from tests.integration.storage.flex_drivers import TMPFS
-from tests.integration.storage.pod_storage import StorageNode, parts, storage, third_party
+from tests.integration.storage.pod_storage import STORAGE, StorageNode, parts, storage, third_party
 from tests.integration.support.bench import Bench, until
 from tests.integration.support.survival import life
 
@@ -93,8 +93,27 @@ def test_a_static_pod_waits_for_the_secret_of_its_volume(node: StorageNode) -> N
     volume = storage("secret")
     volume["flexVolume"]["secretRef"] = {"name": "login"}
     node.put("asks", **parts(volume))
-    node.event("asks", "FailedMount", 'flexVolume.secretRef: secret "default/login" not found; create it')
+    node.event("asks", "FailedMount", 'secret "default/login" not found; create it')
     node.remove("asks")
+
+
+def test_a_claim_without_a_cluster_is_a_volume_of_the_storage_agent(node: StorageNode) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "annotations": {"storage.kubeletx.io/backend": "loop"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "16Mi"}},
+            "storageClassName": STORAGE,
+        },
+    }
+    file = put_manifest(node.manifests, claim)
+    volume = {"name": "claimed", "persistentVolumeClaim": {"claimName": "data"}}
+    assert node.run("claims", "mount | grep -c ' /claimed type ext4 '", **parts(volume)) == "1\n"
+    node.remove("claims")
+    file.unlink()
+    node.becomes_clean()
 
 
 def test_a_driver_that_hangs_disturbs_neither_logs_nor_other_volumes_nor_other_pods(

@@ -613,9 +613,12 @@ async def test_objects_of_manifests_follow_their_files(directory: Path, tmp_path
         it.write("b.yaml", "{half a file")
         await it.sink.wait(lambda: bool(it.sink.errors))
         assert (await value(), it.pod("web-node1").uid) == ("2", uid)  # type: ignore[attr-defined] # a Pod
+        it.write("b.yaml", both.replace("VALUE", "2"))
+        await it.sink.wait(lambda: not it.sink.errors)
         it.write("a.yaml", config.replace("VALUE", "3"))
         while await value() != "3":
             await asyncio.sleep(0)
+        await it.sink.wait(lambda: "already defined by" in str(it.sink.errors))
         (directory / "a.yaml").unlink()
         (directory / "b.yaml").unlink()
         await it.settle_removals(lambda: not it.sink.pods)

@@ -76,7 +76,10 @@ async def test_an_object_is_unknown_until_the_manifests_are_read(node: Node) -> 
 async def test_the_first_manifest_has_the_object_and_an_applied_one_goes_before(node: Node) -> None:
     node.objects.set_complete()
     node.objects.put("/m/b.yaml", [config("b")])
-    assert node.objects.put("/m/a.yaml", [config("a"), config("c", "other")]) == {"/m/a.yaml", "/m/b.yaml"}
+    concerned: list[set[str]] = []
+    node.objects.on_concerned = concerned.append
+    node.objects.put("/m/a.yaml", [config("a"), config("c", "other")])
+    assert concerned == [{"/m/b.yaml"}]
     assert await node.value() == "a"
     problem = node.objects.problem("/m/b.yaml")
     assert problem is not None
@@ -204,6 +207,15 @@ async def test_a_claim_of_the_storage_agent_has_its_options(node: Node) -> None:
         ("ReadWriteOnce",),
     )
     assert volume.source == {"driver": "kubeletx.io/storage", "options": {"size": "1Gi", "backend": "loop"}}
+
+
+async def test_a_claim_waits_until_its_directory_can_be_made(node: Node, tmp_path: Path) -> None:
+    await node.applied.apply(claim())
+    (tmp_path / "claims").write_text("not a directory")
+    with pytest.raises(
+        Unavailable, match=r'directory of persistentvolumeclaim "default/data" cannot be made'
+    ):
+        await node.objects.find_volume(USER.uid, "data")
 
 
 async def test_a_full_disk_is_reported_and_changes_nothing(node: Node, tmp_path: Path) -> None:
