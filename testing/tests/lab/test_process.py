@@ -15,6 +15,7 @@ from kubeletx_testing.lab.process import (
     run,
     write_pid_file,
 )
+from kubeletx_testing.waiting import block_until
 
 _OBEYS = "echo started; exec sleep 600"
 _STUBBORN = "trap '' TERM; echo started; while :; do sleep 600; done"
@@ -87,7 +88,9 @@ def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: Pat
     with pytest.raises(LabError, match=r"sh -c .* did not end in 0.5 s"):
         run("sh", "-c", script, timeout_seconds=0.5)
     child = int((tmp_path / "pid").read_text())
-    assert process_state(child) in ("", "Z", "X")
+    block_until(
+        lambda: process_state(child) in ("", "Z", "X")
+    )  # a busy machine ends it a moment after the signal
 
 
 def test_a_program_that_is_missing_is_named() -> None:
