@@ -1,4 +1,4 @@
-"""``kubeletx logs``: prints the log of one container, or of all containers of a pod."""
+"""``kubeletx logs``: prints the log of one container, of all containers of a pod, or of several pods."""
 
 from __future__ import annotations
 
@@ -9,27 +9,43 @@ from functools import partial
 import click
 
 from kubeletx.api import InvalidConfig
-from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.core import Pod, PodList
 
 from ..connection.client import AgentClient, Parameters, pod_path
 from ..connection.remote import choose_container
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
+from ..options.selectors import parse_selector, select
 from ..output.log_lines import merge, with_prefix
 
 
 @command(short_help="Print the log of a container.")
-@click.argument("pod", shell_complete=complete_pods)
+@click.argument("pod", default="", required=False, shell_complete=complete_pods)
 @click.argument("container", default="", required=False)
 @container_option("named")
 @boolean(
     "--all-containers", help="Logs of all containers, one after the other; with -f lines as they arrive."
 )
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Logs of all pods with these labels.")
+@click.option(
+    "--max-log-requests",
+    type=click.IntRange(min=1),
+    default=5,
+    metavar="N",
+    show_default=True,
+    help="Most logs to follow at a time.",
+)
 @boolean("--prefix", help="Begin each line with [pod/NAME/CONTAINER].")
 @boolean("-f", "--follow", help="Keep printing new lines.")
 @boolean("-p", "--previous", help="Log of the previous run of the container.")
-@click.option("--tail", type=int, default=-1, metavar="N", help="Only the last lines; -1: all.")
+@click.option(
+    "--tail",
+    type=int,
+    default=None,
+    metavar="N",
+    help="Only the last lines; -1: all, which is the default without --selector; with it: 10.",
+)
 @click.option(
     "--since", default="", metavar="DURATION", help="Only lines newer than a duration such as 5s, 2m or 3h."
 )
@@ -52,43 +68,69 @@ def logs(
     container: str,
     named: str,
     all_containers: bool,
+    selector: str,
+    max_log_requests: int,
     prefix: bool,
     follow: bool,
     previous: bool,
-    tail: int,
+    tail: int | None,
     since: str,
     since_time: str | None,
     timestamps: bool,
     limit_bytes: int | None,
     namespace: str,
 ) -> int:
-    """Print the log of a container of POD."""
+    """Print the log of a container of POD, or of the pods with the labels of --selector."""
     if since and since_time:
         raise click.UsageError("give --since or --since-time, not both")
     if all_containers and (named or container):
         raise click.UsageError(f"give --all-containers or the container {named or container!r}, not both")
-    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
-    names = _all_containers(target) if all_containers else [choose_container(target, named or container)]
+    if bool(pod) == bool(selector):
+        raise click.UsageError("name a pod, or give --selector")
+    targets = _pods(agent, namespace, pod, selector)
+    if not targets:
+        click.echo(f"No resources found in {namespace} namespace.", err=True)
+    lines = tail if tail is not None else (10 if selector else -1)
     parameters: Parameters = {
         "follow": follow,
         "previous": previous,
         "timestamps": timestamps,
-        "tailLines": tail if tail >= 0 else None,
+        "tailLines": lines if lines >= 0 else None,
         "sinceSeconds": _seconds(since) if since else None,
         "sinceTime": since_time,
         "limitBytes": limit_bytes,
     }
+    wanted = [
+        (target, name)
+        for target in targets
+        for name in (
+            _all_containers(target) if all_containers else [choose_container(target, named or container)]
+        )
+    ]
+    if follow and len(wanted) > max_log_requests:
+        raise click.UsageError(
+            f"{len(wanted)} logs are to be followed, and at most {max_log_requests} can be; give "
+            f"--max-log-requests={len(wanted)}"
+        )
 
-    def read(name: str) -> Iterator[bytes]:
+    def read(target: Pod, name: str) -> Iterator[bytes]:
         path = pod_path(target.namespace, target.name, "log")
         pieces = agent.chunks(path, {**parameters, "container": name})
         return with_prefix(f"[pod/{target.name}/{name}] ", pieces) if prefix else pieces
 
     out = sys.stdout.buffer
-    for piece in merge([partial(read, name) for name in names], at_once=follow):
+    for piece in merge([partial(read, *each) for each in wanted], at_once=follow):
         out.write(piece)
         out.flush()
     return 0
+
+
+def _pods(agent: AgentClient, namespace: str, name: str, selector: str) -> list[Pod]:
+    if name:
+        return [agent.get(pod_path(namespace, split_pod(name)), Pod)]
+    terms = parse_selector(selector)
+    pods = agent.get("/v1/pods", PodList).items
+    return [each for each in pods if each.namespace == namespace and select(terms, each.metadata.labels)]
 
 
 def _all_containers(pod: Pod) -> list[str]:

@@ -41,6 +41,13 @@ def read_manifests(files: tuple[str, ...]) -> Iterator[ManifestText]:
         if file == "-":
             yield ManifestText("standard input", sys.stdin.buffer.read())
             continue
+        if file.startswith(("http://", "https://")):
+            raise InvalidConfig(
+                obj=file,
+                field="--filename",
+                problem="is a URL, and kubeletx downloads no manifests",
+                fix=f"pipe it in: curl -fsSL {file} | kubeletx COMMAND -f -",
+            )
         path = Path(file)
         paths = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
         if not paths:
@@ -71,6 +78,15 @@ def manifest_options(function: F) -> F:
             help="File, directory, or - (repeatable).",
         ),
         click.option(
+            "-k",
+            "--kustomize",
+            metavar="DIR",
+            hidden=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_no_kustomize,
+        ),
+        click.option(
             "--validate",
             is_flag=False,
             flag_value="strict",
@@ -93,6 +109,13 @@ def manifest_options(function: F) -> F:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def _no_kustomize(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"kubeletx builds no kustomizations; use 'kubectl kustomize {value} | kubeletx {ctx.info_name} -f -'"
+        )
 
 
 def _validation(_: click.Context, __: click.Parameter, value: str) -> str:

@@ -114,3 +114,12 @@ def test_wrong_words_of_validation_and_dry_runs_are_usage_errors(
     result = kubeletx(*args, "-f", "-", input=MANIFEST)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_a_url_or_a_kustomization_is_refused_with_the_command_to_use(agent: Any, kubeletx: Run) -> None:
+    result = kubeletx("apply", "-f", "https://example.org/pod.yaml")
+    assert result.exit_code == 2
+    assert "curl -fsSL https://example.org/pod.yaml | kubeletx COMMAND -f -" in result.stderr
+    result = kubeletx("apply", "-k", "overlays/lab")
+    assert result.exit_code == 2
+    assert "use 'kubectl kustomize overlays/lab | kubeletx apply -f -'" in result.stderr

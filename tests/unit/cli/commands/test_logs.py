@@ -40,3 +40,18 @@ def test_logs_in_any_form_of_kubectl(agent: Any, kubeletx: Run) -> None:
     ):
         result = kubeletx("logs", *args, "--timestamps=true")
         assert (result.exit_code, result.stderr) == (0, ""), args
+
+
+def test_logs_of_several_pods_by_their_labels(agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(pod("one"))
+    agent.backend.put(pod("two"))
+    agent.backend.logs = {"web": [b"line\n"]}
+    result = kubeletx("logs", "-l", "a=1", "--prefix")
+    assert result.stdout == "[pod/one/web] line\n[pod/two/web] line\n"
+    assert agent.backend.calls[-1][2].tail_lines == 10
+    result = kubeletx("logs", "-fla=1", "--max-log-requests=1")
+    assert result.exit_code == 2
+    assert "give --max-log-requests=2" in result.stderr
+    assert sorted(kubeletx("logs", "-fla=1").stdout.splitlines()) == ["line", "line"]
+    assert kubeletx("logs", "-l", "b=1").stderr == "No resources found in default namespace.\n"
+    assert kubeletx("logs", "one", "-l", "b=1").exit_code == kubeletx("logs").exit_code == 2
