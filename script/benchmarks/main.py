@@ -18,6 +18,7 @@ from kubeletx.api.errors import InvalidConfig
 
 from . import (
     cluster,
+    command_line,
     fornax_link,
     guarded,
     health,
@@ -80,6 +81,7 @@ STREAMS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "stream-rates": streams.stream_rates,
 }
 STANDBY: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "command-line": command_line.command_line,
     "standby-wake": standby.standby_wake,
     "standby-burst": standby.standby_burst,
     "standby-idle": standby_rest.standby_idle,
