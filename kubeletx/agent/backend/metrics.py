@@ -6,14 +6,15 @@ The numbers of running pods and containers come from the last state that the age
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from kubeletx.api import SandboxState
-from kubeletx.api.counting import Metric, Samples, gauge
+from kubeletx.api.counting import Metric, Samples, counter, gauge
+from kubeletx.kube.types.core import ContainerStatus, PodStatus
 from kubeletx.node.host_usage import FsUsage
-from kubeletx.pods import PodManager, VolumeBoard, has_ended, static_label
-from kubeletx.pods.workloads.power import Power
+from kubeletx.pods import PodManager, PodWorker, VolumeBoard, has_ended, static_label
+from kubeletx.pods.workloads.power import STANDING_BY, Power
 from kubeletx.pods.workloads.table import workload_of
 from kubeletx.volumes.operations import plugin_of
 from kubeletx.volumes.preparer import VolumePreparer
@@ -68,6 +69,67 @@ def pod_metrics(manager: PodManager, *, in_cluster: bool) -> Iterator[Metric]:
     )
 
 
+def series_of_pods(manager: PodManager) -> Iterator[Metric]:
+    """Yield what kube-state-metrics shows in a cluster: one series for each pod or container on this node.
+
+    Phase, state and reasons have only the series of their present value, so that the number of series does not depend on
+    the pods' history.
+    """
+    pod, container = ("namespace", "pod"), ("namespace", "pod", "container")
+    pods, containers = partial(_per_pod, manager), partial(_per_container, manager)
+    yield gauge(
+        "kubeletx_pod_info",
+        "Always 1; the labels describe the pod.",
+        lambda: pods(lambda worker, _: (worker.uid, worker.facts.runtime or "", worker.desired.source)),
+        *(*pod, "uid", "runtime", "source"),
+    )
+    yield gauge(
+        "kubeletx_pod_phase",
+        "Always 1; label phase has the pod's present phase.",
+        lambda: pods(lambda _, status: (status.phase or "Unknown",)),
+        *(*pod, "phase"),
+    )
+    yield gauge(
+        "kubeletx_pod_standby",
+        "Always 1; only for frozen pods, by state: standby or hibernated.",
+        lambda: pods(_rest),
+        *(*pod, "state"),
+    )
+    yield gauge("kubeletx_pod_ready", "1 while the pod is ready.", lambda: _ready_pods(manager), *pod)
+    yield gauge(
+        "kubeletx_pod_start_time_seconds",
+        "Time at which the node accepted the pod, in seconds since the epoch.",
+        lambda: [
+            (key, status.start_time.timestamp()) for key, _, status in _statuses(manager) if status.start_time
+        ],
+        *pod,
+    )
+    yield gauge(
+        "kubeletx_container_ready",
+        "1 while the container is ready.",
+        lambda: containers(lambda status: ((), int(status.ready))),
+        *container,
+    )
+    yield counter(
+        "kubeletx_container_restarts_total",
+        "Number of restarts of the container in this pod.",
+        lambda: containers(lambda status: ((), status.restart_count)),
+        *container,
+    )
+    yield gauge(
+        "kubeletx_container_waiting",
+        "Always 1; only for containers that wait, by reason.",
+        lambda: containers(_waiting),
+        *(*container, "reason"),
+    )
+    yield gauge(
+        "kubeletx_container_last_exit_code",
+        "Exit code of the container's last run that ended, by reason.",
+        lambda: containers(_last_exit),
+        *(*container, "reason"),
+    )
+
+
 def volume_metrics(manager: PodManager, volumes: VolumePreparer, board: VolumeBoard) -> Iterator[Metric]:
     """Yield the numbers of volumes, and the usage of each persistent volume claim. `board`: measured usage."""
     yield gauge(
@@ -119,6 +181,57 @@ def _resting_pods(manager: PodManager) -> Samples:
     workers = manager.workers.values()
     resting = Counter(workload_of(worker.facts).rest_of(worker.desired, worker.facts) for worker in workers)
     return [((state.value,), resting[state]) for state in (Power.STANDBY, Power.HIBERNATED)]
+
+
+def _statuses(manager: PodManager) -> Iterator[tuple[tuple[str, str], PodWorker, PodStatus]]:
+    """Yield namespace and name, worker and last published status of each pod that has one.
+
+    A pod that ends may still be there when its successor of the same name is: the newer one counts.
+    """
+    newest = {
+        (worker.desired.pod.namespace, worker.desired.pod.name): worker for worker in manager.workers.values()
+    }
+    for key, worker in sorted(newest.items()):
+        if (status := worker.facts.previous_status) is not None:
+            yield key, worker, status
+
+
+def _per_pod(
+    manager: PodManager, labels: Callable[[PodWorker, PodStatus], tuple[str, ...] | None]
+) -> Samples:
+    for key, worker, status in _statuses(manager):
+        if (more := labels(worker, status)) is not None:
+            yield (*key, *more), 1
+
+
+def _rest(worker: PodWorker, _status: PodStatus) -> tuple[str] | None:
+    rests = workload_of(worker.facts).rest_of(worker.desired, worker.facts)
+    return (rests.value,) if rests in STANDING_BY else None
+
+
+def _ready_pods(manager: PodManager) -> Samples:
+    for key, _, status in _statuses(manager):
+        yield key, any(one.type == "Ready" and one.status == "True" for one in status.conditions)
+
+
+def _per_container(
+    manager: PodManager, sample: Callable[[ContainerStatus], tuple[tuple[str, ...], int] | None]
+) -> Samples:
+    for key, _, status in _statuses(manager):
+        for container in (*status.init_container_statuses, *status.container_statuses):
+            if (found := sample(container)) is not None:
+                more, value = found
+                yield (*key, container.name, *more), value
+
+
+def _waiting(status: ContainerStatus) -> tuple[tuple[str, ...], int] | None:
+    waiting = status.state.waiting
+    return ((waiting.reason or "",), 1) if waiting is not None else None
+
+
+def _last_exit(status: ContainerStatus) -> tuple[tuple[str, ...], int] | None:
+    end = status.state.terminated or status.last_state.terminated
+    return ((end.reason or "",), end.exit_code) if end is not None else None
 
 
 def _volumes(manager: PodManager, volumes: VolumePreparer) -> Samples:

@@ -29,7 +29,7 @@ from kubeletx.pods import (
 from kubeletx.pods.admission import NodeAdmission
 from kubeletx.pods.model.sources import BUILT_IN
 
-from ..backend.metrics import pod_metrics
+from ..backend.metrics import pod_metrics, series_of_pods
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups
 from .images import ImagesAssembly
@@ -125,6 +125,7 @@ def make_pods(
             tasks=(Task(name="logs", run=logs.run),),
             metrics=(
                 *pod_metrics(manager, in_cluster=link.link is not None),
+                *series_of_pods(manager),
                 *counters.metrics(),
                 *probes.metrics(),
                 *(cgroups.metrics() if cgroups is not None else ()),

@@ -7,7 +7,8 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -17,6 +18,9 @@ from kubeletx.agent.config.tree import BY_FLAG, AgentConfig
 from kubeletx.health.main import main as health
 from kubeletx.health.model import TICK_SECONDS
 from kubeletx.kube.client import load_kubeconfig
+from kubeletx.server.backend import AdminBackend
+from kubeletx.server.kubelet.readonly import readonly_routes
+from kubeletx.server.metrics.figures import FiguresSource
 from tests.unit.docs.pages import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -198,6 +202,31 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
     ]
     assert missing == []
     assert len(words) > 15
+
+
+def test_the_dashboard_works_with_any_name_of_the_scrape_job() -> None:
+    board = json.loads((DEPLOY / "grafana" / "kubeletx-node.json").read_text())
+    variables = {one["name"]: one for one in board["templating"]["list"]}
+    assert variables["job"]["query"]["query"] == "label_values(kubeletx_runtime_ready, job)"
+    assert 'job=~"$job"' in variables["instance"]["query"]["query"]
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            selectors = re.findall(r"\{(\w+[=!][^}]*)\}", target["expr"])
+            assert len(selectors) == len(METRIC.findall(target["expr"])) - target["expr"].count(
+                "container_state"
+            )
+            assert all(one.startswith('job=~"$job", instance=~"$instance"') for one in selectors)
+
+
+def test_the_page_scrapes_the_metrics_of_the_read_only_port() -> None:
+    (block,) = re.findall(r"```yaml\n( *scrape_configs:.*?)```", (DOCS / "run.md").read_text(), re.DOTALL)
+    (job,) = yaml.safe_load(block)["scrape_configs"]
+    scraped = [one["labels"] for one in job["static_configs"]]
+    routes = readonly_routes(
+        cast(AdminBackend, SimpleNamespace(pods=None, about=None)), cast(FiguresSource, None)
+    )
+    assert {labels["__metrics_path__"] for labels in scraped} <= {route.path for route in routes}
+    assert all(labels["metrics_path"] == labels["__metrics_path__"] for labels in scraped)
 
 
 def test_panels_of_the_dashboard_do_not_lie_upon_each_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from datetime import timedelta
@@ -13,7 +14,7 @@ from kubeletx.api.counting import LabelledDurations
 from kubeletx.apiserver.certificates.key_pairs import KeyPair
 from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.node.cgroups.pods import PodCgroupManager
-from tests.unit.agent.agent_model import AgentModel
+from tests.unit.agent.agent_model import AgentModel, a_pod
 from tests.unit.agent.backend.metrics_model import more_metrics, rotation
 from tests.unit.docs.pages import DOCS, rows, section, words
 
@@ -55,3 +56,34 @@ async def test_the_reference_lists_every_metric_with_its_labels(agent: AgentMode
     assert {one.kind for one in metrics} == {"counter", "gauge", "histogram"}
     assert all(one.text and one.text != one.name for one in metrics)
     assert all(one.kind == "counter" for one in metrics if one.name.endswith("_total"))
+
+
+async def test_each_pod_and_container_has_the_series_of_its_present_state(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        web = await agent.apply(a_pod())
+        lost = (await backend.pods.apply_pod(a_pod("lost", runtime="none"))).pod
+        await agent.until(lambda: agent.phase("lost") == "Pending")
+        assert await agent.metric("kubeletx_pod_info") == {
+            f"default,lost,{lost.uid},,applied": 1,
+            f"default,web,{web.uid},one,applied": 1,
+        }
+        assert await agent.metric("kubeletx_pod_phase") == {
+            "default,lost,Pending": 1,
+            "default,web,Running": 1,
+        }
+        assert await agent.metric("kubeletx_pod_ready") == {"default,lost": 0, "default,web": 1}
+        assert await agent.metric("kubeletx_pod_standby") == {}
+        assert set(await agent.metric("kubeletx_pod_start_time_seconds")) == {"default,web"}
+        assert (await agent.metric("kubeletx_container_waiting"))["default,lost,main,ContainerCreating"] == 1
+
+        (unit,) = agent.runtimes["one"].backend.units
+        agent.runtimes["one"].backend.exit_unit(unit, exit_code=3)
+        restarts = {"default,lost,main": 0, "default,web,main": 1}
+        async with asyncio.timeout(60):
+            while await agent.metric("kubeletx_container_restarts_total") != restarts:
+                await agent.clock.run_for(0.05)
+        assert await agent.metric("kubeletx_container_last_exit_code") == {"default,web,main,Error": 3}
+        assert await agent.metric("kubeletx_container_ready") == {
+            "default,lost,main": 0,
+            "default,web,main": 1,
+        }
