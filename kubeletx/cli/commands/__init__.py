@@ -17,6 +17,7 @@ _BY_PURPOSE: Final = {
         ),
     },
     "First steps": {
+        "setup": ("node.setup:setup", "Write the files that this node lacks, or remove them."),
         "plugins": ("plugins:plugins", "Show the plugins that were found."),
         "config": ("config:config", "Show the effective configuration."),
         "version": ("version:version", "Show the versions of this command and of the agent."),
@@ -56,6 +57,7 @@ _BY_PURPOSE: Final = {
     "Extend": {
         "plugin": ("plugin.verbs:plugin", "Write, check, install, list and remove plugins."),
         "fornaxcore-sim": ("fornaxcore.simulator:simulator", "Run a simulated FornaxCore."),
+        "man": ("node.man:man", "Write the man pages into a directory."),
     },
 }
 

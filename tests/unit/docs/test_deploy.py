@@ -15,6 +15,7 @@ import yaml
 
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import BY_FLAG, AgentConfig
+from kubeletx.cli.commands.node.setup import setup
 from kubeletx.health.main import main as health
 from kubeletx.health.model import TICK_SECONDS
 from kubeletx.kube.client import load_kubeconfig
@@ -29,6 +30,7 @@ STORAGE = DEPLOY / "storage"
 GUARDIAN = "kubeletx-health.service"
 """Files for another program: plugins/flexvolume/tests/attachments/test_deploy.py."""
 GLOBAL_FLAGS = {"help", "root-dir", "config", "config-dir"}
+FLAGS_OF_SETUP = {option.removeprefix("--") for param in setup.params for option in param.opts}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 METRIC = re.compile(r"\b((?:kubelet|kubeletx|container|node|process)_[a-z_]+)\b")
 OF_THE_CLIENT = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
@@ -96,7 +98,7 @@ def test_every_flag_of_ours_exists(path: Path) -> None:
         if not re.search(r"kubectl|systemctl|docker|apt|pip|mount|tini|script/package|COPY", line)
     ]
     given = set(FLAG.findall("\n".join(lines)))
-    assert given - BY_FLAG.keys() - GLOBAL_FLAGS == set()
+    assert given - BY_FLAG.keys() - GLOBAL_FLAGS - FLAGS_OF_SETUP == set()
 
 
 def test_the_service_is_notified_and_leaves_pods_alone() -> None:
