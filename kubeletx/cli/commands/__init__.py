@@ -34,6 +34,10 @@ _BY_PURPOSE: Final = {
     "Change": {
         "apply": ("apply:apply", "Create or change pods from a file."),
         "replace": ("replace:replace", "Replace pods from a file."),
+        "diff": ("objects.diff:diff", "Show what apply of a file would change."),
+        "edit": ("objects.edit:edit", "Change an applied pod in an editor."),
+        "label": ("objects.label:label", "Change labels of applied pods."),
+        "annotate": ("objects.label:annotate", "Change annotations of applied pods."),
         "delete": ("delete:delete", "Delete pods, config maps, secrets or claims."),
     },
     "Inside a pod": {
@@ -70,7 +74,6 @@ COMMANDS: Final = {
 INSTEAD: Final = {
     "run": "kubeletx apply -f FILE",
     "create": "kubeletx apply -f FILE",
-    "edit": "kubeletx replace -f FILE",
     "rm": "kubeletx delete pod NAME",
     "ps": "kubeletx get pods",
     "images": "kubeletx image list",
