@@ -222,7 +222,7 @@ class AppliedSource:
     async def _delete(self, namespace: str, name: str, grace_seconds: int | None, force: bool) -> Pod:
         pod = self._existing(f"{namespace}/{name}")
         path = applied_files.path_of(self._directory, namespace, name)
-        await _change(f"remove {path}", applied_files.remove, path)
+        await change(f"remove {path}", applied_files.remove, path)
         del self._pods[pod.ref]
         self._sink.remove(APPLIED, pod.uid, grace_seconds, force)
         return pod
@@ -231,7 +231,7 @@ class AppliedSource:
         path = applied_files.path_of(self._directory, namespace, name)
         if str(path) not in self._unknown:
             return False
-        await _change(f"remove {path}", applied_files.remove, path)
+        await change(f"remove {path}", applied_files.remove, path)
         self._settle(path)
         return True
 
@@ -337,7 +337,7 @@ class AppliedSource:
 
     async def _save(self, written: Pod) -> None:
         path = applied_files.path_of(self._directory, written.namespace, written.name)
-        await _change(f"write {path}", applied_files.save, path, written)
+        await change(f"write {path}", applied_files.save, path, written)
         self._settle(path)
 
     def _settle(self, path: Path) -> None:
@@ -355,7 +355,8 @@ class AppliedSource:
             self._sink.synced(APPLIED)
 
 
-async def _change(what: str, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+async def change(what: str, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call a function that changes a file on a thread. Raises Unavailable for a disk error. `what`: for its message."""
     try:
         await asyncio.to_thread(function, *args, **kwargs)
     except OSError as err:

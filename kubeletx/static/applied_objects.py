@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, Conflict, InvalidPod, NotFound, Unavailable
+from kubeletx.api import Clock, Conflict, InvalidPod, NotFound
 from kubeletx.kube.manifests.load import load_all
 from kubeletx.kube.manifests.objects import (
     OBJECT_KINDS,
@@ -29,7 +28,7 @@ from kubeletx.kube.types.objects import PersistentVolumeClaim
 from kubeletx.pods.model.sources import APPLIED
 
 from . import applied_files
-from .applied import ApplyOutcome
+from .applied import ApplyOutcome, change
 from .files import read_manifest
 from .local_objects import LocalObjects
 
@@ -86,7 +85,7 @@ class AppliedObjects:
             if current is not None and (why := _forbidden(current, item)):
                 raise Conflict(f"{named(key)}: {why}")
             if not dry_run:
-                await self._change(f"write {named(key)}", applied_files.write, self._path(key), item)
+                await change(f"write {named(key)}", applied_files.write, self._path(key), item)
                 self._items[key] = item
                 self._objects.unreadable.pop(key, None)
                 self._objects.put(APPLIED, self._items.values())
@@ -103,7 +102,7 @@ class AppliedObjects:
                 raise NotFound(f"{named(key)} not found")
             if users := self._objects.users_of_claim(key):
                 raise Conflict(f"{named(key)} is used by pod {users[0]}; delete the pod first")
-            await self._change(f"remove {named(key)}", applied_files.remove, self._path(key))
+            await change(f"remove {named(key)}", applied_files.remove, self._path(key))
             self._items.pop(key, None)
             self._objects.unreadable.pop(key, None)
             self._objects.put(APPLIED, self._items.values())
@@ -116,14 +115,6 @@ class AppliedObjects:
         owner = self._objects.owner(key)
         if owner not in (None, APPLIED):
             raise Conflict(f"{named(key)} comes from manifest {owner}; change or remove it there")
-
-    @staticmethod
-    async def _change(what: str, function: Callable[..., None], *args: object) -> None:
-        try:
-            await asyncio.to_thread(function, *args)
-        except OSError as err:
-            fix = "free space there or make it writable, then try again"
-            raise Unavailable(f"cannot {what}: {err.strerror}; {fix}") from err
 
 
 def _keys_of(stem: str) -> list[Key]:

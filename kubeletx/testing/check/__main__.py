@@ -223,13 +223,6 @@ def all_results(checked: Checked, tested: TestedEndpoint | None) -> Iterator[Tes
         yield from run_suites(checked.tests, checked.tree, without)
 
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
 def has_mypy() -> bool:
     """Return True if mypy is installed."""
     return importlib.util.find_spec("mypy") is not None
@@ -276,3 +269,10 @@ def _has_config(tree: Path | None) -> bool:
         return "mypy" in tomllib.loads((tree / "pyproject.toml").read_text("utf-8")).get("tool", {})
     except (OSError, ValueError):
         return False
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
