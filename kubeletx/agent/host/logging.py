@@ -1,5 +1,6 @@
 """Sets up the agent's log: one line per event on standard error, as text or JSON.
 
+Lines of text for the journal are sent to it with their fields (`journal`).
 A line that cannot be written, for example to a closed pipe, is lost; the agent continues.
 """
 
@@ -8,9 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import structlog
+
+from .journal import SOCKET, JournalLogger, is_connected
 
 DEBUG_VERBOSITY = 4
 _LONGEST = 65_536
@@ -18,10 +23,11 @@ _LOUD = structlog.make_filtering_bound_logger(logging.DEBUG)
 _QUIET = structlog.make_filtering_bound_logger(logging.INFO)
 
 
-def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
+def set_up_logging(format: str = "text", verbosity: int = 0, journal: Path = SOCKET) -> None:
     """Configure structlog, and pass warnings of the standard library's loggers, which dependencies use, to it.
 
-    `format`: text or json. `verbosity`: 4 and more shows debug messages (the kubelet's --v).
+    `format`: text or json. `verbosity`: 4 and more shows debug messages (the kubelet's --v). `journal`: socket to which
+    text goes if standard error is connected to the journal.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -31,14 +37,19 @@ def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
         structlog.processors.format_exc_info,
         _shorten,
     ]
+    factory: Any = structlog.WriteLoggerFactory(file=cast("TextIO", _Tolerant(sys.stderr)))
+    text = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False, pad_event_to=0)
     if format == "json":
         renderer: Any = structlog.processors.JSONRenderer(sort_keys=False)
+    elif is_connected(sys.stderr):
+        renderer, logger = partial(_for_journal, text), JournalLogger(journal)
+        factory = lambda *_: logger  # noqa: E731
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False, pad_event_to=0)
+        renderer = text
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=_switch(type("Logger", (_LOUD,), {}), verbosity),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Tolerant(sys.stderr))),
+        logger_factory=factory,
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
@@ -61,6 +72,15 @@ def _switch(logger: Any, verbosity: int) -> Any:
         if hasattr(source, name):  # the last two came with structlog 25
             setattr(logger, name, getattr(source, name))
     return logger
+
+
+def _for_journal(
+    text: Any, logger: Any, name: str, event: dict[str, Any]
+) -> tuple[tuple[str, dict[str, Any]], dict[str, Any]]:
+    """Return the arguments of `JournalLogger.msg`. The journal has its own times and priorities."""
+    event.pop("timestamp")
+    shown = {key: value for key, value in event.items() if key != "level"}
+    return (text(logger, name, shown), event), {}
 
 
 class _Tolerant:
