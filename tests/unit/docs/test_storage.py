@@ -61,7 +61,7 @@ KINDS: tuple[type[Backend], ...] = (
 )
 BACKENDS = {one.name: one.parameters for one in KINDS}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
-OF_OTHERS = {"no-block"}
+OF_OTHERS = {"no-block", "target"}
 """Flags of systemctl."""
 
 
