@@ -42,6 +42,7 @@ if inside which systemd-analyze; then
     inside systemd-analyze verify kubeletx.service kubeletx-health.service kubeletx-storage.service
 fi
 inside kubeletx completion bash | inside diff - /usr/share/bash-completion/completions/kubeletx
+inside test -e /usr/share/man/man8/kubeletx-agent.8.gz
 inside test -e /usr/share/kubeletx/grafana/kubeletx-node.json
 inside kubeletx-flexvolume --help >/dev/null
 inside /usr/lib/kubeletx/bin/python -I -c "
@@ -92,8 +93,8 @@ def test_the_host_has_what_setup_and_operators_take_from_it(dist: Path) -> None:
     deployed = {
         str(path.relative_to(ROOT / "deploy")) for path in (ROOT / "deploy").rglob("*") if path.is_file()
     }
-    completions = {f"completions/kubeletx.{shell}" for shell in ("bash", "zsh", "fish")}
-    assert {one for one in deployed if "exchanges" not in one} | completions <= share
+    printed = {*(f"completions/kubeletx.{shell}" for shell in ("bash", "zsh", "fish")), "man/kubeletx.1"}
+    assert {one for one in deployed if "exchanges" not in one} | printed <= share
     assert not any("exchanges" in one for one in share)
 
 
