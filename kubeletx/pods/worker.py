@@ -21,7 +21,7 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
+from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitId, UnitState
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
@@ -38,6 +38,7 @@ from .model.roles import changed_images
 from .model.runs import without_old_boots
 from .plan.doubt import count_confirming, without_old_doubt
 from .plan.pod import deadline_end, plan_pod
+from .plan.progress import restartable
 from .workloads.overrides import overrides_of
 from .workloads.power import Power
 
@@ -201,6 +202,17 @@ class PodWorker:
 
     def _apply(self, result: Result) -> None:
         self.facts = results.apply(self.facts, result, self._context.now())
+
+    def restart(self, wanted: str = "") -> dict[str, UnitId]:
+        """Request a restart of the container `wanted`, or of all containers; returns their units by container name.
+
+        Only containers that run, or wait for their next run, are restarted, and only if their policy is not Never.
+        """
+        asked = dict(restartable(self.desired, self.facts, wanted))
+        for name, unit_id in asked.items():
+            self._apply(results.RestartAsked(name, unit_id))
+        self._woken.set()
+        return asked
 
     def set_overrides(self, overrides: Grants) -> None:
         """Set the granted resources and the operators' requests, which the caller has stored, and plan again."""

@@ -141,6 +141,14 @@ class PodVerbs(Protocol):
         """
         ...
 
+    async def restart(self, target: PodTarget, container: str, timeout_seconds: float) -> Sequence[str]:
+        """Restart a container, or with an empty name all containers of the pod, and wait until they run again.
+
+        Returns the names of the containers. `timeout_seconds` 0: do not wait. Raises TimedOut, Conflict if none runs or
+        their restart policy is Never, Unsupported for a machine.
+        """
+        ...
+
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
         """Open a container's log; returns an iterator over its lines as bytes.
 
@@ -333,6 +341,13 @@ class DrainVerbs(Protocol):
 
         The drain continues if the caller stops waiting; the same call again waits for it. Raises TimedOut if pods are
         left after `timeout_seconds`, Conflict if `undo` ends the drain.
+        """
+        ...
+
+    async def cordon_node(self, cordoned: bool) -> Progress:
+        """Refuse new pods, or accept them again; this holds after a restart of the agent too.
+
+        Static pods are accepted. Raises Conflict in a cluster, whose scheduler must know of it.
         """
         ...
 

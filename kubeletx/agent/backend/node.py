@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import structlog
+from msgspec.structs import replace
 
 from kubeletx.api import Clock, EventSink, ObjectRef
 from kubeletx.api.names import Event as Reason
@@ -135,8 +136,13 @@ class NodeBackend:
 
     def node_changed(self, node: Node | None) -> None:
         """Listener of the Node in the API server: record an event when it is cordoned or uncordoned."""
-        if node is not None and node.spec.unschedulable != self._is_cordoned:
-            self._is_cordoned = node.spec.unschedulable
+        if node is not None:
+            self.cordon_changed(node.spec.unschedulable)
+
+    def cordon_changed(self, is_cordoned: bool) -> None:
+        """Set whether the node is cordoned; a change is recorded as an event."""
+        if is_cordoned != self._is_cordoned:
+            self._is_cordoned = is_cordoned
             self._record(Reason.NODE_NOT_SCHEDULABLE if self._is_cordoned else Reason.NODE_SCHEDULABLE)
 
     def _update(self, reports: Sequence[RuntimeFacts]) -> bool:
@@ -163,7 +169,8 @@ class NodeBackend:
         reports = self.reports()
         self._update(reports)
         images = await self._images.node_images()
-        return self._reporter.build(reports, images=images, attached=self._attached())
+        node = self._reporter.build(reports, images=images, attached=self._attached())
+        return replace(node, spec=replace(node.spec, unschedulable=self._is_cordoned))
 
     async def watch_node(self) -> AsyncIterator[Node]:
         changes: Latest[None] = Latest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,9 @@ from kubeletx.api import (
     SupportsCheckpoint,
     SupportsExec,
     SupportsPortForward,
+    TimedOut,
     UnitId,
+    UnitState,
     Unsupported,
 )
 from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
@@ -42,7 +44,7 @@ from kubeletx.static.applied import AppliedSource
 from .awake import kept_awake
 from .logs import PodLogs
 from .present import present
-from .waiting import require_seen
+from .waiting import require_seen, wait_for_worker
 from .watching import Latest
 
 T = TypeVar("T")
@@ -63,10 +65,12 @@ class PodBackend:
         *,
         streams_thaw: bool = True,
         standby_delay_seconds: float = 0.0,
+        is_cordoned: Callable[[], bool] = lambda: False,
     ) -> None:
         """`streams_thaw`: exec, attach and forwarded connections thaw a frozen pod; False: they fail.
 
-        `standby_delay_seconds`: time for which the pod runs on after the last of them.
+        `standby_delay_seconds`: time for which the pod runs on after the last of them. `is_cordoned`: returns True while
+        the node refuses new pods.
         """
         self._manager = manager
         self._services = services
@@ -74,6 +78,7 @@ class PodBackend:
         self._logs = logs
         self._streams_thaw = streams_thaw
         self._standby_delay_seconds = standby_delay_seconds
+        self._is_cordoned = is_cordoned
 
     async def list_pods(self) -> Sequence[Pod]:
         pods = [self._shown(worker) for worker in self._manager.workers.values()]
@@ -111,7 +116,12 @@ class PodBackend:
             stop()
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        self._refuse_foreign(pod.namespace or "default", pod.name)
+        namespace = pod.namespace or "default"
+        self._refuse_foreign(namespace, pod.name)
+        if self._is_cordoned() and self._applied.find(namespace, pod.name) is None:
+            raise Conflict(
+                f"pod {namespace}/{pod.name} is new, and the node is cordoned; use 'kubeletx uncordon' first"
+            )
         action, made = await self._applied.apply(pod, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
 
@@ -167,6 +177,37 @@ class PodBackend:
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
+
+    async def restart(self, target: PodTarget, container: str, timeout_seconds: float) -> Sequence[str]:
+        worker = self.find_worker(target)
+        if worker.facts.own.has_own_kernel:
+            raise Unsupported(f"pod {target.ref} is a machine; use 'kubeletx vm reboot {target.name}'")
+        require_seen(self._services, worker)
+        if container:
+            self._container(worker.desired.pod, container)
+        async with self.awake(target):
+            asked = worker.restart(container)
+            if not asked:
+                raise Conflict(
+                    f"no container of pod {target.ref} can be restarted that runs and has a restart policy other than "
+                    "Never; delete and apply the pod to run it again"
+                )
+
+            def is_restarted() -> bool:
+                newest = [(worker.facts.newest(name), old) for name, old in asked.items()]
+                return all(
+                    u is not None and u.id != old and u.state is UnitState.RUNNING for u, old in newest
+                )
+
+            done = timeout_seconds == 0 or await wait_for_worker(
+                self._services, worker, is_restarted, timeout_seconds, what="pod"
+            )
+        if not done:
+            raise TimedOut(
+                f"containers {', '.join(asked)} of pod {target.ref} do not run again after {timeout_seconds:g}s; "
+                f"the restart goes on, see 'kubeletx describe pod {target.name}'"
+            )
+        return tuple(asked)
 
     def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
         return kept_awake(

@@ -70,6 +70,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
         PodLogs(node.context, services, reader),
         streams_thaw=ctx.config.pods.standby_streams == "thaw",
         standby_delay_seconds=ctx.config.pods.standby_delay_seconds,
+        is_cordoned=lambda: pods.admission.is_cordoned,
     )
     backend = AdminBackend(
         about=AgentBackend(

@@ -79,6 +79,9 @@ class Shutdowns:
         """Configured groups of pods; empty: pods do not end when systemd-logind announces a shutdown."""
         self._ctx, self._node, self._pods, self._views, self._cluster = ctx, node, pods, views, cluster
         self._announced: set[str] = set()
+        self._cordon_mark = ctx.config.root_dir / "cordoned"
+        """Its existence means that a user has cordoned the node."""
+        self._follow_cordon()
 
     def watch(self, name: str, lock: ShutdownLock, groups: Sequence[ShutdownGroup] | None = None) -> None:
         """Add the task `name`, which waits for shutdowns of `lock` and then ends the pods.
@@ -104,6 +107,22 @@ class Shutdowns:
             has_reported=lambda: self._cluster is None or self._cluster.statuses.is_idle,
         )
         self._ctx.made.add(Part(name=name, tasks=(Task(name=name, run=shutdown.run),)))
+
+    def cordon(self, is_cordoned: bool) -> None:
+        """Refuse new pods, or accept them again. Raises Conflict in a cluster."""
+        if self._cluster is not None:
+            verb, name = "cordon" if is_cordoned else "uncordon", self._node.reporter.name
+            raise Conflict(f"node {name} belongs to a cluster; use 'kubectl {verb} {name}'")
+        if is_cordoned:
+            self._cordon_mark.touch()
+        else:
+            self._cordon_mark.unlink(missing_ok=True)
+        self._follow_cordon()
+
+    def _follow_cordon(self) -> None:
+        self._pods.admission.is_cordoned = self._cluster is None and self._cordon_mark.exists()
+        if self._cluster is None:
+            self._views.node.cordon_changed(self._pods.admission.is_cordoned)
 
     def left(self) -> set[str]:
         """Return the pods, as namespace/name, that have not ended."""
@@ -135,6 +154,10 @@ class PodsDrain:
             for ref in sorted(before - left):
                 yield Progress(message=f"pod {ref} ended")
         yield Progress(message="all pods have ended; new ones are refused", done=True)
+
+    async def cordon_node(self, cordoned: bool) -> Progress:
+        self._shutdowns.cordon(cordoned)
+        return Progress(message=f"node {'cordoned' if cordoned else 'uncordoned'}", done=True)
 
     async def undo(self) -> Progress:
         self._lock.announce(False)

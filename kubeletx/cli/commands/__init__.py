@@ -38,6 +38,7 @@ _BY_PURPOSE: Final = {
         "edit": ("objects.edit:edit", "Change an applied pod in an editor."),
         "label": ("objects.label:label", "Change labels of applied pods."),
         "annotate": ("objects.label:annotate", "Change annotations of applied pods."),
+        "restart": ("objects.restart:restart", "Restart containers of a pod."),
         "delete": ("delete:delete", "Delete pods, config maps, secrets or claims."),
     },
     "Inside a pod": {
@@ -55,6 +56,8 @@ _BY_PURPOSE: Final = {
     "Node": {
         "runtime": ("runtime:runtime", "Add, remove, cordon and describe runtimes."),
         "drain": ("node.drain:drain", "End all pods of the node; new ones are refused."),
+        "cordon": ("node.drain:cordon", "Refuse new pods on this node."),
+        "uncordon": ("node.drain:uncordon", "Accept new pods again."),
         "fornaxcore": ("fornaxcore.status:fornaxcore", "Show the node's connections to FornaxCores."),
         "image": ("image:image", "List, pull, remove and prune images."),
     },
@@ -78,8 +81,6 @@ INSTEAD: Final = {
     "ps": "kubeletx get pods",
     "images": "kubeletx image list",
     "pull": "kubeletx image pull IMAGE",
-    "cordon": "kubeletx runtime cordon NAME",
-    "uncordon": "kubeletx runtime uncordon NAME",
 }
 """Command to use for a command of kubectl, crictl or docker that kubeletx lacks."""
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, Traits
-from kubeletx.api.names import NODE_SHUTDOWN
+from kubeletx.api.names import NODE_SHUTDOWN, Event
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.node import Taint
 from kubeletx.node.readiness import Pressure
@@ -62,6 +62,8 @@ class NodeAdmission:
         """The node's present pressure; the evictor sets it."""
         self.is_shutting_down = False
         """True while the host shuts down; every new pod is then rejected (A5 in docs/kubelet-parity.md)."""
+        self.is_cordoned = False
+        """True while the node has no cluster and a user has cordoned it; new pods but static ones are then rejected."""
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
@@ -175,6 +177,10 @@ class NodeAdmission:
             rejection = check_taints(desired.pod.spec.tolerations, self._node.taints)
         if rejection is None and is_here and self.is_shutting_down:
             return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
+        if rejection is None and is_here and self.is_cordoned and not desired.traits.is_critical:
+            return Rejection(
+                reason=Event.NODE_NOT_SCHEDULABLE, message="Pod was rejected as the node is cordoned."
+            )
         return rejection
 
     def _node_now(self) -> AdmissionNode:

@@ -180,6 +180,8 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
     resize_failure: ActionFailure | None = None
+    restart_asked: UnitId | None = None
+    """Unit that a user wants to be restarted."""
     killed: str = ""
     """Reason of the `StopUnit` that stopped the newest unit for a restart; empty if there was none."""
     termination_messages: dict[UnitId, str] = {}

@@ -422,6 +422,16 @@ class Probed(Result, frozen=True):
         return _unit(facts, self.name, probes=self.probes)
 
 
+class RestartAsked(Result, frozen=True):
+    """A user wants `unit_id` of the container to be restarted, without the back-off of earlier restarts."""
+
+    name: str
+    unit_id: UnitId
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _unit(facts, self.name, restart_asked=self.unit_id, backoff=None)
+
+
 class Resized(Result, frozen=True):
     """A resize of the container or machine succeeded or was newly requested; its last failure is dropped."""
 

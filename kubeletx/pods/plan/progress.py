@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kubeletx.api import SandboxId, SandboxState, UnitState, UnitSummary
+from kubeletx.api import SandboxId, SandboxState, UnitId, UnitState, UnitSummary
 from kubeletx.api.names import START_CUT_OFF
 from kubeletx.kube.types.core import Container, ContainerStatus, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
@@ -19,8 +19,8 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from ..model.backoff import restart_at
 from ..model.facts import DesiredPod, Now, PodFacts
 from ..model.frame import previous_of
-from ..model.restart_policy import LOST_EXIT_CODE, should_restart
-from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
+from ..model.restart_policy import ALWAYS, LOST_EXIT_CODE, NEVER, restart_policy_of, should_restart
+from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units, sidecars
 from ..model.runs import exit_code_of, restarts_of, stored_exit_code
 from ..workloads.table import workload_of
 from .restart_all import due_generation, generation_of, is_outdated, outdated_units
@@ -156,6 +156,17 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
             return True
     regular = regular_units(desired.pod)
     return bool(regular) and all(_ended_for_good(desired, facts, c) for c in regular)
+
+
+def restartable(desired: DesiredPod, facts: PodFacts, wanted: str) -> Iterator[tuple[str, UnitId]]:
+    """Yield name and newest unit of each container that can be restarted. `wanted`: only this one; empty: all."""
+    for container in (*sidecars(desired.pod), *regular_units(desired.pod)):
+        unit = facts.newest(container.name)
+        policy = restart_policy_of(container, desired.pod.spec.restart_policy)
+        if unit is None or policy == NEVER or wanted not in ("", container.name):
+            continue
+        if unit.state.is_alive or policy == ALWAYS:
+            yield container.name, unit.id
 
 
 def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:

@@ -135,8 +135,8 @@ def _remove_cut_off(desired: DesiredPod, facts: PodFacts, draft: Draft, sandbox_
 def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
     """Plan to stop a container's unit or to run its postStart hook, if one of these is needed.
 
-    It is stopped if its state is unknown, its definition changed, its postStart hook failed, or its startup or
-    liveness probe failed.
+    It is stopped if its state is unknown, its definition changed, a user wants it to be restarted, its postStart hook
+    failed, or its startup or liveness probe failed.
     """
     if unit.state is UnitState.UNKNOWN:
         _kill_unknown(unit, facts, draft)
@@ -148,6 +148,9 @@ def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft
         _kill(unit, facts, draft, SPEC_CHANGED, "definition changed, will be restarted")
         return
     known = facts.unit(container.name)
+    if known.restart_asked == unit.id:
+        _kill(unit, facts, draft, "RestartRequested", "will be restarted on request")
+        return
     if known.hook_unit == unit.id:
         if known.hook is HookState.PENDING:
             draft.do(RunPostStart(name=container.name, unit_id=unit.id))

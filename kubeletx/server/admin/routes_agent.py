@@ -53,6 +53,10 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
     async def undo_drain(_request: web.Request) -> web.StreamResponse:
         return json_response(await tasks.complete(backend.drain.undo(), "undo of a drain"))
 
+    async def cordon(request: web.Request) -> web.StreamResponse:
+        work = backend.drain.cordon_node(request.method == "POST")
+        return json_response(await tasks.complete(work, "cordon"))
+
     async def volumes(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.volumes.watch_volumes(), "LIST")
@@ -79,6 +83,8 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get("/v1/node", node),
         web.post("/v1/node/drain", drain),
         web.delete("/v1/node/drain", undo_drain),
+        web.post("/v1/node/cordon", cordon),
+        web.delete("/v1/node/cordon", cordon),
         web.get("/v1/volumes", volumes),
         web.get("/v1/events", events),
         web.get("/v1/fornaxcore", fornaxcore),

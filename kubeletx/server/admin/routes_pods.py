@@ -93,6 +93,11 @@ def routes(
             request, lines, content_type="text/plain; charset=utf-8", is_endless=options.follow
         )
 
+    async def restart(request: web.Request) -> web.StreamResponse:
+        target, container = target_of(request), request.query.get("container", "")
+        work = backend.restart(target, container, query_seconds(request, "timeoutSeconds", 60.0))
+        return json_response({"items": await tasks.complete(work, f"restart {target.ref}")})
+
     async def set_standby(request: web.Request) -> web.StreamResponse:
         target, verb = target_of(request), request.match_info["verb"]
         work = standby.set_standby(target, verb, query_seconds(request, "timeoutSeconds", 60.0))
@@ -105,6 +110,7 @@ def routes(
         web.delete("/v1/pods/{namespace}/{name}", delete),
         web.get("/v1/pods/{namespace}/{name}/log", logs),
         web.get("/v1/pods/{namespace}/{name}/history", history),
+        web.post("/v1/pods/{namespace}/{name}/restart", restart),
         web.post("/v1/pods/{namespace}/{name}/standby/{verb}", set_standby),
     )
 

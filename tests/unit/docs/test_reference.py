@@ -133,6 +133,7 @@ NO_REASONS = {
     "ProbeTarget",
     "RestartAllContainers",
     "RestartContainer",
+    "RestartRequested",
     "RuntimeDefault",
     "SandboxConfigError",
     "ServiceAccount",

@@ -257,6 +257,11 @@ class FakeAdminBackend:
         self.put(msgspec.structs.replace(pod, metadata=meta))
         return self.pods[target.namespace, target.name]
 
+    async def restart(self, target: PodTarget, container: str, timeout_seconds: float) -> Sequence[str]:
+        """Record the call and return the names of the containers. Raises NotFound for an unknown pod."""
+        self.calls.append(("restart", target.ref, container, timeout_seconds))
+        return [container] if container else [each.name for each in self._find(target).spec.containers]
+
     def _find(self, target: PodTarget) -> Pod:
         pod = self.pods.get((target.namespace, target.name))
         if pod is None:
@@ -390,6 +395,11 @@ class FakeAdminBackend:
         """End all pods."""
         self.calls.append(("drain", timeout_seconds))
         yield Progress(message="all pods have ended", done=True)
+
+    async def cordon_node(self, cordoned: bool) -> Progress:
+        """Record the call."""
+        self.calls.append(("cordon node", cordoned))
+        return Progress(message="node cordoned" if cordoned else "node uncordoned", done=True)
 
     async def undo(self) -> Progress:
         """Accept new pods."""

@@ -1,11 +1,11 @@
-"""``kubeletx drain``: ends all pods of the node as a shutdown of the host does."""
+"""``kubeletx drain``, ``cordon`` and ``uncordon`` of the node."""
 
 from __future__ import annotations
 
 import click
 import msgspec
 
-from kubeletx.server.views import Progress
+from kubeletx.server.views import Progress, VersionView
 
 from ...connection.client import AgentClient
 from ...options.common import seconds_of, with_agent
@@ -13,6 +13,7 @@ from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean
 
 PATH = "/v1/node/drain"
+CORDON_PATH = "/v1/node/cordon"
 
 
 @click.command(cls=Command, short_help="End all pods of the node; new ones are refused.")
@@ -39,3 +40,32 @@ def drain(agent: AgentClient, is_asked: bool, undo: bool, timeout: str) -> int:
         click.echo(step.message)
         done = step.done
     return ExitCode.OK if done else ExitCode.FAILED
+
+
+@click.command(cls=Command, short_help="Refuse new pods on this node.")
+@click.argument("node", default="", required=False)
+@with_agent
+def cordon(agent: AgentClient, node: str) -> int:
+    """Refuse new pods until 'kubeletx uncordon'; pods that run continue, and static pods still start.
+
+    'kubeletx runtime cordon NAME' does this for one runtime. In a cluster, use 'kubectl cordon NODE'.
+    """
+    return _cordon(agent, "POST", "cordon", node)
+
+
+@click.command(cls=Command, short_help="Accept new pods again.")
+@click.argument("node", default="", required=False)
+@with_agent
+def uncordon(agent: AgentClient, node: str) -> int:
+    """Accept new pods again after 'kubeletx cordon'."""
+    return _cordon(agent, "DELETE", "uncordon", node)
+
+
+def _cordon(agent: AgentClient, method: str, verb: str, name: str) -> int:
+    """Send the request. `name`: argument of the command; only the name of the node is accepted."""
+    if name and name != agent.get("/version", VersionView).node_name:
+        raise click.UsageError(
+            f"{name!r} is not this node; leave it out, or use 'kubeletx runtime {verb} {name}' for a runtime"
+        )
+    click.echo(agent.call(method, CORDON_PATH, Progress).message)
+    return ExitCode.OK

@@ -226,3 +226,20 @@ async def test_ending_the_agent_ends_no_pod(watched: AgentModel) -> None:
     assert len(agent.alive()) == 1
     async with agent.running():
         assert agent.phase("web") == "Running"
+
+
+async def test_a_cordoned_node_takes_no_new_pods_but_static_ones_also_after_a_restart(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("old"))
+        assert (await backend.drain.cordon_node(True)).message == "node cordoned"
+        assert (await backend.node.get_node()).spec.unschedulable
+    (agent.root / "manifests" / "static.yaml").write_text(STATIC)
+    async with agent.running() as backend:
+        await agent.until(lambda: agent.phase("static-node") == agent.phase("old") == "Running")
+        with pytest.raises(Conflict, match="the node is cordoned; use 'kubeletx uncordon' first"):
+            await backend.pods.apply_pod(a_pod("new"))
+        await backend.drain.cordon_node(False)
+        await agent.apply(a_pod("new"))
+        assert not (await backend.node.get_node()).spec.unschedulable
