@@ -14,15 +14,27 @@ from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import BY_KEY
 from kubeletx.cli.main import cli
 from kubeletx.cli.options.exit_codes import ExitCode
+from kubeletx.kube.manifests.defaults import set_defaults
+from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.manifests.static_refs import refused_references
+from kubeletx.kube.validation import validate_pod
+from script.walks.quickstart import read_steps
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = (DOCS / "run.md", DOCS / "when-it-fails.md")
+PAGES = (
+    DOCS / "quickstart.md",
+    DOCS / "run.md",
+    DOCS / "when-it-fails.md",
+    *sorted((DOCS / "coming-from").glob("*.md")),
+)
 GUIDE = "\n".join(page.read_text() for page in PAGES)
 
 
 def test_every_command_of_the_guide_exists() -> None:
     context = click.Context(cli)
-    said = re.findall(r"`kubeletx ([^`]*)`", GUIDE) + re.findall(r"^\$ kubeletx (.*)$", GUIDE, re.MULTILINE)
+    said = re.findall(r"`kubeletx ([^`]*)`", GUIDE) + re.findall(
+        r"^ *[#$] kubeletx (.*)$", GUIDE, re.MULTILINE
+    )
     for line in (re.sub(r"^(?:--\S+ [A-Z]+ )+", "", text) for text in said):
         words = re.findall(r"[a-z][a-z-]*", f" {line}".partition(" -")[0])
         command: click.Command | None = cli
@@ -80,3 +92,16 @@ def test_the_sample_drop_in_is_valid() -> None:
 @pytest.mark.parametrize("code", [int(code) for code in re.findall(r"[Ee]xit code (\d+)", GUIDE)])
 def test_every_exit_code_of_the_guide_exists(code: int) -> None:
     assert code in list(ExitCode)
+
+
+def test_the_manifests_of_the_quickstart_are_valid_and_its_commands_use_them() -> None:
+    steps = read_steps()
+    assert list(steps) == list(range(1, 11))
+    manifests = {name: text for step in steps.values() for name, text in step.files.items()}
+    assert set(manifests) == {"web.yaml", "first.yaml"}
+    for name, text in manifests.items():
+        (pod,) = map(set_defaults, load_pods(text.encode(), name))
+        assert (validate_pod(pod, name), refused_references(pod, name)) == ((), ())
+        assert f"kubeletx apply -f {name}" in "\n".join(
+            line for step in steps.values() for line in step.commands
+        )

@@ -1,0 +1,1 @@
+"""The first steps of newcomers, as the documentation has them."""
