@@ -18,6 +18,7 @@ _BY_PURPOSE: Final = {
     },
     "First steps": {
         "setup": ("node.setup:setup", "Write the files that this node lacks, or remove them."),
+        "doctor": ("node.doctor:doctor", "Show whether this node is well, and what to do."),
         "plugins": ("plugins:plugins", "Show the plugins that were found."),
         "config": ("config:config", "Show the effective configuration."),
         "version": ("version:version", "Show the versions of this command and of the agent."),

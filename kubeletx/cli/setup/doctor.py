@@ -1,0 +1,152 @@
+"""Checks whether a node is well: each check looks at one subject, and its notes say what is found and what to do.
+
+The checks run in parallel, each in a thread with a deadline: one that hangs or fails is a problem of its own and stops
+no other. They read the node through `DoctorNode`, below any root directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.api.errors import KubeletxError
+from kubeletx.linux.libc import call
+from kubeletx.server.views import VersionView, View
+
+from ..connection.client import AgentClient
+from .cri_servers import CriServer, ask_servers
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+_STATES: Final = (OK, WARNING, PROBLEM)
+_TIME_ERROR: Final = 5
+_LARGEST_TIMEX: Final = 512
+"""Bytes; more than struct timex has on any architecture."""
+_ANSWER_SECONDS: Final = 5.0
+
+
+def _is_synchronised() -> bool:
+    """Return True unless the kernel's clock reports an error. Source: adjtimex(2)."""
+    return call("adjtimex", ctypes.create_string_buffer(_LARGEST_TIMEX)) != _TIME_ERROR
+
+
+class CheckNote(NamedTuple):
+    """Result of a check. `state`: `OK`, `WARNING` or `PROBLEM`. `fix`: what to do."""
+
+    state: str
+    text: str
+    fix: str = ""
+
+
+class Finding(View, frozen=True, kw_only=True):
+    """A note of the check with this name."""
+
+    check: str
+    state: str
+    text: str
+    fix: str = ""
+
+
+class Diagnosis(View, frozen=True, kw_only=True):
+    """All findings; `state` is the worst of them."""
+
+    state: str
+    findings: tuple[Finding, ...]
+
+
+class DoctorNode:
+    """The node as the checks see it. What several checks need is read once.
+
+    `root`: root of its file system. `config_error`: why the settings file was not read; `config` then has defaults.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: AgentConfig,
+        agent: AgentClient,
+        root: Path = Path("/"),
+        config_error: str = "",
+        statvfs: Callable[[Path], os.statvfs_result] = os.statvfs,
+        is_clock_synchronised: Callable[[], bool] = _is_synchronised,
+    ) -> None:
+        self.config = config
+        self.config_error = config_error
+        self.agent = agent
+        self.root = root
+        self.statvfs = statvfs
+        self.is_clock_synchronised = is_clock_synchronised
+
+    def at(self, path: str | Path) -> Path:
+        """Return where an absolute path of the node is."""
+        return self.root / str(path).lstrip("/")
+
+    def text(self, path: str | Path) -> str:
+        """Return the content of a file without blanks around it; empty if it cannot be read."""
+        try:
+            return self.at(path).read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+    @cached_property
+    def version(self) -> VersionView | KubeletxError:
+        """Version of the running agent, or why it does not answer."""
+        try:
+            return self.agent.call("GET", "/version", VersionView, timeout=_ANSWER_SECONDS)
+        except KubeletxError as error:
+            return error
+
+    @cached_property
+    def servers(self) -> tuple[CriServer, ...]:
+        """Answers of the CRI servers of the settings on unix sockets."""
+        return ask_servers(self.config, self.root)
+
+
+Check: TypeAlias = Callable[[DoctorNode], Iterator[CheckNote]]
+
+
+def examine(checks: Mapping[str, Check], node: DoctorNode, *, seconds: float) -> Diagnosis:
+    """Run the checks by name, and return their findings in this order. `seconds`: deadline of them all."""
+    notes: dict[str, list[CheckNote]] = {}
+
+    def run(name: str, check: Check) -> None:
+        try:
+            found = list(check(node))
+        except Exception as error:  # noqa: BLE001 - a check that fails must not stop the others
+            text = error.message if isinstance(error, KubeletxError) else f"{type(error).__name__}: {error}"
+            found = [CheckNote(PROBLEM, f"the check failed: {text}")]
+        notes[name] = found
+
+    deadline = time.monotonic() + seconds
+    threads = [
+        threading.Thread(target=run, args=item, name=f"check {item[0]}", daemon=True)
+        for item in checks.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = [
+        CheckNote(
+            PROBLEM, f"the check has not ended within {seconds:g} s", "look for a daemon or disk that hangs"
+        )
+    ]
+    findings = tuple(
+        Finding(check=name, state=note.state, text=note.text, fix=note.fix)
+        for name in checks
+        for note in _shown(notes.get(name, late))
+    )
+    return Diagnosis(
+        state=max((one.state for one in findings), key=_STATES.index, default=OK), findings=findings
+    )
+
+
+def _shown(notes: list[CheckNote]) -> list[CheckNote]:
+    """Leave out what is well of a check that has found something else."""
+    return [note for note in notes if note.state != OK] or notes
