@@ -50,18 +50,20 @@ def run_remote(
     query: Sequence[tuple[str, str]],
     *,
     stdin: bool,
-    terminal: bool,
+    terminal: bool = False,
     leave: bytes = b"",
+    descriptors: tuple[int, int, int] = (0, 1, 2),
 ) -> int:
     """Connect this process's streams with a remote command until it ends; returns its exit code.
 
     `path`, `query`: of the request on the admin socket. `stdin`: send standard input. `terminal`: put the local
     terminal into raw mode and send its size. `leave`: key with which the user ends the session, which returns 0 while
-    the command continues; empty: there is no such key. Raises Unavailable if no agent answers on the socket.
+    the command continues; empty: there is no such key. `descriptors`: the file descriptors to use as standard input,
+    output and error. Raises Unavailable if no agent answers on the socket.
     """
     with ExitStack() as stack:
         connection = stack.enter_context(open_socket(socket_path))
-        streams = _Streams(connection, f"{path}?{urlencode(query)}", leave)
+        streams = _Streams(connection, f"{path}?{urlencode(query)}", leave, descriptors)
         stack.enter_context(streams)
         if terminal:
             stack.enter_context(raw_terminal())
@@ -74,8 +76,11 @@ def run_remote(
 class _Streams:
     """One WebSocket on a connected socket, this process's standard streams, and what is not sent yet."""
 
-    def __init__(self, connection: socket.socket, target: str, leave: bytes) -> None:
+    def __init__(
+        self, connection: socket.socket, target: str, leave: bytes, descriptors: tuple[int, int, int]
+    ) -> None:
         self._connection = connection
+        self._in, self._out, self._err = descriptors
         self._leave = leave
         self._selector = selectors.PollSelector()  # epoll refuses regular files
         self._web_socket = WSConnection(ConnectionType.CLIENT)
@@ -124,7 +129,7 @@ class _Streams:
                 if key.fileobj is self._connection:
                     if mask & selectors.EVENT_READ:
                         self._receive()
-                elif key.fileobj == 0:
+                elif key.fileobj == self._in:
                     self._read_stdin()
                 elif isinstance(key.fileobj, socket.socket):
                     key.fileobj.recv(_BLOCK)
@@ -139,10 +144,10 @@ class _Streams:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
         self._selector.modify(self._connection, wanted)
         wants_stdin = self._has_stdin and self._is_open and len(self._unsent) < _MOST_UNSENT
-        if wants_stdin and 0 not in self._selector.get_map():
-            self._selector.register(0, selectors.EVENT_READ)
-        elif not wants_stdin and 0 in self._selector.get_map():
-            self._selector.unregister(0)
+        if wants_stdin and self._in not in self._selector.get_map():
+            self._selector.register(self._in, selectors.EVENT_READ)
+        elif not wants_stdin and self._in in self._selector.get_map():
+            self._selector.unregister(self._in)
 
     def _queue(self, channel: int, data: bytes) -> None:
         self._unsent += self._web_socket.send(BytesMessage(data=bytes((channel,)) + data))
@@ -159,14 +164,14 @@ class _Streams:
 
     def _read_stdin(self) -> None:
         try:
-            data = os.read(0, _BLOCK)
+            data = os.read(self._in, _BLOCK)
         except OSError:
             data = b""
         before, escape, _ = data.partition(self._leave) if self._leave else (data, b"", b"")
         if before:
             self._queue(Channel.STDIN, before)
         if escape:
-            _write(1, b"\r\n")
+            _write(self._out, b"\r\n")
             self._exit_code = 0
         elif not data:
             self._has_stdin = False
@@ -209,7 +214,7 @@ class _Streams:
         if channel == Channel.ERROR:
             self._exit_code = exit_code_of(data)
         elif channel in (Channel.STDOUT, Channel.STDERR):
-            _write(2 if channel == Channel.STDERR else 1, data)
+            _write(self._err if channel == Channel.STDERR else self._out, data)
 
 
 def _write(descriptor: int, data: bytes) -> None:

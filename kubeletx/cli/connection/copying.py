@@ -1,0 +1,167 @@
+"""Copies files to and from a container by ``tar`` in it, through exec.
+
+A container's archive is not trusted: only directories and regular files are written, and each below the target, also
+if a symbolic link is in its way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import click
+
+from kubeletx.api import Conflict, InvalidConfig, KubeletxError
+
+from .client import pod_path
+from .streams import run_remote
+
+
+class ContainerFiles:
+    """Files of one container; `container` empty: the pod's default one."""
+
+    def __init__(self, socket_path: Path, namespace: str, pod: str, container: str) -> None:
+        self._socket_path = socket_path
+        self._path = pod_path(namespace, pod, "exec")
+        self._container = container
+
+    def is_directory(self, path: str) -> bool:
+        """Return True if the container has a directory at `path`."""
+        with Path(os.devnull).open("r+b") as null:
+            return self._run(("test", "-d", path), output=null.fileno(), errors=null.fileno()) == 0
+
+    def download(self, source: str, target: Path) -> None:
+        """Copy the file or directory `source` of the container to `target`. Raises Conflict if that fails."""
+        name = PurePosixPath(source).name
+        command = ("tar", "cf", "-", "-C", str(PurePosixPath(source).parent), f"./{name}")
+        reading, writing = _pipe()
+        remote = _InThread(lambda: self._run(command, output=writing.fileno()), writing)
+        problem: Exception | None = None
+        with reading:
+            try:
+                unpack(reading, name, target)
+            except (tarfile.TarError, OSError, KubeletxError) as error:
+                problem = error
+        remote.check(problem)
+
+    def upload(self, source: Path, target: str, *, preserve: bool) -> None:
+        """Copy a file or directory to `target` in the container. `preserve`: with owner and permissions.
+
+        Raises Conflict if that fails.
+        """
+        options = () if preserve else ("--no-same-permissions", "--no-same-owner")
+        command = ("tar", *options, "-xmf", "-", "-C", str(PurePosixPath(target).parent))
+        reading, writing = _pipe()
+        remote = _InThread(lambda: self._run(command, stdin=reading.fileno()), reading)
+        problem: Exception | None = None
+        try:
+            with writing, tarfile.open(fileobj=writing, mode="w|") as archive:
+                archive.add(source, PurePosixPath(target).name)
+        except (tarfile.TarError, OSError) as error:
+            problem = error
+        remote.check(problem)
+
+    def _run(
+        self, command: Sequence[str], *, stdin: int | None = None, output: int = 1, errors: int = 2
+    ) -> int:
+        query = [("command", word) for word in command]
+        query += [("container", self._container), ("stdout", "1"), ("stderr", "1")]
+        query += [("stdin", str(int(stdin is not None))), ("tty", "0")]
+        return run_remote(
+            self._socket_path,
+            self._path,
+            query,
+            stdin=stdin is not None,
+            descriptors=(stdin or 0, output, errors),
+        )
+
+
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    reading, writing = os.pipe()
+    return os.fdopen(reading, "rb"), os.fdopen(writing, "wb")
+
+
+class _InThread:
+    """A remote command in a thread of its own; its end of the pipe is closed when the command has ended."""
+
+    def __init__(self, command: Callable[[], int], pipe: IO[bytes]) -> None:
+        self._command, self._pipe = command, pipe
+        self._code = 0
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="cp")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._code = self._command()
+        except (KubeletxError, OSError) as error:
+            self._error = error
+        with suppress(OSError):
+            self._pipe.close()
+
+    def check(self, problem: Exception | None) -> None:
+        """Wait for the command's end; raise the error of the command, else `problem`, the local error."""
+        self._thread.join()
+        if isinstance(self._error, KubeletxError):
+            raise self._error
+        if isinstance(problem, KubeletxError):
+            raise problem
+        if self._code:
+            raise Conflict(f"tar in the container ended with exit code {self._code}; copying needs tar there")
+        if problem is not None:
+            raise Conflict(f"the copy failed: {problem}") from problem
+
+
+def unpack(stream: IO[bytes], name: str, target: Path) -> None:
+    """Write the file or directory `name` of a tar archive as `target`.
+
+    Links and devices are left out with a warning. Raises InvalidConfig for a path outside of `target`.
+    """
+    root = target.resolve()
+    written: dict[PurePosixPath, Path] = {}
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            inner = _inner(member.name, name)
+            path = target / inner
+            if not path.resolve().is_relative_to(root):
+                raise _escapes(member.name)
+            if member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+            elif member.isreg() and (content := archive.extractfile(member)) is not None:
+                _write(path, content, member.mode)
+                written[inner] = path
+            elif member.islnk() and (earlier := written.get(_inner(member.linkname, name))) is not None:
+                with earlier.open("rb") as copied:
+                    _write(path, copied, earlier.stat().st_mode)
+            else:
+                what = f"link to {member.linkname!r}" if member.issym() or member.islnk() else "special file"
+                click.echo(f"Warning: skipping {member.name!r}: {what}", err=True)
+
+
+def _inner(path: str, name: str) -> PurePosixPath:
+    """Return the path of a member below `name`; raise InvalidConfig if it is not below it."""
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts or (name and parts.parts[:1] != (name,)):
+        raise _escapes(path)
+    return PurePosixPath(*parts.parts[1 if name else 0 :])
+
+
+def _escapes(path: str) -> InvalidConfig:
+    return InvalidConfig(
+        field="archive",
+        problem=f"{path!r} is outside of the copied directory",
+        fix="the container is not to be trusted; files after this one are not copied",
+    )
+
+
+def _write(path: Path, content: IO[bytes], mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode & 0o777)
+    with os.fdopen(descriptor, "wb") as out:
+        shutil.copyfileobj(content, out)
