@@ -17,6 +17,7 @@ from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.printers import print_object, write_picture
+from . import reach
 from .nic import nic
 from .paths import vm_path
 from .snapshot import snapshot
@@ -42,6 +43,8 @@ def vm() -> None:
 
 vm.add_command(snapshot)
 vm.add_command(nic)
+for _verb in (reach.list_, reach.ip, reach.ssh, reach.vnc):
+    vm.add_command(_verb)
 
 
 def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> int:
