@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,7 +71,7 @@ async def test_a_url_that_answers_with_garbage_at_the_start_ends_no_pod(
 async def test_an_applied_file_that_broke_ends_no_pod_and_can_be_deleted(agent: AgentModel) -> None:
     async with agent.running():
         await agent.apply(load_pods(MANIFEST.encode(), "web.yaml")[0])
-    (path,) = agent.config.applied_directory.iterdir()
+    (path,) = filter(Path.is_file, agent.config.applied_directory.iterdir())
     path.write_text("kind: [")
     async with assembled(agent):
         await agent.clock.run_for(60)
