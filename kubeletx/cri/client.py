@@ -25,6 +25,7 @@ from kubeletx.api import Internal, KubeletxError, Unavailable
 
 from .errors import CriStatusError, raw, translate
 from .methods import METHODS, Method
+from .tracing import CURRENT_SPAN
 from .url import Target, parse_url
 
 Q = TypeVar("Q", bound=Message)
@@ -147,6 +148,8 @@ class CriClient:
         metadata: Metadata | None = None,
     ) -> Any:
         multicallable = self._calls.get(key) or self._prepare(key, method, streaming=False)
+        if (span := CURRENT_SPAN.get()) is not None:  # the server continues the trace of a pod's start
+            metadata = (*(metadata or ()), ("traceparent", span.traceparent))
         try:
             return await multicallable(request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as err:

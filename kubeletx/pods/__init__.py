@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from .specs.host_facts import read_host_facts as read_host_facts
     from .specs.resources import pod_cgroup_resources as pod_cgroup_resources
     from .specs.user_namespaces import UserNamespaces as UserNamespaces
+    from .start_traces import StartTraces as StartTraces
     from .status.board import StatusBoard as StatusBoard
     from .status.build import NodeIdentity as NodeIdentity
     from .status.conditions import OURS as OURS
@@ -102,6 +103,7 @@ _NAMES = {
     "specs.host_facts": "HostFacts read_host_facts",
     "specs.resources": "pod_cgroup_resources",
     "specs.user_namespaces": "UserNamespaces",
+    "start_traces": "StartTraces",
     "status.board": "StatusBoard",
     "status.build": "NodeIdentity",
     "status.conditions": "OURS",

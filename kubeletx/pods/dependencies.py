@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +26,9 @@ from .specs.extras import ExtrasProvider
 from .status.board import StatusBoard
 from .status.build import NodeIdentity
 from .unit_images import UnitImages
+
+if TYPE_CHECKING:
+    from .start_traces import StartTraces  # needs OpenTelemetry
 
 Review = Callable[[Pod], Awaitable[Rejection | Waiting | None]]
 
@@ -85,6 +89,8 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     evacuations: Sequence[Evacuation] = ()
     """Hooks called before the containers of a pod are stopped because the pod ends; may change."""
     sources: SourceTable = BUILT_IN
+    traces: StartTraces | None = None
+    """None: starts of pods are not traced."""
     crash_cap_seconds: float = 300.0
     thaw_seconds: float = 5.0
     """Deadline of one thaw of a container in a pod that ends, and of a thaw before a stop.

@@ -125,7 +125,9 @@ class PodExecutor:
             worker=worker,
             now=self.now,
         )
-        return await carry_out(step, action)
+        if self._deps.traces is None:
+            return await carry_out(step, action)
+        return await self._deps.traces.action(worker.desired, action, lambda: carry_out(step, action))
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
         return failed(action, reason, message)
@@ -141,6 +143,8 @@ class PodExecutor:
             self.counters.phase_changed(desired.uid, status.phase or "", self.clock.monotonic())
             self.counters.ended(before, status)
             self.counters.starts.published(desired.uid, status, self.clock.now())
+            if self._deps.traces is not None:
+                self._deps.traces.published(desired.uid, status)
             for name in begin_to_wait(before, status):
                 self._tell_back_off(desired.pod, name)
             if status.phase in FINAL:
@@ -157,6 +161,13 @@ class PodExecutor:
         self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
 
     # --- for the manager ----------------------------------------------------------------------------
+
+    def first_seen(self, desired: DesiredPod) -> None:
+        """Begin to measure, and if configured to trace, the start of a pod that is new on this node."""
+        self.counters.first_seen(desired.uid, self.clock.monotonic())
+        self.counters.starts.first_seen(desired.pod, self.clock.now())
+        if self._deps.traces is not None:
+            self._deps.traces.first_seen(desired)
 
     def fresh_facts(self, desired: DesiredPod) -> PodFacts:
         """Return the first facts of a pod that is new on this node."""
@@ -212,6 +223,8 @@ class PodExecutor:
         self._turned.pop(worker.uid, None)
         self._changes.pop(worker.uid, None)
         self.counters.gone(worker.uid)
+        if self._deps.traces is not None:
+            self._deps.traces.gone(worker.uid)
         self._deps.probes.drop(worker.uid)
         self.records.forget(worker.uid)
         self.board.drop(worker.desired, worker.facts)

@@ -192,8 +192,7 @@ class PodManager:
         if key in self._names:
             return self._wait_for_name(key, desired)
         self._executor.records.note_pod(desired.uid, source, pod)
-        self._executor.counters.first_seen(desired.uid, self._executor.clock.monotonic())
-        self._executor.counters.starts.first_seen(pod, self._executor.clock.now())
+        self._executor.first_seen(desired)
         self._begin(desired, self._executor.fresh_facts(desired))
         return Accepted()
 

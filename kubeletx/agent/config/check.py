@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
@@ -50,6 +51,8 @@ _OWN_LABELS: Final = frozenset(
         "topology.kubernetes.io/zone",
     }
 )
+_GRPC_SCHEMES: Final = ("dns", "unix", "unix-abstract")
+_OTLP: Final = "exporter.otlp.proto.grpc"
 _OFF: Final = ("0%", "100%")
 _PERCENTAGE: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?%")
 _SYSCTL: Final = re.compile(r"([a-z0-9]([a-z0-9_-]*[a-z0-9])?[./])*([a-z0-9][a-z0-9_-]*)?[a-z0-9*]")
@@ -331,6 +334,24 @@ def _logging(config: AgentConfig) -> Iterator[InvalidConfig]:
             yield InvalidConfig(obj=setting.origin, field=setting.name, problem=problem, fix="leave it out")
 
 
+def _tracing(config: AgentConfig) -> Iterator[InvalidConfig]:
+    endpoint = config.tracing.endpoint
+    scheme, is_url, rest = endpoint.partition("://")
+    if (scheme not in _GRPC_SCHEMES if is_url else "//" in endpoint) or " " in (rest or endpoint):
+        fix = f"write HOST:PORT or a URL with {', '.join(_GRPC_SCHEMES)}"
+        yield _error(config, "tracing.endpoint", f"{endpoint!r} is not a gRPC target", fix)
+    if config.tracing.sampling_rate_per_million and not _has_opentelemetry():
+        problem, fix = "needs OpenTelemetry, which is not installed", "pip install 'kubeletx[tracing]'"
+        yield _error(config, "tracing.sampling_rate_per_million", problem, fix)
+
+
+def _has_opentelemetry() -> bool:
+    try:
+        return all(importlib.util.find_spec(f"opentelemetry.{name}") for name in ("sdk.trace", _OTLP))
+    except ModuleNotFoundError:
+        return False
+
+
 def _server(config: AgentConfig) -> Iterator[InvalidConfig]:
     server = config.server
     for path, address in (
@@ -451,6 +472,7 @@ _RULES: Final[tuple[Callable[[AgentConfig], Iterator[InvalidConfig]], ...]] = (
     _eviction,
     _shutdown,
     _logging,
+    _tracing,
     _server,
     _sessions,
     _fornax,

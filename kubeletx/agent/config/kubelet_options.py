@@ -113,8 +113,6 @@ _PROCESS: Final = (
             "there are no profiles of locks; py-spy shows where the agent spends its time", False),
     _option("enableProfilingHandler", "", _BOOL, "there is no /debug/pprof", *_BOTH),
     _option("showHiddenMetricsForVersion", "", Choice(("1.35",)), "no metric is hidden"),
-    _option("tracing.endpoint", "", _TEXT, "no traces are sent"),
-    _option("tracing.samplingRatePerMillion", "", Integer(high=1_000_000), "no traces are sent", 0),
     _option("logging.flushFrequency", "log-flush-frequency", Opaque(like=Duration(), numbers=True), _UNBUFFERED, 0, "0s", "5s", 5_000_000_000),
     _option("logging.vmodule", "vmodule", Modules(), "--v holds for every module; 4 means debug messages"),
     _option("logging.options.json.infoBufferSize", "log-json-info-buffer-size", _SIZE, _UNBUFFERED, 0, "0"),

@@ -547,6 +547,16 @@ class EdgeSettings(Section, frozen=True, kw_only=True):
         "--run-dir. Default: the agent has no guardian.")] = None
 
 
+class TracingSettings(Section, frozen=True, kw_only=True):
+    """Settings of the traces of pods' starts."""
+
+    endpoint: Annotated[str, Setting("tracing.endpoint", "",
+        "OpenTelemetry collector that takes traces with OTLP over gRPC, without TLS.")] = ""
+    """As gRPC names it, such as ``localhost:4317`` or ``unix:///run/otel.sock``. Empty: ``localhost:4317``."""
+    sampling_rate_per_million: Annotated[int, Setting("tracing.samplingRatePerMillion", "",
+        "Number of pods in a million whose start is traced; 0: none.", Integer(high=1_000_000))] = 0
+
+
 class ProcessSettings(Section, frozen=True, kw_only=True):
     """Settings of the agent's own process."""
 
@@ -603,6 +613,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     sessions: SessionSettings = SessionSettings()
     fornax: FornaxSettings = FornaxSettings()
     edge: EdgeSettings = EdgeSettings()
+    tracing: TracingSettings = TracingSettings()
     process: ProcessSettings = ProcessSettings()
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) → origin of its value; absent: default."""

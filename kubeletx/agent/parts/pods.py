@@ -39,6 +39,7 @@ from .part import Part, PartContext, Task
 from .plugin_services import PluginsAssembly
 from .runtimes import RuntimesAssembly
 from .settings import admission_node, rotation_limits
+from .tracing import make_traces
 from .volumes import VolumesAssembly
 
 
@@ -108,6 +109,7 @@ def make_pods(
             clock=clock,
             review=plugins.review,
             sources=BUILT_IN.with_more(plugins.sources),
+            traces=make_traces(ctx, node),
             classes=link.classes,
             cluster=objects,
             extras=ctx.made.extras,

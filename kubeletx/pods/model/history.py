@@ -65,7 +65,7 @@ class History:
 
 def describe_action(action: Action) -> str:
     """Describe the action in words, such as ``start unit web``."""
-    return f"{_words(type(action).__name__)} {getattr(action, 'name', '')}".rstrip()
+    return f"{words_of(type(action))} {getattr(action, 'name', '')}".rstrip()
 
 
 def describe_result(result: Result) -> str:
@@ -76,10 +76,11 @@ def describe_result(result: Result) -> str:
         text = ", ".join(describe_result(part) for part in result.results)
     else:
         details = [str(getattr(result, field, "") or "") for field in ("reason", "message")]
-        text = ": ".join([_words(type(result).__name__), *filter(None, details)])
+        text = ": ".join([words_of(type(result)), *filter(None, details)])
     return text if len(text) <= TEXT_LENGTH else text[: TEXT_LENGTH - 3] + "..."
 
 
 @lru_cache(maxsize=256)
-def _words(name: str) -> str:
-    return _WORD.sub(" ", name).lower()
+def words_of(kind: type[Action | Result]) -> str:
+    """Return the name of the class as words, such as ``start unit``."""
+    return _WORD.sub(" ", kind.__name__).lower()

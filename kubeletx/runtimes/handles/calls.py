@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from kubeletx.api import KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import Durations
+from kubeletx.cri.tracing import CURRENT_SPAN
 
 from .abandoned import AbandonableCalls, plugin_call
 from .guarded import GuardedCalls
@@ -203,6 +204,8 @@ class CallGate:
             semaphore.release()
 
     def _run(self, method: str, start: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        if (span := CURRENT_SPAN.get()) is not None:
+            start = partial(span.call, method, start)
         if self._abandons:
             return self.abandoned.run(method, start)
         return plugin_call(self._name, method, start)

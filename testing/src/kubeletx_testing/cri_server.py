@@ -55,6 +55,8 @@ class FakeCriServer:
         self.model = CriModel()
         self.uuid = uuid
         self.calls: list[CriCall] = []
+        self.trace_parents: list[str] = []
+        """Header ``traceparent`` of each unary call that had one."""
         self.subscriptions: list[events_pb.SubscribeRequest] = []
         self._refusals: dict[str, list[tuple[int | None, Refusal]]] = defaultdict(list)
         self._gates: dict[str, asyncio.Event] = {}
@@ -146,6 +148,7 @@ class FakeCriServer:
             await self._changed.wait_for(lambda: bool(self._queues[method]))
 
     async def _serve_unary(self, method: Method[Any, Any], request: Message, context: Any) -> Message | bytes:
+        self.trace_parents += [value for key, value in context.invocation_metadata() if key == "traceparent"]
         await self._note(method, request)
         try:
             await _pass(self._gates.get(method.name))

@@ -13,7 +13,7 @@ KUBELET_API = r"kubeletx\.(server\.(kubelet|access)|agent\.parts\.kubelet_api)"
 CORES = r"kubeletx\.fornax($|\.)"
 EDGE = r"kubeletx\.(health($|\.)|agent\.edge\.(?!part$))"
 STREAMS = r"kubeletx\.(streaming|server\.admin\.streams)"
-LIBRARIES = r"(difflib|cryptography|grpc|google\.protobuf)($|\.)"
+LIBRARIES = r"(difflib|cryptography|grpc|opentelemetry|google\.protobuf)($|\.)"
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from kubeletx.api import Internal, NotFound, TimedOut, Unavailable, Unsupported
 from kubeletx.cri import CriClient, CriStatusError, methods
 from kubeletx.cri.errors import status_of
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
+from kubeletx.cri.tracing import CURRENT_SPAN, CurrentSpan
 from kubeletx_testing.cri_server import FakeCriServer
 from kubeletx_testing.waiting import let_others_work
 
@@ -21,6 +23,17 @@ PATIENCE_SECONDS = 10
 async def test_a_call_returns_the_typed_answer(client: CriClient) -> None:
     answer = await client.call(methods.VERSION, pb.VersionRequest())
     assert answer.runtime_name == "containerd"
+
+
+async def test_calls_of_a_traced_start_continue_its_trace(server: FakeCriServer, client: CriClient) -> None:
+    async def call(name: str, start: Any) -> Any:
+        return await start()
+
+    token = CURRENT_SPAN.set(CurrentSpan(call=call, traceparent="00-1-2-01"))
+    await client.call(methods.VERSION, pb.VersionRequest())
+    CURRENT_SPAN.reset(token)
+    await client.call(methods.VERSION, pb.VersionRequest())
+    assert server.trace_parents == ["00-1-2-01"]
 
 
 async def test_a_refusal_becomes_our_error_with_code_and_words_kept(client: CriClient) -> None:
