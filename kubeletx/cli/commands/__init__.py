@@ -30,6 +30,7 @@ _BY_PURPOSE: Final = {
         "logs": ("logs:logs", "Print the log of a container."),
         "top": ("top:top", "Show usage of pods, runtimes or the node."),
         "wait": ("objects.wait:wait", "Wait until objects have a condition or are gone."),
+        "explain": ("objects.explain:explain", "Show the fields of pods and machines, and our annotations."),
         "panel": ("panel:panel", "Show panels of plugins."),
     },
     "Change": {
@@ -83,6 +84,22 @@ INSTEAD: Final = {
     "ps": "kubeletx get pods",
     "images": "kubeletx image list",
     "pull": "kubeletx image pull IMAGE",
+    "rmi": "kubeletx image rm IMAGE",
+    "prune": "kubeletx image prune",
+    "list": "kubeletx get pods",
+    "pods": "kubeletx get pods",
+    "inspect": "kubeletx describe pod NAME",
+    "stats": "kubeletx top pods",
+    "stop": "kubeletx delete pod NAME",
+    "kill": "kubeletx delete pod NAME",
+    "rollout": "kubeletx restart NAME",
+    "info": "kubeletx describe node",
+    "system": "kubeletx doctor",
+    "start": "kubeletx vm start NAME",
+    "shutdown": "kubeletx vm stop NAME",
+    "console": "kubeletx vm console NAME",
+    "dumpxml": "kubeletx vm dump-xml NAME",
+    "domifaddr": "kubeletx vm ip NAME",
 }
 """Command to use for a command of kubectl, crictl or docker that kubeletx lacks."""
 
