@@ -15,7 +15,7 @@ import msgspec
 
 from kubeletx import __version__
 from kubeletx.agent.config.ports import listens
-from kubeletx.api.errors import KubeletxError
+from kubeletx.api.errors import KubeletxError, Unavailable
 from kubeletx.linux.programs import run_blocking
 from kubeletx.runtimes.endpoints.grammar import EndpointItem
 from kubeletx.server.views import PluginView, RuntimeView
@@ -36,6 +36,7 @@ _LISTENS: Final = "0A"
 _CNI_SUFFIXES: Final = (".conf", ".conflist", ".json")
 _PROGRAMS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin")
 _MOST_NAMESERVERS: Final = 3
+_RESTART: Final = "systemctl restart kubeletx; pods keep running"
 _START: Final = "systemctl enable --now kubeletx, or: kubeletx setup --start"
 
 
@@ -109,7 +110,8 @@ def _server(node: DoctorNode, server: CriServer) -> Iterator[CheckNote]:
     bounding = re.search(r"CapBnd:\s*([0-9a-f]+)", node.text("/proc/self/status"))
     lacks = bounding is not None and not int(bounding[1], 16) >> _CAP_SYS_RESOURCE & 1
     if lacks and server.settings.get("restrictOOMScoreAdj") is False:
-        fix = f"set restrict_oom_score_adj = true in {config}"
+        section = '[plugins."io.containerd.grpc.v1.cri"]'
+        fix = f"set restrict_oom_score_adj = true in section {section} of {config}"
         yield CheckNote(PROBLEM, f"{name} may not lower OOM scores here: no container starts", fix)
 
 
@@ -339,11 +341,12 @@ def _configuration(node: DoctorNode) -> Iterator[CheckNote]:
 def _agent(node: DoctorNode) -> Iterator[CheckNote]:
     view = node.version
     if isinstance(view, KubeletxError):
-        yield CheckNote(PROBLEM, view.message.partition(";")[0], _START)
+        text, _, fix = view.message.partition("; ")
+        yield CheckNote(PROBLEM, text, _START if isinstance(view, Unavailable) else fix or _RESTART)
         return
     if view.version != __version__:
         text = f"the agent has version {view.version}, this command {__version__}"
-        yield CheckNote(WARNING, text, "systemctl restart kubeletx; pods keep running")
+        yield CheckNote(WARNING, text, _RESTART)
     yield CheckNote(
         OK, f"kubeletx {view.version}, pid {view.pid}, up {age(view.started_at, datetime.now(UTC))}"
     )

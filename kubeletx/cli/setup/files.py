@@ -82,8 +82,8 @@ def wanted_files(
 
 def program_path(root: Path) -> str:
     """Return the path of this kubeletx as the node below `root` sees it."""
-    beside = Path(sys.executable).parent / "kubeletx"
-    path = beside if beside.exists() else Path(sys.argv[0]).absolute()
+    beside, launched = Path(sys.executable).parent / "kubeletx", Path(sys.argv[0]).absolute()
+    path = beside if beside.exists() and launched.suffix != ".pyz" else launched
     return f"/{path.relative_to(root)}" if path.is_relative_to(root) else str(path)
 
 

@@ -66,6 +66,7 @@ def _agent_page(agent: click.Command, context: click.Context) -> Iterator[str]:
 
 def _head(name: str, section: int, purpose: str) -> Iterator[str]:
     yield f'.TH {_escaped(name.upper())} {section} "" "kubeletx {__version__}" "kubeletx"'
+    yield from (".nh", ".ad l")  # flags are not hyphenated, and lines are not stretched
     yield from (".SH NAME", f"{_escaped(name)} \\- {purpose}", ".SH SYNOPSIS")
 
 

@@ -24,7 +24,7 @@ def findings(tmp_path: Path, endpoint: str) -> dict[str, Any]:
     """Return the finding of each check by its name."""
     file = tmp_path / "config.yaml"
     file.write_text(SETTINGS.format(endpoint=endpoint))
-    command = ["--root-dir", str(tmp_path), "doctor", "--config", str(file), "-o", "json", "--timeout", "120"]
+    command = ["--root-dir", str(tmp_path), "doctor", "--config", str(file), "-o", "json", "--timeout", "2m"]
     result = CliRunner().invoke(cli, command)
     return {one["check"]: one for one in json.loads(result.stdout)["findings"]}
 

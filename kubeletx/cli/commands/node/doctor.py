@@ -12,7 +12,7 @@ import click
 from kubeletx.api.errors import KubeletxError
 
 from ...connection.client import AgentClient
-from ...options.common import output_option
+from ...options.common import output_option, seconds_of
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 from ...options.settings import Invocation
@@ -37,17 +37,11 @@ _MOST_COLUMNS = 120
     help="Settings of the agent.",
 )
 @click.option(
-    "--timeout",
-    "seconds",
-    type=float,
-    default=20.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Deadline of the checks.",
+    "--timeout", default="20s", show_default=True, metavar="DURATION", help="How long the checks may take."
 )
 @output_option("json", "yaml")
 @click.pass_obj
-def doctor(invocation: Invocation, config_file: Path, seconds: float, output: str | None) -> int:
+def doctor(invocation: Invocation, config_file: Path, timeout: str, output: str | None) -> int:
     """Show whether this node is well, and what to do: kernel, cgroups, settings, plugins, runtimes, network, DNS, time,
     disk, ports, certificates, agent.
 
@@ -56,7 +50,7 @@ def doctor(invocation: Invocation, config_file: Path, seconds: float, output: st
     from ...setup.checks import CHECKS
     from ...setup.doctor import PROBLEM, examine
 
-    diagnosis = examine(CHECKS, _node(invocation, config_file), seconds=seconds)
+    diagnosis = examine(CHECKS, _node(invocation, config_file), seconds=seconds_of("--timeout", timeout))
     if output:
         print_object(diagnosis, output)
     else:
