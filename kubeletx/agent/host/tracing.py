@@ -26,7 +26,6 @@ from ..config.tree import TracingSettings
 log = structlog.get_logger(__name__)
 
 QUEUE_LENGTH: Final = 2048
-SEND_SECONDS: Final = 5
 DEFAULT_ENDPOINT: Final = "localhost:4317"
 
 
@@ -34,15 +33,21 @@ class SpanSender:
     """Samples spans and sends them until `close`."""
 
     def __init__(
-        self, settings: TracingSettings, *, node: str, version: str, stop_seconds: float = 2.0
+        self,
+        settings: TracingSettings,
+        *,
+        node: str,
+        version: str,
+        send_seconds: float = 5.0,
+        stop_seconds: float = 2.0,
     ) -> None:
-        """`stop_seconds`: time for which `close` waits for the collector."""
+        """`send_seconds`: deadline of one call of the collector. `stop_seconds`: time for which `close` waits for it."""
         for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
             logging.getLogger(name).setLevel(
                 logging.CRITICAL
             )  # `_Reporting` logs the loss of the collector once
         self._stop_seconds = stop_seconds
-        self._exporter = _Reporting(settings.endpoint or DEFAULT_ENDPOINT)
+        self._exporter = _Reporting(settings.endpoint or DEFAULT_ENDPOINT, send_seconds)
         self._processor = BatchSpanProcessor(
             cast("SpanExporter", self._exporter), max_queue_size=QUEUE_LENGTH
         )
@@ -77,9 +82,9 @@ class SpanSender:
 class _Reporting:
     """A span exporter. Sends spans; logs once when the collector stops taking them, and once when it takes them again."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, send_seconds: float) -> None:
         self._endpoint = endpoint
-        self._exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=SEND_SECONDS)
+        self._exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=send_seconds)
         self._last = SpanExportResult.SUCCESS
         self._is_shut_down = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import threading
@@ -23,6 +24,7 @@ from kubeletx.agent.host.tracing import SpanSender
 from kubeletx.api import InvalidConfig, Unavailable
 from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler
 from kubeletx.server.views import DeleteOptions, PodTarget
+from kubeletx_testing.waiting import let_others_work
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 STUBS: Any = importlib.import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
@@ -30,6 +32,8 @@ STUBS: Any = importlib.import_module("opentelemetry.proto.collector.trace.v1.tra
 ALL = 1_000_000
 HOOK = Lifecycle(post_start=LifecycleHandler(exec=ExecAction(command=("true",))))
 FAILED = 2
+BATCH = 512
+"""Spans that are sent at once."""
 
 
 class Collector:
@@ -47,6 +51,18 @@ class Collector:
             self.resources.append(attributes(group.resource))
             self.spans += [span for scope in group.scope_spans for span in scope.spans]
         return pb.ExportTraceServiceResponse()
+
+    @contextlib.contextmanager
+    def listening(self, directory: Path) -> Iterator[None]:
+        server = grpc.server(ThreadPoolExecutor(2))
+        STUBS.add_TraceServiceServicer_to_server(self, server)
+        server.add_insecure_port(f"unix://{directory}/otlp.sock")
+        server.start()
+        try:
+            yield
+        finally:
+            self.is_open.set()
+            server.stop(None).wait(60)
 
     def tree(self) -> dict[str, list[str]]:
         """Names of the spans below each span that has some, in the order of their starts. All are in one trace."""
@@ -77,15 +93,10 @@ def attributes(of: Any) -> dict[str, Any]:
 @pytest.fixture
 def collector(agent: AgentModel, tmp_path: Path) -> Iterator[Collector]:
     """A collector to which the agent sends the traces of all pods."""
-    collector = Collector()
-    server = grpc.server(ThreadPoolExecutor(2))
-    STUBS.add_TraceServiceServicer_to_server(collector, server)
-    server.add_insecure_port(f"unix://{tmp_path}/otlp.sock")
-    server.start()
     agent.configure("tracing", endpoint=f"unix://{tmp_path}/otlp.sock", sampling_rate_per_million=ALL)
-    yield collector
-    collector.is_open.set()
-    server.stop(None).wait(60)
+    collector = Collector()
+    with collector.listening(tmp_path):
+        yield collector
 
 
 async def test_the_start_of_a_pod_is_one_trace(agent: AgentModel, collector: Collector) -> None:
@@ -158,18 +169,41 @@ async def test_a_trace_ends_with_the_pod_and_only_new_pods_have_one(
     assert not any(attributes(span).get("k8s.pod.name") == "old" for span in collector.spans)
 
 
+def sender_to(tmp_path: Path, **seconds: float) -> SpanSender:
+    settings = TracingSettings(endpoint=f"unix://{tmp_path}/otlp.sock", sampling_rate_per_million=ALL)
+    return SpanSender(settings, node="node", version="1", **seconds)
+
+
+async def send(sender: SpanSender, spans: int) -> None:
+    for _ in range(spans):
+        sender.tracer.start_span("start pod").end()
+    await let_others_work()
+
+
 async def test_a_collector_that_does_not_answer_delays_the_end_by_the_deadline_only(
     collector: Collector, tmp_path: Path
 ) -> None:
     collector.is_open.clear()
-    settings = TracingSettings(endpoint=f"unix://{tmp_path}/otlp.sock", sampling_rate_per_million=ALL)
-    sender = SpanSender(settings, node="node", version="1", stop_seconds=0.05)
-    for _ in range(3000):  # more than the queue holds
-        sender.tracer.start_span("start pod").end()
+    sender = sender_to(tmp_path, stop_seconds=0.05)
+    await send(sender, 3000)  # more than the queue holds
+    async with asyncio.timeout(30):
+        await sender.close()
+
+
+async def test_loss_and_return_of_the_collector_are_one_line_each(tmp_path: Path) -> None:
+    collector = Collector()
+    sender = sender_to(tmp_path, send_seconds=0.2)
     with capture_logs() as logs:
-        async with asyncio.timeout(30):
-            await sender.close()
-    assert len([one for one in logs if one["log_level"] == "warning"]) <= 1
+        async with asyncio.timeout(60):
+            while not logs:
+                await send(sender, BATCH)
+            await send(sender, BATCH)
+            with collector.listening(tmp_path):
+                while len(logs) < 2:
+                    await send(sender, BATCH)
+                await sender.close()
+    assert [one["log_level"] for one in logs] == ["warning", "info"]
+    assert collector.spans
 
 
 @pytest.mark.parametrize(

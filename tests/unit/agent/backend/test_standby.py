@@ -494,6 +494,7 @@ async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> 
         agent.runtimes["one"].scripts.clear()
         await agent.until(lambda: (found := condition(agent)) and found.status == "True")
         assert await agent.metric("kubeletx_standby_pods") == {"standby": 1, "hibernated": 0}
+        assert await agent.metric("kubeletx_pod_standby") == {"default,web,standby": 1}
 
 
 REQUESTING = Container(
