@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -18,10 +17,10 @@ from kubeletx.agent.config.ports import listens
 from kubeletx.api.errors import KubeletxError, Unavailable
 from kubeletx.linux.programs import run_blocking
 from kubeletx.runtimes.endpoints.grammar import EndpointItem
-from kubeletx.server.views import PluginView, RuntimeView
+from kubeletx.server.views import PluginView
 
 from ..output.words import age, human_bytes, now
-from .cri_servers import CriServer, endpoints
+from .cri_servers import CriServer
 from .doctor import OK, PROBLEM, WARNING, Check, CheckNote, DoctorNode
 
 _OLDEST_KERNEL: Final = (5, 3)
@@ -35,6 +34,7 @@ _EXPIRES_SOON: Final = timedelta(days=7)
 _LISTENS: Final = "0A"
 _CNI_SUFFIXES: Final = (".conf", ".conflist", ".json")
 _PROGRAMS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin")
+_LOOPBACK: Final = ("127.", "::1")
 _MOST_NAMESERVERS: Final = 3
 _RESTART: Final = "systemctl restart kubeletx; pods keep running"
 _START: Final = "systemctl enable --now kubeletx, or: kubeletx setup --start"
@@ -68,7 +68,7 @@ def _cgroups(node: DoctorNode) -> Iterator[CheckNote]:
 
 
 def _runtimes(node: DoctorNode) -> Iterator[CheckNote]:
-    items = endpoints(node.config)
+    items = node.endpoints
     if not items:
         yield CheckNote(PROBLEM, "no runtime is configured", "apt install containerd, then kubeletx setup")
     for server in node.servers:
@@ -79,13 +79,12 @@ def _runtimes(node: DoctorNode) -> Iterator[CheckNote]:
         yield CheckNote(WARNING, "no /dev/kvm: virtual machines are slow", fix)
     if isinstance(node.version, KubeletxError):
         yield from _libvirt(items, answering)
-    else:
-        for view in node.agent.call("GET", "/v1/runtimes", _Runtimes).items:
-            if view.status != "Ready":
-                text = f"{view.name} is {view.status}: {view.message or view.reason}"
-                yield CheckNote(PROBLEM, text, f"kubeletx describe runtime {view.name}")
-            elif view.version and view.version not in answering:
-                answering.append(view.version)
+    for view in node.runtimes:
+        if view.status != "Ready":
+            text = f"{view.name} is {view.status}: {view.message or view.reason}"
+            yield CheckNote(PROBLEM, text, f"kubeletx describe runtime {view.name}")
+        elif view.version and view.version not in answering:
+            answering.append(view.version)
     yield CheckNote(OK, f"{', '.join(item.name or item.url for item in items)}: {', '.join(answering)}")
 
 
@@ -132,10 +131,6 @@ def _libvirt(items: Iterable[EndpointItem], answering: list[str]) -> Iterator[Ch
                 PROBLEM, f"{item.name} does not answer: {result.text}", "systemctl status libvirtd"
             )
         answering += re.findall(r"^(?:Using library|Running hypervisor): (.*)", result.out, re.MULTILINE)
-
-
-class _Runtimes(msgspec.Struct, frozen=True):
-    items: tuple[RuntimeView, ...]
 
 
 class _CniPlugin(msgspec.Struct, frozen=True, rename="camel"):
@@ -200,7 +195,7 @@ def _dns(node: DoctorNode) -> Iterator[CheckNote]:
     servers = [fields[1] for fields in lines if len(fields) > 1 and fields[0] == "nameserver"]
     if not servers:
         yield CheckNote(PROBLEM, f"{path} names no DNS server", "add a line 'nameserver ADDRESS'")
-    elif all(_is_loopback(server) for server in servers):
+    elif all(server.startswith(_LOOPBACK) for server in servers):
         text = f"{path} names {servers[0]}, which pods cannot reach"
         yield CheckNote(
             WARNING, text, "set resolvConf to a file with other servers: /run/systemd/resolve/resolv.conf"
@@ -208,13 +203,6 @@ def _dns(node: DoctorNode) -> Iterator[CheckNote]:
     if len(servers) > _MOST_NAMESERVERS:
         yield CheckNote(WARNING, f"{path} names {len(servers)} DNS servers; pods use three", "remove some")
     yield CheckNote(OK, f"{', '.join(servers)} of {path}")
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _time(node: DoctorNode) -> Iterator[CheckNote]:
@@ -260,9 +248,8 @@ def _ports(node: DoctorNode) -> Iterator[CheckNote]:
             yield CheckNote(
                 PROBLEM, f"port {port} is used by {who}", f"stop it, or choose another port: {port}"
             )
-    yield CheckNote(
-        OK, f"{', '.join(map(str, wanted)) or 'none'} {'free' if agent is None else 'of the agent'}"
-    )
+    uses = (f"{port} {'of the agent' if port in used else 'free'}" for port in wanted)
+    yield CheckNote(OK, ", ".join(uses) or "none needed")
 
 
 def _owner(node: DoctorNode, inode: str) -> int | None:

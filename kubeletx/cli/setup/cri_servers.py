@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ class CriServer(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def endpoints(config: AgentConfig) -> tuple[EndpointItem, ...]:
+def configured_endpoints(config: AgentConfig) -> tuple[EndpointItem, ...]:
     """Return the endpoints of the settings, or else the well-known sockets that exist. Raises InvalidConfig."""
     texts = [text for given in config.runtimes.endpoints for text in given.text.split(";") if text.strip()]
     if not texts:
@@ -43,10 +43,10 @@ def endpoints(config: AgentConfig) -> tuple[EndpointItem, ...]:
     return tuple(split_item(text.strip(), "endpoint") for text in texts)
 
 
-def ask_servers(config: AgentConfig, root: Path = Path("/")) -> tuple[CriServer, ...]:
-    """Ask each unix socket of the settings once. `root`: root of the node's file system."""
+def ask_servers(items: Iterable[EndpointItem], root: Path = Path("/")) -> tuple[CriServer, ...]:
+    """Ask each unix socket once. `root`: root of the node's file system."""
     paths: dict[str, str] = {}
-    for item in endpoints(config):
+    for item in items:
         path = item.url.partition("?")[0].removeprefix("unix://")
         if path.startswith("/"):
             paths.setdefault(path, item.name or path)

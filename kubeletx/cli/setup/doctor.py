@@ -15,13 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.api.errors import KubeletxError
 from kubeletx.linux.libc import call
-from kubeletx.server.views import VersionView, View
+from kubeletx.runtimes.endpoints.grammar import EndpointItem
+from kubeletx.server.views import RuntimeView, VersionView, View
 
 from ..connection.client import AgentClient
-from .cri_servers import CriServer, ask_servers
+from .cri_servers import CriServer, ask_servers, configured_endpoints
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _STATES: Final = (OK, WARNING, PROBLEM)
@@ -58,6 +61,10 @@ class Diagnosis(View, frozen=True, kw_only=True):
 
     state: str
     findings: tuple[Finding, ...]
+
+
+class _Runtimes(msgspec.Struct, frozen=True):
+    items: tuple[RuntimeView, ...]
 
 
 class DoctorNode:
@@ -103,9 +110,22 @@ class DoctorNode:
             return error
 
     @cached_property
+    def runtimes(self) -> tuple[RuntimeView, ...]:
+        """Runtimes of the running agent; empty without an agent."""
+        if isinstance(self.version, KubeletxError):
+            return ()
+        return self.agent.call("GET", "/v1/runtimes", _Runtimes, timeout=_ANSWER_SECONDS).items
+
+    @cached_property
+    def endpoints(self) -> tuple[EndpointItem, ...]:
+        """Endpoints of the running agent, else those of the settings. Raises InvalidConfig."""
+        of_agent = (EndpointItem("", view.workload_type, view.name, view.url) for view in self.runtimes)
+        return tuple(of_agent) or configured_endpoints(self.config)
+
+    @cached_property
     def servers(self) -> tuple[CriServer, ...]:
-        """Answers of the CRI servers of the settings on unix sockets."""
-        return ask_servers(self.config, self.root)
+        """Answers of the CRI servers on unix sockets."""
+        return ask_servers(self.endpoints, self.root)
 
 
 Check: TypeAlias = Callable[[DoctorNode], Iterator[CheckNote]]

@@ -23,7 +23,7 @@ from kubeletx.cli.main import cli
 from kubeletx.cli.setup.checks import CHECKS
 from kubeletx.cli.setup.cri_servers import CriServer
 from kubeletx.cli.setup.doctor import CheckNote, Diagnosis, DoctorNode, examine
-from tests.unit.cli.commands.objects import Run
+from tests.unit.cli.commands.objects import Run, runtime
 
 NETWORK = "etc/cni/net.d/10-pods.conflist"
 ROUTES = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -251,10 +251,17 @@ def test_a_check_that_fails_or_hangs_stops_no_other(root: Path) -> None:
     assert fine.state == "ok"
 
 
-def test_the_agent_and_its_plugins_are_asked(agent: Any, kubeletx: Run) -> None:
-    found = {one["check"]: one for one in json.loads(kubeletx("doctor", "-o", "json").stdout)["findings"]}
-    assert found["agent"]["text"].startswith(("kubeletx ", "the agent has version "))
-    assert found["plugins"]["check"] == "plugins"
+def test_the_running_agent_is_asked_for_itself_and_its_runtimes(agent: Any, kubeletx: Run) -> None:
+    agent.backend.runtimes = {
+        "one": runtime("one"),
+        "two": msgspec.structs.replace(runtime("two"), status="NotReady", message="it is tired"),
+    }
+    found = json.loads(kubeletx("doctor", "-o", "json").stdout)["findings"]
+    shown = {(one["check"], one["state"], one["text"]) for one in found}
+    assert any(check == "agent" and state == "ok" for check, state, _ in shown)
+    assert ("runtimes", "problem", "two is NotReady: it is tired") in shown
+    assert ("runtimes", "problem", "one does not answer on /a: No such file or directory") in shown
+    assert ("plugins", "problem", "no plugin for runtimes is installed") in shown
 
 
 def test_one_screen_says_what_to_do_and_the_exit_code_that_there_is_a_problem(tmp_path: Path) -> None:
