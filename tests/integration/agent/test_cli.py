@@ -195,3 +195,27 @@ def test_every_resource_has_a_table(applied: PrivateAgent) -> None:
     assert "containerd" in run(applied, "plugins")
     assert "--container-runtime-endpoint" in run(applied, "config", "view", "--changed")
     assert is_ready(applied.wait_for("web"))
+
+
+def test_verbs_of_kubectl_work_on_a_real_pod(applied: PrivateAgent, tmp_path: Path) -> None:
+    assert run(applied, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s") == (
+        "pod/web condition met\n"
+    )
+    manifest = pod_manifest("web", runtime="containerd-b", image="web", command=None)
+    path = put_manifest(tmp_path, manifest)
+    assert run(applied, "diff", "-f", str(path)) == ""
+    assert run(applied, "label", "pod", "web", "tier=front") == "pod/web labeled\n"
+    assert run(applied, "annotate", "pod", "web", "note=x y") == "pod/web annotated\n"
+    assert "tier=front" in run(applied, "get", "pods", "-l", "tier=front", "--show-labels")
+    assert "tier: front" in applied.cli("diff", "-f", str(path)).stdout
+    (tmp_path / "tree/below").mkdir(parents=True)
+    (tmp_path / "tree/below/file").write_text("content\n")
+    run(applied, "cp", str(tmp_path / "tree"), "web:/tmp/copy")
+    run(applied, "cp", "web:/tmp/copy", str(tmp_path / "back"))
+    assert (tmp_path / "back/below/file").read_text() == "content\n"
+    assert run(applied, "restart", "web", "--timeout=120s") == "pod/web restarted\n"
+    assert applied.pods()[0].status.container_statuses[0].restart_count == 1
+    assert run(applied, "cordon") == "node cordoned\n"
+    other = put_manifest(tmp_path, pod_manifest("other"), name="other.json")
+    assert "use 'kubeletx uncordon' first" in run(applied, "apply", "-f", str(other), code=1)
+    assert run(applied, "uncordon") == "node uncordoned\n"
