@@ -262,7 +262,7 @@ class AppliedSource:
         origin = str(path)
         for written in load_pods(read_manifest(origin).data, origin):
             pod = self._complete(set_defaults(written))
-            problems = self._problems(pod, origin)
+            problems = self._problems(pod, origin, exists=True)
             if not pod.uid or any(problem.field in _IDENTITY for problem in problems):
                 missing = InvalidPod(
                     obj=origin, field="metadata.uid", problem="is missing", fix="remove the file"
@@ -296,13 +296,18 @@ class AppliedSource:
             annotations={key: text for key, text in pod.metadata.annotations.items() if key not in _OURS},
         )
         written = msgspec.structs.replace(pod, metadata=metadata, status=PodStatus())
+        if current is not None and not pod.spec.ephemeral_containers:  # a manifest does not have them
+            spec = msgspec.structs.replace(pod.spec, ephemeral_containers=current.spec.ephemeral_containers)
+            written = msgspec.structs.replace(written, spec=spec)
         completed = set_defaults(written)
-        if problems := self._problems(completed, origin):
+        if problems := self._problems(completed, origin, exists=current is not None):
             raise InvalidManifest(problems)
         return written, self._complete(completed)
 
-    def _problems(self, pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-        problems = validate_pod(pod, origin, self._workload_types) + refused_references(pod, origin)
+    def _problems(self, pod: Pod, origin: str, *, exists: bool) -> tuple[InvalidPod, ...]:
+        problems = validate_pod(pod, origin, self._workload_types) + refused_references(
+            pod, origin, exists=exists
+        )
         if pod.spec.node_name in (None, "", self._node_name):
             return problems
         other = InvalidPod(

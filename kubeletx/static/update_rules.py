@@ -58,6 +58,8 @@ def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
         "containers": _images(old.containers, new.containers),
         "init_containers": _images(old.init_containers, new.init_containers),
     }
+    if new.ephemeral_containers[: len(old.ephemeral_containers)] == old.ephemeral_containers:
+        changes["ephemeral_containers"] = new.ephemeral_containers
     if old.virtual_machine is not None and new.virtual_machine is not None:
         (machine,) = _images((old.virtual_machine,), (new.virtual_machine,))
         changes["virtual_machine"] = _machine(machine, new.virtual_machine)

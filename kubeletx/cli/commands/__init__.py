@@ -46,6 +46,7 @@ _BY_PURPOSE: Final = {
     "Inside a pod": {
         "exec": ("exec:exec_", "Run a command in a container."),
         "attach": ("attach:attach", "Join the streams of a running container."),
+        "debug": ("objects.debug:debug", "Add a container with other tools to a running pod."),
         "cp": ("objects.cp:cp", "Copy files to and from containers."),
         "port-forward": ("port_forward:port_forward", "Forward local ports to a pod."),
     },

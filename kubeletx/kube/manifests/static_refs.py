@@ -31,19 +31,19 @@ _PROJECTIONS: Final = {
 }
 
 
-def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
+def refused_references(pod: Pod, origin: str, *, exists: bool = False) -> tuple[InvalidPod, ...]:
     """Return one problem for each reference to an object of the API server; empty if the pod has none.
 
     Scheduling gates are a problem, too, since only an API server can remove them, and ephemeral containers, since only
-    an API server can add them. `origin`: file or URL of
-    the pod, named in each problem.
+    an API server or ``kubeletx debug`` can add them. `origin`: file or URL of the pod, named in each problem. `exists`: the
+    pod exists, so that ephemeral containers may be added.
     """
     obj = describe(origin, pod.metadata.name)
     refused = [
         InvalidPod(obj=obj, field=field, problem=f"refers to {what}", fix=_FIX)
         for field, what in _references(pod)
     ]
-    if pod.spec.ephemeral_containers:
+    if pod.spec.ephemeral_containers and not exists:
         problem = "can only be added to a pod that exists"
         refused.append(
             InvalidPod(obj=obj, field="spec.ephemeralContainers", problem=problem, fix="remove them")

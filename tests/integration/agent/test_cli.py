@@ -215,6 +215,9 @@ def test_verbs_of_kubectl_work_on_a_real_pod(applied: PrivateAgent, tmp_path: Pa
     assert (tmp_path / "back/below/file").read_text() == "content\n"
     assert run(applied, "restart", "web", "--timeout=120s") == "pod/web restarted\n"
     assert applied.pods()[0].status.container_statuses[0].restart_count == 1
+    debug = popen(applied, "debug", "-i", "web", "-c", "tool", f"--image={image_ref('busybox')}", "--", "sh")
+    out, err = debug.communicate("echo in $0; exit 0\n", timeout=60)
+    assert (debug.returncode, out) == (0, "in sh\n"), err
     assert run(applied, "cordon") == "node cordoned\n"
     other = put_manifest(tmp_path, pod_manifest("other"), name="other.json")
     assert "use 'kubeletx uncordon' first" in run(applied, "apply", "-f", str(other), code=1)

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.api import Conflict, NotFound, Unsupported
-from kubeletx.kube.types.core import Container, PodStatus, ResourceRequirements, VirtualMachine
+from kubeletx.api import Conflict, InvalidPod, NotFound, Unsupported
+from kubeletx.kube.types.core import (
+    Container,
+    EphemeralContainer,
+    PodStatus,
+    ResourceRequirements,
+    VirtualMachine,
+)
 from kubeletx.server.views import PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -61,3 +67,18 @@ async def test_what_cannot_be_restarted_is_refused(agent: AgentModel) -> None:
         await agent.apply(a_pod("vm", containers=(), virtual_machine=machine))
         with pytest.raises(Unsupported, match="use 'kubeletx vm reboot vm'"):
             await backend.pods.restart(PodTarget(namespace="default", name="vm"), "", 60)
+
+
+async def test_an_ephemeral_container_is_added_to_an_applied_pod_and_kept(agent: AgentModel) -> None:
+    debugger = EphemeralContainer(name="debugger", image="busybox")
+    async with agent.running() as backend:
+        with pytest.raises(InvalidPod, match="can only be added to a pod that exists"):
+            await backend.pods.apply_pod(a_pod(ephemeral_containers=(debugger,)))
+        await agent.apply(a_pod())
+        assert (await backend.pods.apply_pod(a_pod(ephemeral_containers=(debugger,)))).action == "configured"
+        await agent.until(lambda: len(agent.alive()) == 2)
+        assert (await backend.pods.apply_pod(a_pod())).action == "unchanged"
+    async with agent.running() as backend:
+        (pod,) = await backend.pods.list_pods()
+        assert [each.name for each in pod.spec.ephemeral_containers] == ["debugger"]
+        assert len(agent.alive()) == 2
