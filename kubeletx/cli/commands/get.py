@@ -16,8 +16,20 @@ from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import Requirement, parse_selector, select
+from ..output.fields import FieldRequirement, parse_field_selector
 from ..output.kinds import OBJECT_PLURALS, ObjectKind, kind_of, kinds_and_names
-from ..output.printers import FORMATS, Column, ObjectTable, cells, print_object, shown, to_json, to_yaml
+from ..output.printers import (
+    FORMATS,
+    Column,
+    ObjectTable,
+    cells,
+    custom_columns,
+    is_document,
+    print_object,
+    shown,
+    to_json,
+    to_yaml,
+)
 from ..output.words import did_you_mean
 
 
@@ -29,9 +41,14 @@ class Query(NamedTuple):
     namespace: str | None
     """Only objects of this namespace; None: of all namespaces."""
     selector: tuple[Requirement, ...]
+    fields: tuple[FieldRequirement, ...]
+    sort_by: str
+    """Path of the field to sort by; empty: the order of the agent."""
     about: str
     """Only events about this object, such as ``pod/web``; empty: all events."""
     output: str | None
+    custom: list[Column]
+    """Columns of ``-o custom-columns``; empty for other formats."""
     headers: bool
     show_labels: bool
     prefixed: bool = False
@@ -42,6 +59,8 @@ class Query(NamedTuple):
     @property
     def columns(self) -> list[Column]:
         """The columns of the table, without the type of a watch's changes."""
+        if self.custom:
+            return self.custom
         kind, columns = self.kind, shown(self.kind.columns, wide=self.output == "wide")
         if kind.namespaced and self.namespace is None:
             columns.insert(0, Column("NAMESPACE", lambda item, _: kind.namespace(item)))
@@ -58,7 +77,9 @@ class Query(NamedTuple):
             return False
         if self.about and _about(item) != self.about:
             return False
-        return select(self.selector, kind.labels(item))
+        return select(self.selector, kind.labels(item)) and all(
+            one.matches(item, kind) for one in self.fields
+        )
 
 
 @command(short_help="Show pods, runtimes, the node, images, volumes or events.")
@@ -75,6 +96,13 @@ class Query(NamedTuple):
 @click.option(
     "-l", "--selector", default="", metavar="SELECTOR", help="Only objects with these labels, such as a=b,!c."
 )
+@click.option(
+    "--field-selector",
+    default="",
+    metavar="SELECTOR",
+    help="Only objects with these fields, such as status.phase=Running.",
+)
+@click.option("--sort-by", default="", metavar="PATH", help="Sort by a field, such as .metadata.name.")
 @click.option("--for", "about", default="", metavar="KIND/NAME", help="Only events about this object.")
 @boolean("--no-headers", help="Print no headings.")
 @boolean("--show-labels", help="Show labels as the last column.")
@@ -89,6 +117,8 @@ def get(
     namespace: str,
     all_namespaces: bool,
     selector: str,
+    field_selector: str,
+    sort_by: str,
     about: str,
     no_headers: bool,
     show_labels: bool,
@@ -104,8 +134,11 @@ def get(
             names=some,
             namespace=None if all_namespaces else namespace,
             selector=parse_selector(selector),
+            fields=parse_field_selector(field_selector, wanted_kind),
+            sort_by=sort_by,
             about=_normal(about),
             output=output,
+            custom=custom_columns(output),
             headers=not no_headers,
             show_labels=show_labels,
             prefixed=len(wanted) > 1,
@@ -117,8 +150,12 @@ def get(
         if output_watch_events:
             raise click.UsageError("--output-watch-events needs --watch")
         return _show_once(agent, queries)
-    if output_watch_events and output in ("name", "yaml"):
-        raise click.UsageError(f"--output-watch-events works with tables and -o json, not with -o {output}")
+    if output_watch_events and output not in (None, "wide", "json"):
+        raise click.UsageError(
+            f"--output-watch-events works with tables and -o json, not with -o {str(output).partition('=')[0]}"
+        )
+    if sort_by:
+        click.echo("Warning: --sort-by is ignored with --watch", err=True)
     if len(queries) > 1:
         raise click.UsageError(f"only one kind can be watched at a time, not {kind!r}")
     return _watch(agent, queries[0])
@@ -129,8 +166,12 @@ def _show_once(agent: AgentClient, queries: Sequence[Query]) -> int:
     for query in queries:
         everything, missing = query.kind.fetch(agent)
         items = [item for item in everything if query.wants(item)]
+        if query.sort_by and items:
+            from ..output.templates import sort_items
+
+            items = sort_items(items, query.sort_by)
         answers.append(_Answer(query, items, missing, _not_found(query, items, everything)))
-    if queries[0].output in ("json", "yaml"):
+    if is_document(queries[0].output) and not queries[0].custom:
         _print_documents(answers)
     else:
         _print_texts(answers)
@@ -212,6 +253,8 @@ def _table(query: Query, *, with_event: bool = False) -> ObjectTable:
 
 def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[list[str]]:
     kind = query.kind
+    if query.custom:
+        return cells(query.columns, items)
     rows = cells(query.columns, (line for item in items for line in kind.lines(item)))
     if query.prefixed and kind.columns[0].title == "NAME":
         name = next(index for index, column in enumerate(query.columns) if column is kind.columns[0])
@@ -253,6 +296,9 @@ def _watcher(query: Query, present: Iterable[Any]) -> Callable[[str, Any], None]
         return lambda _, item: click.echo(f"---\n{to_yaml(item)}")
     if query.output == "name":
         return lambda _, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+    output = query.output
+    if is_document(output) and not query.custom:
+        return lambda _, item: print_object(item, output)
     table = _table(query, with_event=query.event_types)
     first = [query.headers]
     table.fit(_rows(query, present, event_type="ADDED" if query.event_types else ""))

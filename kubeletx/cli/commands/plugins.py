@@ -16,7 +16,7 @@ from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import command
 from ..options.settings import Invocation
-from ..output.printers import Column, print_object, print_table, shown
+from ..output.printers import Column, is_document, print_object, print_table, shown
 from ..output.words import process_text
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def plugins(agent: AgentClient, output: str | None) -> int:
     process: NAME is a runtime, others the process of everything else that its distribution registers.
     """
     listed = _found(agent, click.get_current_context().obj)
-    if output in ("json", "yaml"):
+    if is_document(output):
         print_object(listed, output)
         return ExitCode.OK
     print_table(shown(_COLUMNS, wide=output == "wide"), listed.items)

@@ -14,6 +14,18 @@ from .settings import Invocation
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
+_TEMPLATES = (
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+    "go-template",
+    "go-template-file",
+    "template",
+    "templatefile",
+    "custom-columns",
+    "custom-columns-file",
+)
+"""Formats with a text after an equals sign; all commands that print JSON have them."""
 
 
 def with_agent(function: F) -> F:
@@ -44,10 +56,26 @@ def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str
     return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
 
 
+class OutputFormat(click.Choice):  # type: ignore[type-arg]  # has no type arguments in click 8.1
+    """click type of ``-o``: one of the given formats, or a template such as ``jsonpath={.metadata.name}``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the format; for a template ``FORMAT=TEXT``, checked. Raises UsageError or InvalidConfig."""
+        if str(value).partition("=")[0] not in _TEMPLATES or "json" not in self.choices:
+            return str(super().convert(value, param, ctx))
+        from ..output.templates import checked
+
+        return checked(str(value))
+
+
 def output_option(*formats: str) -> Callable[[F], F]:
-    """Return a decorator that adds the option ``-o`` (``--output``) with these formats to a command."""
+    """Return a decorator that adds the option ``-o`` (``--output``) with these formats and templates to a command."""
     return click.option(
-        "-o", "--output", type=click.Choice(formats), metavar="|".join(formats), help="Output format."
+        "-o",
+        "--output",
+        type=OutputFormat(formats),
+        metavar="|".join(formats),
+        help="Output format; also jsonpath=TEXT, go-template=TEXT and custom-columns=SPEC.",
     )
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import click
 import msgspec
@@ -98,9 +98,32 @@ def _represent_text(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
+def is_document(output: str | None) -> TypeGuard[str]:
+    """Return True for an output format of `print_object`, and False for tables and names."""
+    return output not in (None, "wide", "name")
+
+
 def print_object(value: Any, output: str) -> None:
-    """Print one object as JSON or YAML. `output`: json or yaml."""
-    click.echo(to_json(value) if output == "json" else to_yaml(value))
+    """Print one object. `output`: json, yaml, or a template, as `OutputFormat` returns it."""
+    if "=" not in output:
+        click.echo(to_json(value) if output == "json" else to_yaml(value))
+    elif columns := custom_columns(output):
+        items = value.get("items") if isinstance(value, dict) else getattr(value, "items", None)
+        print_table(columns, [value] if items is None else items)
+    else:
+        from .templates import render
+
+        click.echo(render(value, output), nl=False)
+
+
+def custom_columns(output: str | None) -> list[Column]:
+    """Return the columns of ``custom-columns=SPEC``; none for another output format."""
+    name, _, spec = (output or "").partition("=")
+    if name != "custom-columns":
+        return []
+    from . import templates
+
+    return [Column(title, cell) for title, cell in templates.custom_columns(spec)]
 
 
 def print_list(listing: Any, output: str | None, kind: str, columns: Sequence[Column]) -> None:

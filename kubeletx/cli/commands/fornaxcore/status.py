@@ -10,7 +10,7 @@ from ...connection.client import AgentClient
 from ...options.common import output_option, with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group
-from ...output.printers import Column, print_object, print_table, shown
+from ...output.printers import Column, is_document, print_object, print_table, shown
 from ...output.words import age
 
 _COLUMNS = (
@@ -46,7 +46,7 @@ def status(agent: AgentClient, output: str | None) -> int:
     FULL STATE is the age of the last complete list of pods and sessions that the core got.
     """
     answer = agent.get("/v1/fornaxcore", FornaxStatus)
-    if output in ("json", "yaml"):
+    if is_document(output):
         print_object(answer, output)
         return ExitCode.OK
     ready = "ready" if answer.ready else "not ready"

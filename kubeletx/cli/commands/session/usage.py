@@ -10,7 +10,7 @@ from ...connection.client import AgentClient
 from ...options.common import namespace_option, output_option, with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean
-from ...output.printers import Column, print_object, print_table, shown
+from ...output.printers import Column, is_document, print_object, print_table, shown
 from ...output.words import age
 
 _COSTS = (
@@ -54,7 +54,7 @@ def usage(agent: AgentClient, output: str | None, namespace: str, all_namespaces
             ),
             sessions=tuple(session for session in usages.sessions if session.namespace == namespace),
         )
-    if output in ("json", "yaml"):
+    if is_document(output):
         print_object(usages, output)
     elif not usages.applications:
         click.echo("No sessions found.", err=True)

@@ -17,7 +17,7 @@ from ...options.completing import complete_pods, complete_sessions
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.columns import SESSION
-from ...output.printers import FORMATS, print_object, print_table, shown
+from ...output.printers import FORMATS, is_document, print_object, print_table, shown
 from ...output.words import now
 from .usage import usage
 
@@ -118,7 +118,7 @@ def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces
     """List the sessions of this node."""
     sessions = agent.get(_PATH, SessionList).items
     items = [session for session in sessions if all_namespaces or session.namespace == namespace]
-    if output in ("json", "yaml"):
+    if is_document(output):
         print_object(SessionList(items=tuple(items)), output)
     elif output == "name":
         for item in items:
@@ -140,7 +140,7 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, nam
     from ...describe.session import describe_session
 
     sessions = [agent.get(_path(namespace, name), SessionView) for name in names]
-    if output in ("json", "yaml"):
+    if is_document(output):
         print_object(sessions[0] if len(sessions) == 1 else SessionList(items=tuple(sessions)), output)
     else:
         sheets = ("\n".join(describe_session(session, now(), wide=output == "wide")) for session in sessions)

@@ -1,0 +1,143 @@
+"""Output formats with a template, such as ``-o jsonpath={.metadata.name}``. Imported only when one of them is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from kubeletx.api import InvalidConfig
+from kubeletx.kube.text import quantity
+from kubeletx.kube.text.quantity import NANO
+
+from .go_values import go_text
+from .jsonpath import JsonPath, relaxed
+
+Cell = Callable[[Any, datetime], str]
+"""Returns the text of an object, as `printers.Column.cell`."""
+
+_ALIASES: Final = {"template": "go-template", "templatefile": "go-template-file"}
+_FILE: Final = "-file"
+_EXAMPLES: Final = {
+    "jsonpath": "'{.metadata.name}'",
+    "jsonpath-as-json": "'{.metadata}'",
+    "go-template": "'{{.metadata.name}}'",
+    "custom-columns": "NAME:.metadata.name",
+}
+
+
+def checked(output: str) -> str:
+    """Check ``FORMAT=TEXT`` and return it; the content of a file stands for ``FORMAT-file=PATH``.
+
+    Raises InvalidConfig for a template with an error, UsageError for a file that cannot be read.
+    """
+    name, _, text = output.partition("=")
+    name = _ALIASES.get(name, name)
+    if name.endswith(_FILE):
+        name = name.removesuffix(_FILE)
+        try:
+            text = Path(text).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"-o {name}{_FILE}: cannot read {text!r}: {error}") from None
+        text = _columns_of_file(text) if name == "custom-columns" else text
+    if not text:
+        raise click.UsageError(f"-o {name} needs a text, such as {name}={_EXAMPLES[name]}")
+    _PARSERS[name](text)
+    return f"{name}={text}"
+
+
+def render(value: Any, output: str) -> str:
+    """Return the text for an object, with its line end. `output`: as `checked` returns it, not custom-columns."""
+    name, _, text = output.partition("=")
+    return str(_PARSERS[name](text)(_plain(value)))
+
+
+def custom_columns(spec: str) -> list[tuple[str, Cell]]:
+    """Return the titles and cells of a table's columns as ``NAME:.metadata.name,IMAGE:.spec.containers[*].image`` describes them."""
+    columns = []
+    for part in spec.split(","):
+        title, colon, path = part.partition(":")
+        if not colon or not path:
+            raise InvalidConfig(
+                field="-o custom-columns",
+                problem=f"{part!r} is not HEADER:PATH",
+                fix="write NAME:.metadata.name",
+            )
+        columns.append((title, _cell(relaxed(path, option="-o custom-columns"))))
+    return columns
+
+
+def sort_items(items: Iterable[Any], path: str) -> list[Any]:
+    """Sort objects by the value at a path such as ``.metadata.name``; objects without it come first.
+
+    Texts that are quantities are compared as such, as in kubectl.
+    """
+    expression = relaxed(path, option="--sort-by")
+    keyed = [
+        ([value for values in expression.find(_plain(item)) for value in values], item) for item in items
+    ]
+    if keyed and not any(found for found, _ in keyed):
+        raise InvalidConfig(
+            field="--sort-by",
+            problem=f"no object has the field {path!r}",
+            fix="name a field of the JSON output",
+        )
+    return [item for _, item in sorted(keyed, key=lambda pair: _sort_key(pair[0][0] if pair[0] else None))]
+
+
+def _sort_key(value: Any) -> tuple[Any, ...]:
+    if value is None or isinstance(value, bool | dict | list):
+        return (0, go_text(value))
+    if isinstance(value, int | float):
+        return (1, value * NANO)
+    try:
+        return (1, quantity.parse(value).nanos)
+    except ValueError:
+        return (2, value)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _cell(path: JsonPath) -> Cell:
+    def cell(item: Any, _: datetime) -> str:
+        found = [value for values in path.find(_plain(item)) for value in values]
+        return ",".join(map(go_text, found))
+
+    return cell
+
+
+def _columns_of_file(text: str) -> str:
+    """Return the columns of a file with a line of headers and a line of paths."""
+    headers, paths = ([line.split() for line in text.split("\n") if line.strip()] + [[], []])[:2]
+    return ",".join(f"{header}:{path}" for header, path in zip(headers, paths, strict=False))
+
+
+def _json_list(text: str) -> Callable[[Any], str]:
+    template = JsonPath(text)
+
+    def print(value: Any) -> str:
+        found = [one for values in template.find(value) for one in values]
+        return msgspec.json.format(msgspec.json.encode(found), indent=4).decode() + "\n"
+
+    return print
+
+
+def _go_template(text: str) -> Callable[[Any], str]:
+    from .go_template import GoTemplate
+
+    return GoTemplate(text).print
+
+
+_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "jsonpath": lambda text: JsonPath(text).print,
+    "jsonpath-as-json": _json_list,
+    "go-template": _go_template,
+    "custom-columns": custom_columns,
+}
+"""Functions that parse a template. They return the function that prints an object; for columns, the columns."""
