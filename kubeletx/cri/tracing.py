@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class CurrentSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,3 +24,9 @@ class CurrentSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CURRENT_SPAN: Final[ContextVar[CurrentSpan | None]] = ContextVar("current_span", default=None)
+
+
+def in_span(name: str, start: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+    """Return a function that calls `start` in a child of the current span; `start` itself if there is none."""
+    span = CURRENT_SPAN.get()
+    return start if span is None else partial(span.call, name, start)

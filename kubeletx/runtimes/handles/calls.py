@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from kubeletx.api import KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import Durations
-from kubeletx.cri.tracing import CURRENT_SPAN
+from kubeletx.cri.tracing import in_span
 
 from .abandoned import AbandonableCalls, plugin_call
 from .guarded import GuardedCalls
@@ -204,8 +204,7 @@ class CallGate:
             semaphore.release()
 
     def _run(self, method: str, start: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        if (span := CURRENT_SPAN.get()) is not None:
-            start = partial(span.call, method, start)
+        start = in_span(method, start)
         if self._abandons:
             return self.abandoned.run(method, start)
         return plugin_call(self._name, method, start)

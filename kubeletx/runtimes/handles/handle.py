@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -47,6 +48,7 @@ from kubeletx.api import (
     names,
 )
 from kubeletx.api.counting import Durations
+from kubeletx.cri.tracing import in_span
 
 from .calls import CallClass, CallCount
 from .connection import Connection
@@ -410,7 +412,7 @@ class RuntimeHandle:
 
         For calls that take long by design, such as a pull. `method`, `start`: see `ask`.
         """
-        return await self._connection.guarded.call(method, start)
+        return await in_span(method, partial(self._connection.guarded.call, method, start))()
 
     def stream(
         self, method: str, start: Callable[[], AsyncIterator[T]], wrong: Callable[[Any], str]

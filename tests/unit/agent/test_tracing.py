@@ -110,6 +110,7 @@ async def test_the_start_of_a_pod_is_one_trace(agent: AgentModel, collector: Col
         *("run post start", "ready"),
     }
     assert "create_sandbox" in tree["create sandbox"]
+    assert "pull_image" in tree["ensure image"]
     assert [name for name in tree["start unit"] if name in ("create_unit", "start_unit")] == [
         *("create_unit", "start_unit"),
     ]
