@@ -29,6 +29,7 @@ _BY_PURPOSE: Final = {
         "describe": ("describe:describe", "Show everything about a pod, the node, a runtime or a volume."),
         "logs": ("logs:logs", "Print the log of a container."),
         "top": ("top:top", "Show usage of pods, runtimes or the node."),
+        "events": ("objects.events:events", "Show events."),
         "wait": ("objects.wait:wait", "Wait until objects have a condition or are gone."),
         "explain": ("objects.explain:explain", "Show the fields of pods and machines, and our annotations."),
         "panel": ("panel:panel", "Show panels of plugins."),

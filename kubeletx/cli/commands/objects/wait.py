@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -42,7 +43,7 @@ Check = Callable[[Item | None], bool]
     "wanted",
     required=True,
     metavar="WHAT",
-    help="create, delete, or condition=NAME[=VALUE] such as condition=Ready.",
+    help="create, delete, condition=NAME[=VALUE] such as condition=Ready, or jsonpath=PATH[=VALUE].",
 )
 @click.option(
     "--timeout",
@@ -108,7 +109,33 @@ def parse_for(text: str) -> Check:
     if word == "condition" and rest:
         name, _, value = rest.partition("=")
         return lambda item: item is not None and _has_condition(item, name, value or "true")
-    raise click.UsageError(f"--for {text!r} is not create, delete or condition=NAME[=VALUE]")
+    if word == "jsonpath" and rest:
+        return _parse_jsonpath(rest)
+    raise click.UsageError(
+        f"--for {text!r} is not create, delete, condition=NAME[=VALUE] or jsonpath=PATH[=VALUE]"
+    )
+
+
+def _parse_jsonpath(text: str) -> Check:
+    """Return the check of ``{.status.phase}=Running``; without a value the field only has to exist."""
+    from ...output.jsonpath import relaxed
+
+    path, value = text, ""
+    if match := re.fullmatch(r"('?\{.*\}'?)=(.*)|([^{=]+)=(.*)", text, re.DOTALL):
+        path, value = match[1] or match[3], match[2] or match[4] or ""
+    expression, wanted = relaxed(path.strip("'"), option="--for"), value.strip("'\"")
+
+    def check(item: Item | None) -> bool:
+        found = [each for values in expression.find(item) for each in values] if item is not None else []
+        if wanted and len(found) > 1:
+            raise click.UsageError(f"--for: {path} matches more than one value")
+        return bool(found) and wanted in ("", *map(_shown, found))
+
+    return check
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _has_condition(item: Item, name: str, value: str) -> bool:

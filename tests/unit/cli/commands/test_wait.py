@@ -73,6 +73,23 @@ def test_an_object_that_is_missing_can_be_waited_for(agent: Any, kubeletx: Run) 
 
 
 @pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("{.status.phase}=Running", 0),
+        ("'{.status.phase}'=Running", 0),
+        ("status.phase=Failed", 1),
+        ("{.metadata.labels.a}", 0),
+        ("{.metadata.labels.absent}", 1),
+        ('{.status.conditions[?(@.type=="Ready")].status}=True', 0),
+        ("{.spec.containers[*].name}=web", 0),
+    ],
+)
+def test_a_field_can_be_waited_for(path: str, code: int, agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(ready("True"))
+    assert kubeletx("wait", "pod/web", f"--for=jsonpath={path}", "--timeout=0s").exit_code == code
+
+
+@pytest.mark.parametrize(
     "args", [("pods", "--for=delete"), ("pod/web", "--for=ready"), ("pod/web", "--all", "--for=delete")]
 )
 def test_what_cannot_be_waited_for_is_a_mistake(args: tuple[str, ...], agent: Any, kubeletx: Run) -> None:
