@@ -1,1 +1,1 @@
-"""The first steps of newcomers, as the documentation has them."""
+"""The walks of newcomers behind script/newcomers."""

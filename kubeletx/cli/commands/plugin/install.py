@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ...connection.client import AgentClient
@@ -24,7 +26,9 @@ def install(agent: AgentClient, distribution: str, pip_options: tuple[str, ...])
     python, is_running = interpreter_of(agent)
     before = read_environment(python)
     check_pip(before, python)
-    run_pip(python, "install", *pip_options, distribution)
+    # pip takes a path without a slash as a name
+    is_source = Path(distribution, "pyproject.toml").exists()
+    run_pip(python, "install", *pip_options, str(Path(distribution).resolve()) if is_source else distribution)
     after = read_environment(python)
     known = {plugin.name for plugin in before.plugins}
     changed = sorted(set(after.plugins) - set(before.plugins))

@@ -83,6 +83,27 @@ def test_a_plugin_is_installed_for_the_running_agent_and_removed_again(
     assert read_environment(str(environment / "bin" / "python")).plugins == ()
 
 
+def test_a_source_in_the_working_directory_is_installed_by_its_name(
+    agent: Any, kubeletx: Run, environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_from(agent, environment)
+    source = tmp_path / "kubeletx-tea"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    made = wheel(tmp_path)
+    (source / "backend.py").write_text(
+        "import shutil\n"
+        "def build_wheel(directory, *settings):\n"
+        f"    shutil.copy({str(made)!r}, directory)\n"
+        f"    return {made.name!r}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = install(kubeletx, Path("kubeletx-tea"))
+    assert "plugin/tea installed (kubeletx-tea 0.1.0)" in result.output
+
+
 def test_a_distribution_that_is_not_a_plugin_gets_a_warning(
     agent: Any, kubeletx: Run, environment: Path, tmp_path: Path
 ) -> None:
