@@ -247,8 +247,7 @@ def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) ->
 
 
 def _table(query: Query, *, with_event: bool = False) -> ObjectTable:
-    titles = [column.title for column in query.columns]
-    return ObjectTable(["EVENT", *titles] if with_event else titles)
+    return ObjectTable(["EVENT", *query.columns] if with_event else query.columns)
 
 
 def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[list[str]]:
@@ -264,8 +263,7 @@ def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[l
 
 
 def _print_rows(table: ObjectTable, rows: list[list[str]], *, headers: bool) -> None:
-    for line in table.render(rows, headers=headers):
-        click.echo(line)
+    table.print(rows, headers=headers)
 
 
 def _watch(agent: AgentClient, query: Query) -> int:

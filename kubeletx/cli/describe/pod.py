@@ -50,7 +50,9 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
     sheet.add("Node", "/".join(filter(None, (spec.node_name, status.host_ip))))
     sheet.add("Start Time", _time(status.start_time))
     sheet.add_map("Labels", meta.labels).add_map("Annotations", meta.annotations, ": ")
-    sheet.add("Status", summarise(pod, now).status if meta.deletion_timestamp else status.phase)
+    shown = summarise(pod, now).status
+    is_resting = shown in ("Standby", "Hibernated")
+    sheet.add("Status", shown if meta.deletion_timestamp or is_resting else status.phase)
     if meta.deletion_timestamp:
         sheet.add("Termination Grace Period", f"{meta.deletion_grace_period_seconds or 0}s")
     sheet.add_if("Reason", status.reason).add_if("Message", status.message)

@@ -70,13 +70,25 @@ class OutputFormat(click.Choice):  # type: ignore[type-arg]  # has no type argum
 
 def output_option(*formats: str) -> Callable[[F], F]:
     """Return a decorator that adds the option ``-o`` (``--output``) with these formats and templates to a command."""
-    return click.option(
+    output = click.option(
         "-o",
         "--output",
         type=OutputFormat(formats),
         metavar="|".join(formats),
         help="Output format; also jsonpath=TEXT, go-template=TEXT and custom-columns=SPEC.",
     )
+    return lambda function: output(_color(function) if "wide" in formats else function)
+
+
+_color = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({"kubeletx.color": value}),
+    metavar="auto|always|never",
+    help="Colours of states; auto: on a terminal, unless NO_COLOR is set.",
+)
 
 
 def split_pod(argument: str) -> str:

@@ -29,17 +29,16 @@ def _pod_age(pod: Pod, now: datetime) -> str:
 POD: Final = (
     Column("NAME", lambda pod, _: pod.name),
     Column("READY", lambda pod, now: summarise(pod, now).ready),
-    Column("STATUS", lambda pod, now: summarise(pod, now).status),
+    Column("STATUS", lambda pod, now: summarise(pod, now).status, state=True),
     Column("RESTARTS", lambda pod, now: summarise(pod, now).restarts),
-    Column("AGE", _pod_age),
-    Column("RUNTIME", lambda pod, _: runtime_of(pod)),
+    Column("AGE", _pod_age, priority=1),
+    Column("RUNTIME", lambda pod, _: runtime_of(pod), priority=2),
     Column(
         "IP",
         lambda pod, _: ",".join(ip.ip for ip in pod.status.pod_ips) or pod.status.pod_ip or "",
         wide=True,
     ),
     Column("NODE", lambda pod, _: pod.spec.node_name or "", wide=True),
-    Column("UID", lambda pod, _: pod.metadata.uid, wide=True),
 )
 
 
@@ -51,13 +50,13 @@ def _runtime_status(runtime: RuntimeView, _: datetime) -> str:
 RUNTIME: Final = (
     Column("NAME", lambda runtime, _: runtime.name),
     Column("TYPE", lambda runtime, _: runtime.workload_type),
-    Column("KIND", lambda runtime, _: runtime.kind),
-    Column("STATUS", _runtime_status),
-    Column("VERSION", lambda runtime, _: runtime.version),
+    Column("KIND", lambda runtime, _: runtime.kind, priority=3),
+    Column("STATUS", _runtime_status, state=True),
+    Column("VERSION", lambda runtime, _: runtime.version, priority=2),
     Column("PODS", lambda runtime, _: str(runtime.pods)),
     Column("DEFAULT", lambda runtime, _: "*" if runtime.default else ""),
-    Column("SINCE", lambda runtime, now: age(runtime.since, now)),
-    Column("ENDPOINT", lambda runtime, _: runtime.url),
+    Column("SINCE", lambda runtime, now: age(runtime.since, now), priority=1),
+    Column("ENDPOINT", lambda runtime, _: runtime.url, priority=4),
     Column("IMAGE ENDPOINT", lambda runtime, _: runtime.image_url or "", wide=True),
     Column("ORIGIN", lambda runtime, _: runtime.origin, wide=True),
     Column("ABANDONED", lambda runtime, _: str(sum(runtime.abandoned_calls.values())), wide=True),
@@ -83,7 +82,7 @@ def _node_info(title: str, field: str, *, wide: bool = False) -> Column:
 
 NODE: Final = (
     Column("NAME", lambda node, _: node.metadata.name),
-    Column("STATUS", _node_status),
+    Column("STATUS", _node_status, state=True),
     Column("AGE", lambda node, now: age(node.metadata.creation_timestamp, now)),
     _node_info("VERSION", "kubelet_version"),
     Column("RUNTIMES", _ready_runtimes),
@@ -125,9 +124,9 @@ def _digest(line: TaggedImage, _: datetime) -> str:
 IMAGE: Final = (
     Column("IMAGE", lambda line, _: line.name),
     Column("TAG", lambda line, _: line.tag),
-    Column("IMAGE ID", lambda line, _: short_id(line.image.id)),
+    Column("IMAGE ID", lambda line, _: short_id(line.image.id), priority=1),
     Column("SIZE", lambda line, _: human_bytes(line.image.size_bytes)),
-    Column("RUNTIMES", lambda line, _: ",".join(line.image.runtimes)),
+    Column("RUNTIMES", lambda line, _: ",".join(line.image.runtimes), priority=2),
     Column("PODS", lambda line, _: str(len(line.image.used_by)) if line.image.used_by else ""),
     Column("STORE", lambda line, _: line.image.store, wide=True),
     Column("DEFAULT FOR", lambda line, _: ",".join(line.image.default_for), wide=True),
@@ -164,9 +163,11 @@ def size(amount: int | None) -> str:
 
 VOLUME: Final = (
     Column("NAME", lambda volume, _: volume_name(volume)),
-    Column("KIND", lambda volume, _: volume.kind),
-    Column("STATE", lambda volume, _: f"{volume.state},Failed" if volume.message else volume.state),
-    Column("PERSISTENT VOLUME", lambda volume, _: volume.persistent_volume),
+    Column("KIND", lambda volume, _: volume.kind, priority=3),
+    Column(
+        "STATE", lambda volume, _: f"{volume.state},Failed" if volume.message else volume.state, state=True
+    ),
+    Column("PERSISTENT VOLUME", lambda volume, _: volume.persistent_volume, priority=2),
     Column("CAPACITY", lambda volume, _: size(volume.capacity_bytes)),
     Column("USED", lambda volume, _: size(volume.used_bytes)),
     Column("SINCE", lambda volume, now: age(volume.since, now) if volume.since is not None else ""),
@@ -180,12 +181,14 @@ VOLUME: Final = (
 
 SESSION: Final = (
     Column("NAME", lambda session, _: session.name),
-    Column("STATE", lambda session, _: f"{session.state},Silent" if session.silent else session.state),
+    Column(
+        "STATE", lambda session, _: f"{session.state},Silent" if session.silent else session.state, state=True
+    ),
     Column("INSTANCE", lambda session, _: session.pod),
     Column("CLIENTS", lambda session, _: str(len(session.clients))),
     Column("AGE", lambda session, now: age(session.created_at, now)),
     Column("HEARTBEAT", lambda session, now: age(session.heartbeat_at, now) if session.heartbeat_at else ""),
-    Column("REASON", lambda session, _: session.reason),
+    Column("REASON", lambda session, _: session.reason, priority=1),
     Column("APPLICATION", lambda session, _: session.application, wide=True),
     Column("ORIGIN", lambda session, _: session.origin, wide=True),
     Column("NAMESPACE", lambda session, _: session.namespace, wide=True),
@@ -209,7 +212,7 @@ def _object(event: Event, _: datetime) -> str:
 
 EVENT: Final = (
     Column("LAST SEEN", last_seen),
-    Column("TYPE", lambda event, _: event.type or ""),
+    Column("TYPE", lambda event, _: event.type or "", state=True),
     Column("REASON", lambda event, _: event.reason or ""),
     Column("OBJECT", _object),
     Column("MESSAGE", lambda event, _: (event.message or "").strip()),

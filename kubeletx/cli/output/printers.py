@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeGuard
 import click
 import msgspec
 
+from .screen import WIDE_COLUMNS, colored, screen
 from .words import now
 
 NONE = "<none>"
@@ -25,12 +26,15 @@ class Column(NamedTuple):
     """Column of a table of objects.
 
     `cell`: returns an object's text at a present time; an empty text is shown as ``<none>``. `wide`: the column is shown
-    only with ``-o wide``.
+    only with ``-o wide``. `priority`: columns with the highest are left out first on a narrow terminal, 0: never.
+    `state`: its texts are states, which have colours.
     """
 
     title: str
     cell: Callable[[Any, datetime], str]
     wide: bool = False
+    priority: int = 0
+    state: bool = False
 
 
 def shown(columns: Iterable[Column], *, wide: bool = False) -> list[Column]:
@@ -47,20 +51,52 @@ def cells(columns: Sequence[Column], items: Iterable[Any]) -> list[list[str]]:
 class ObjectTable:
     """Formats rows as a table with aligned columns. Each call of `render` keeps or widens the earlier columns."""
 
-    def __init__(self, titles: Sequence[str]) -> None:
-        self._titles = list(titles)
-        self._widths = [len(title) for title in titles]
+    def __init__(self, columns: Sequence[str | Column]) -> None:
+        """`columns`: a title stands for a column that is never left out and has no states."""
+        self._columns = [Column(one, lambda *_: "") if isinstance(one, str) else one for one in columns]
+        self._titles = [column.title for column in self._columns]
+        self._widths = [len(title) for title in self._titles]
+        self._screen = screen()
+        self._kept: list[int] | None = None
+
+    def print(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> None:
+        """Print the lines that `render` returns."""
+        for line in self.render(rows, headers=headers):
+            click.echo(line, color=self._screen.colored or None)
 
     def render(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> list[str]:
         """Return the rows as lines with aligned columns; an empty cell is shown as ``<none>``.
 
-        `headers`: the first line has the titles.
+        `headers`: the first line has the titles. On a terminal, columns that do not fit are left out.
         """
         filled = self.fit(rows)
-        return [
-            "   ".join(c.ljust(w) for c, w in zip(line, self._widths, strict=True)).rstrip()
-            for line in ([self._titles, *filled] if headers else filled)
-        ]
+        if self._kept is None:
+            self._kept = self._fitting()
+        lines = [self._line(self._titles, is_title=True)] if headers else []
+        return lines + [self._line(row) for row in filled]
+
+    def _line(self, row: Sequence[str], *, is_title: bool = False) -> str:
+        kept = self._kept or []
+        texts = [row[i].ljust(self._widths[i]) if i != kept[-1] else row[i] for i in kept]
+        if self._screen.colored and not is_title:
+            texts = [
+                colored(row[i], text) if self._columns[i].state else text
+                for i, text in zip(kept, texts, strict=True)
+            ]
+        return "   ".join(texts).rstrip()
+
+    def _fitting(self) -> list[int]:
+        """Return the indices of the columns that fit, in order; those with a high priority are left out first."""
+        kept = list(range(len(self._columns)))
+        width = self._screen.width
+        if width is not None and any(column.wide for column in self._columns):
+            width = max(width, WIDE_COLUMNS)
+        while width is not None and sum(self._widths[i] + 3 for i in kept) - 3 > width:
+            last = max(kept, key=lambda i: (self._columns[i].priority, i))
+            if not self._columns[last].priority:
+                break
+            kept.remove(last)
+        return kept
 
     def fit(self, rows: Iterable[Sequence[str]]) -> list[list[str]]:
         """Make the columns wide enough for `rows`, and return their cells."""
@@ -72,8 +108,7 @@ class ObjectTable:
 
 def print_table(columns: Sequence[Column], items: Iterable[Any]) -> None:
     """Print a table of all these columns, with a line for each object."""
-    for line in ObjectTable([column.title for column in columns]).render(cells(columns, items)):
-        click.echo(line)
+    ObjectTable(columns).print(cells(columns, items))
 
 
 def to_json(value: Any) -> str:

@@ -69,8 +69,11 @@ def human_bytes(size: int | None) -> str:
 
 
 def mebibytes(size: int | None) -> str:
-    """Format a number of bytes as ``128Mi``, as ``kubectl top`` shows memory; ``<unknown>`` for None."""
-    return "<unknown>" if size is None else f"{size // (1024 * 1024)}Mi"
+    """Format a number of bytes as ``128Mi``, as ``kubectl top`` does; below 10Mi as ``1.5Mi``. None: ``<unknown>``."""
+    if size is None:
+        return "<unknown>"
+    tenths = size * 10 // (1024 * 1024)
+    return f"{tenths / 10}Mi" if size > 0 and tenths < 100 else f"{tenths // 10}Mi"
 
 
 def millicores(amount: int | None) -> str:

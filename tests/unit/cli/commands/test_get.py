@@ -114,10 +114,10 @@ def test_pods_are_a_table_with_their_runtime(pods: Any, kubeletx: Run) -> None:
     ]
 
 
-def test_wide_adds_address_node_and_uid(pods: Any, kubeletx: Run) -> None:
+def test_wide_adds_address_and_node(pods: Any, kubeletx: Run) -> None:
     assert lines(kubeletx("get", "po", "web", "-o", "wide")) == [
-        "NAME   READY   STATUS    RESTARTS   AGE   RUNTIME   IP         NODE     UID",
-        "web    1/1     Running   0          10m   one       10.0.0.2   node-1   uid-web",
+        "NAME   READY   STATUS    RESTARTS   AGE   RUNTIME   IP         NODE",
+        "web    1/1     Running   0          10m   one       10.0.0.2   node-1",
     ]
 
 

@@ -38,8 +38,8 @@ def test_usage_is_shown_and_partial_sums_are_reported(agent: Any, kubeletx: Run)
     result = kubeletx("top", "pods", "--sort-by", "cpu")
     assert result.stdout.splitlines() == [
         "NAME   CPU(cores)   MEMORY(bytes)   RUNTIME",
-        "b      9m           2Mi             one",
-        "a      1m           1Mi             one",
+        "b      9m           2.0Mi           one",
+        "a      1m           1.0Mi           one",
     ]
     assert result.stderr == "Warning: no answer from two; sums are partial\n"
     assert kubeletx("top", "node").stdout.splitlines()[1].split() == ["node-1", "500m", "25%", "512Mi", "12%"]
