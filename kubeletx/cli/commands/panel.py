@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("NAME", lambda row, _: row.name),
     Column("TITLE", lambda row, _: row.title),
     Column("PLUGIN", lambda row, _: row.plugin),
-    Column("STATE", lambda row, _: row.state),
+    Column("STATE", lambda row, _: row.state, state=True),
     Column("REASON", lambda row, _: row.reason),
 )
 

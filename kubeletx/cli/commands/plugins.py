@@ -35,17 +35,18 @@ def _processes(plugin: PluginView) -> str:
 
 _COLUMNS = (
     Column("NAME", lambda plugin, _: plugin.name),
-    Column("DISTRIBUTION", lambda plugin, _: plugin.distribution),
+    Column("DISTRIBUTION", lambda plugin, _: plugin.distribution, priority=3),
     Column("VERSION", lambda plugin, _: plugin.version),
-    Column("KUBELETX", lambda plugin, _: plugin.made_for),
-    Column("STATE", lambda plugin, _: plugin.state),
-    Column("KINDS", lambda plugin, _: ",".join(plugin.kinds)),
-    Column("TYPES", lambda plugin, _: ",".join(plugin.workload_types)),
+    Column("KUBELETX", lambda plugin, _: plugin.made_for, priority=2),
+    Column("STATE", lambda plugin, _: plugin.state, state=True),
+    Column("KINDS", lambda plugin, _: ",".join(plugin.kinds), priority=1),
+    Column("TYPES", lambda plugin, _: ",".join(plugin.workload_types), priority=4),
     Column(
         "REGISTERS",
         lambda plugin, _: ",".join(
             f"{registration.hook}/{registration.name}" for registration in plugin.registrations
         ),
+        priority=5,
     ),
     Column("REASON", lambda plugin, _: plugin.reason),
     Column("ISOLATION", lambda plugin, _: plugin.isolation, wide=True),

@@ -56,7 +56,7 @@ CONFIG_MAP: Final = (_NAME, _DATA, _AGE, _SOURCE)
 SECRET: Final = (_NAME, Column("TYPE", lambda item, _: item.get("type", "Opaque")), _DATA, _AGE, _SOURCE)
 CLAIM: Final = (
     _NAME,
-    Column("STATUS", lambda item, _: item["status"]["phase"]),
+    Column("STATUS", lambda item, _: item["status"]["phase"], state=True),
     Column("CAPACITY", lambda item, _: item["status"]["capacity"]["storage"]),
     Column("ACCESS MODES", lambda item, _: ",".join(item["spec"].get("accessModes", ()))),
     Column("STORAGECLASS", lambda item, _: item["spec"].get("storageClassName", "")),

@@ -17,7 +17,7 @@ from .paths import item_path, vm_path
 
 _COLUMNS = (
     Column("NAME", lambda row, _: row.name),
-    Column("STATE", lambda row, _: row.state),
+    Column("STATE", lambda row, _: row.state, state=True),
     Column("MAC", lambda row, _: row.mac),
     Column("NETWORK", lambda row, _: row.network),
     Column("PORT", lambda row, _: row.port_id),

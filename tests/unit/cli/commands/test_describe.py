@@ -44,13 +44,17 @@ def test_a_pod_that_stands_by_is_described_with_the_time_and_its_memory(agent: A
         message="memory: 64.0 MiB before, 1.5 MiB after",
         last_transition_time=T0,
     )
+    frozen = PodCondition(type="kubeletx.io/UnitsRunning", status="False", reason="UnitsSuspended")
     made = pod()
     agent.backend.put(
-        msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=(resting,)))
+        msgspec.structs.replace(
+            made, status=msgspec.structs.replace(made.status, conditions=(resting, frozen))
+        )
     )
     text = kubeletx("describe", "pod", "web").stdout
     found = r"^Standby: +Hibernated since .*20\d\d.* \(memory: 64.0 MiB before, 1.5 MiB after\)$"
     assert re.search(found, text, re.MULTILINE)
+    assert re.search("^Status: +Hibernated$", text, re.MULTILINE)
 
 
 def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run) -> None:
