@@ -44,7 +44,7 @@ from kubeletx_testing.lab import (
 from kubeletx_testing.lab.fornaxcore import PrivateCores
 from kubeletx_testing.lab.machines import PASSWORD
 
-from . import edge, machine, sessions, standby, storage
+from . import edge, machine, picture, sessions, standby, storage
 from .progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,11 @@ def main() -> int:
     """Run the demo; exit status 0 if all checks passed, 1 if not, 130 if it was interrupted before all pods ran."""
     parser = argparse.ArgumentParser(prog="script/demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="verify, clean up and exit")
-    once = parser.parse_args().once
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="also write a PNG file of pods and memory"
+    )
+    arguments = parser.parse_args()
+    once = arguments.once
     signal.signal(signal.SIGINT, _interrupt)  # also where it was ignored, as a shell does for background jobs
     signal.signal(signal.SIGTERM, _interrupt)
     lab = Lab(BASE, cache_dir=CACHE, logs_dir=LOGS, say=progress.step)
@@ -107,7 +111,7 @@ def main() -> int:
     status = 0
     with progress.shown():
         try:
-            run(programs, stay=not once)
+            run(programs, stay=not once, picture_file=arguments.picture)
         except (DemoFailed, LabError) as err:
             _ignore_interrupts()
             status = 1
@@ -126,8 +130,8 @@ def main() -> int:
     return status
 
 
-def run(programs: Programs, *, stay: bool) -> None:
-    """Start everything, wait for the pods, check them and show them.
+def run(programs: Programs, *, stay: bool, picture_file: Path | None = None) -> None:
+    """Start everything, wait for the pods, check them and show them. `picture_file`: for the picture of README.md.
 
     `stay`: then wait until Ctrl-C; otherwise delete the machine, the core's pod and the pod with the volume, and check
     that nothing of them is left.
@@ -157,7 +161,10 @@ def run(programs: Programs, *, stay: bool) -> None:
         f"every pod is where it asked to be, {time.monotonic() - began:.1f} s after the agent started\n"
     )
     show_machine(agent, began)
-    url = show_standby(agent, programs.forward)
+    url, memory = show_standby(agent, programs.forward)
+    if picture_file is not None:
+        shown = pod_table({pod.metadata.name: pod for pod in agent.pods()}, wanted)
+        picture.draw(picture_file, shown, standby.POD, memory)
     show_sessions(agent, cores)
     show_storage(agent)
     show_upgrades()
@@ -366,10 +373,11 @@ def show_machine(agent: PrivateAgent, began: float) -> None:
         raise DemoFailed(f"{wrong[0][0]} got {wrong[0][2]!r} from {wrong[0][1]}")
 
 
-def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
+def show_standby(agent: PrivateAgent, forward: Daemon) -> tuple[str, dict[str, int]]:
     """Hibernate a pod, show its memory before and after, and wake it by a request through a port-forward.
 
-    Returns the URL of the port-forward; the pod is hibernated again. Raises DemoFailed for a wrong answer.
+    Returns the URL of the port-forward, and the pod's memory in bytes after each event; the pod is hibernated again.
+    Raises DemoFailed for a wrong answer.
     """
     progress.step(f"hibernating {standby.POD}: it is frozen, and its memory is reclaimed")
     forward.start()
@@ -380,11 +388,12 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
     url = standby.wait_listening(forward)
     woken = standby.wake(url)
     standby.wait_hibernated(agent)
+    again = standby.memory_bytes(agent)
     table = make_table(f"{standby.POD} on standby", "WHAT HAPPENS", "MEMORY", "")
     table.add_row("it runs", _mebibytes(before), "a web server that has read a 48 MiB file")
     table.add_row("kx pod standby --hibernate", _mebibytes(after), "frozen; pages of files were dropped")
     table.add_row(f"curl {url}", "", f"{woken.page!r}, {woken.seconds * 1000:.0f} ms later")
-    table.add_row("the connection ends", _mebibytes(standby.memory_bytes(agent)), "hibernated again")
+    table.add_row("the connection ends", _mebibytes(again), "hibernated again")
     console.print(table)
     console.print(
         "kx describe pod says:", f"  [green]{said}[/]", "", sep="\n", highlight=False, soft_wrap=True
@@ -393,7 +402,11 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
         progress.step("the rest is not pages of files; without swap it stays in memory")
     if woken.page != standby.PAGE:
         raise DemoFailed(f"{standby.POD} serves {woken.page!r}")
-    return url
+    return url, {
+        "it runs, a 48 MiB file was read": before,
+        "kubeletx pod standby --hibernate": after,
+        f"answered in {woken.seconds * 1000:.0f} ms, frozen again": again,
+    }
 
 
 def show_sessions(agent: PrivateAgent, cores: PrivateCores) -> None:
