@@ -32,7 +32,7 @@ def test_the_shell_completes_commands_flags_and_names_of_pods(
     def words(args: list[str], incomplete: str) -> list[str]:
         return [str(item.value) for item in complete.get_completions(args, incomplete)]
 
-    assert words([], "de") == ["describe", "delete"]
+    assert words([], "de") == ["describe", "delete", "debug"]
     assert words(["get"], "--all") == ["--all-namespaces"]
     assert words(["--root-dir", str(tmp_path), "logs"], "w") == ["web-1"]
     assert words(["--root-dir", str(tmp_path / "none"), "logs"], "w") == []
