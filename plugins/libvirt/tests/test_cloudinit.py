@@ -17,7 +17,8 @@ from kubeletx_libvirt.cloudinit import (
     check_settings,
     write_seed,
 )
-from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route
+from kubeletx_libvirt.config import Route
+from kubeletx_libvirt.network.links import GuestLink, LinkKind
 from kubeletx_libvirt.shares import Share, ShareKind
 
 from kubeletx.api import CloudInit, Dns, HostEntry, InvalidPod, Machine

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kubeletx_libvirt.config import Route
 from kubeletx_libvirt.network.dhcp import (
     ACK,
     DISCOVER,
@@ -29,7 +30,7 @@ from kubeletx_libvirt.network.dhcp import (
     answer,
     lease_of,
 )
-from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route
+from kubeletx_libvirt.network.links import GuestLink, LinkKind
 
 from kubeletx.api import Dns
 
@@ -101,7 +102,7 @@ def reported(frame: bytes | None) -> tuple[bytes, bytes, dict[int, bytes]]:
 
 
 def sum_of(data: bytes) -> int:
-    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
+    total: int = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total

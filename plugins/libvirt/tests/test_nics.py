@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from kubeletx_libvirt.config import NetworkTarget, PortEntry
-from kubeletx_libvirt.network.links import GuestLink, LinkKind, Route, interface_xml, to_link
+from kubeletx_libvirt.config import NetworkTarget, PortEntry, Route
+from kubeletx_libvirt.network.links import GuestLink, LinkKind, interface_xml, to_link
 from kubeletx_libvirt.network.names import guest_device, stable_mac
 from kubeletx_libvirt.network.nics import Resolved, resolve_nics
 from kubeletx_libvirt.nics import list_interfaces

@@ -12,14 +12,21 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from kubeletx.api.specs import Spec
 from kubeletx.kube.validation import words
 from kubeletx_libvirt.domain.sizing import MIB
-from kubeletx_libvirt.network.links import Route
 
 GIB = 1 << 30
 Bytes = Annotated[int, msgspec.Meta(gt=0)]
 Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$")]
 """A unicast MAC address."""
+
+
+class Route(Spec, frozen=True, kw_only=True):
+    """One route. `destination`: in CIDR notation. `gateway`: empty: on-link."""
+
+    destination: str
+    gateway: str = ""
 
 
 class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -130,10 +137,20 @@ def _problems(settings: Settings) -> Iterator[str]:
         if not Path(path).is_absolute():
             yield f"imageDirectories: {path!r} is not an absolute path; start it with '/'"
     for entry in settings.image_hosts or ():
-        from kubeletx_libvirt.images.reach import host_problem
-
-        if problem := host_problem(entry):
+        if problem := _host_problem(entry):
             yield f"imageHosts: {entry!r} {problem}"
+
+
+def _host_problem(entry: str) -> str:
+    from yarl import URL  # only a node that lists image servers needs it
+
+    try:
+        url = URL(f"//{entry}")
+    except ValueError:
+        url = URL()
+    if url.host and url.raw_path in ("", "/") and not url.user and not any(c in entry for c in " /?#"):
+        return ""
+    return "is not a server; write HOST, HOST:PORT, [IPv6]:PORT or *.DOMAIN"
 
 
 def _network_problems(field: str, target: NetworkTarget) -> Iterator[str]:

@@ -81,17 +81,6 @@ def guarded_socket(info: tuple[int, int, int, str, tuple[str | int, ...]]) -> so
     return socket.socket(family, kind, protocol)
 
 
-def host_problem(entry: str) -> str:
-    """Return what is wrong with an entry of ``imageHosts``, as the end of a sentence; empty if nothing is."""
-    try:
-        url = URL(f"//{entry}")
-    except ValueError:
-        url = URL()
-    if url.host and url.raw_path in ("", "/") and not url.user and not any(c in entry for c in " /?#"):
-        return ""
-    return "is not a server; write HOST, HOST:PORT, [IPv6]:PORT or *.DOMAIN"
-
-
 def _matches(entry: str, host: str, port: int | None) -> bool:
     listed = URL(f"//{entry.lower()}")
     if listed.explicit_port not in (None, port):

@@ -14,7 +14,8 @@ from typing import Final
 
 from kubeletx.api.specs import Spec
 
-from .links import GuestLink, Route
+from ..config import Route
+from .links import GuestLink
 
 SERVER_PORT: Final = 67
 CLIENT_PORT: Final = 68

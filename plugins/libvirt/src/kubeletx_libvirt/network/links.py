@@ -14,6 +14,7 @@ from typing import Any
 
 from kubeletx.api import PodAddress
 from kubeletx.api.specs import Dns, Spec
+from kubeletx_libvirt.config import Route
 
 _NOT_IN_ALIAS = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -27,13 +28,6 @@ class LinkKind(enum.Enum):
     """A tap on a bridge of the node."""
     NETWORK = "network"
     """A named network of libvirt."""
-
-
-class Route(Spec, frozen=True, kw_only=True):
-    """One route. `destination`: in CIDR notation. `gateway`: empty: on-link."""
-
-    destination: str
-    gateway: str = ""
 
 
 class GuestLink(Spec, frozen=True, kw_only=True):
