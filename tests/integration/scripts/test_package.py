@@ -57,7 +57,7 @@ echo "# mine" >> root/etc/kubeletx/config.yaml
 inside dpkg --install kubeletx.deb
 inside dpkg --remove kubeletx
 tail -1 root/etc/kubeletx/config.yaml
-mkdir -p root/var/lib/kubeletx
+mkdir -p root/var/lib/kubeletx && touch root/var/lib/kubeletx/kept
 inside dpkg --purge kubeletx
 find $written/etc $written/usr $written/var -name "*kubeletx*" -type f -o -name "*kubeletx*" -type d
 """

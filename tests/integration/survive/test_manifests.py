@@ -15,8 +15,8 @@ from tests.integration.support.survival import JSON, condition, events, life, lo
 
 MakeAgent = Callable[..., PrivateAgent]
 CORPUS = Path(__file__).parents[2] / "unit" / "static" / "bad_manifests"
-LINE = re.compile(r"(?P<file>/\S+)( \(pod [^)]*\))?: .+; .+")
-"""File, pod if there is one, field with what was found, and what to do."""
+LINE = re.compile(r"(?P<file>/\S+)( \([a-z]+ [^)]*\))?: .+; .+")
+"""File, object if there is one, field with what was found, and what to do."""
 
 
 @pytest.fixture
