@@ -99,7 +99,7 @@ class StartTraces:
             start.ready = self._tracer.start_span("ready", context=set_span_in_context(start.root))
         if status.phase in FINAL:
             self._end(uid, (status.reason or "Failed") if status.phase == "Failed" else "")
-        elif any(one.type == "Ready" and one.status == "True" for one in status.conditions):
+        elif any(each.type == "Ready" and each.status == "True" for each in status.conditions):
             self._end(uid)
 
     def gone(self, uid: PodUid) -> None:

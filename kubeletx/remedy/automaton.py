@@ -128,7 +128,7 @@ def _with_proofs(fence: NodeFence, facts: FlowFacts, outcome: RemedyOutcome) -> 
     place = flow.operation.method if flow.operation is not None else flow.method
     method = methods[place] if place < len(methods) else None
     found = set(outcome.proofs) - {FenceProof.NONE}
-    # Such as a machine with two power supplies: only the last one that is switched off proves something.
+    # A machine with two power supplies is off only after the last of them is switched off.
     rest = takewhile(lambda method: method.name != CLEAN_PODS, methods[place + 1 :])
     proven = sorted(proof.value for proof in found - {method.proof for method in rest})
     flow = replace(flow, proofs=tuple(dict.fromkeys((*flow.proofs, *proven))))
@@ -392,7 +392,8 @@ def _left_off(fence: NodeFence, facts: FlowFacts) -> tuple[str, ...]:
     if operation is not None and operation.method < len(methods) and _switches_off(methods[operation.method]):
         return (f"the machine may be off: the result of {operation.name} is unknown",)
     last = next(
-        (one for one in methods[: flow.method][::-1] if _switches_off(one) or _switches_on(one)), None
+        (method for method in methods[: flow.method][::-1] if _switches_off(method) or _switches_on(method)),
+        None,
     )
     return ("the machine is off",) if last is not None and _switches_off(last) else ()
 

@@ -139,11 +139,9 @@ class FlowClock:
         now, before = self._clock.monotonic(), self._seen
         self._seen = {}
         for node in nodes:
-            for one in node.status.conditions:
-                key, value = (
-                    (node.name, one.type),
-                    (node.metadata.uid, one.status, one.last_transition_time),
-                )
+            for condition in node.status.conditions:
+                key = (node.name, condition.type)
+                value = (node.metadata.uid, condition.status, condition.last_transition_time)
                 known = before.get(key)
                 self._seen[key] = known if known is not None and known[0] == value else (value, now)
         return {key: now - since for key, (_, since) in self._seen.items()}

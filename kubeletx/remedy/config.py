@@ -108,7 +108,7 @@ class Configurations:
         selectors = last._fences.selectors if last else {}
         self._fences: FenceMaps = FenceMaps(maps or {}, jobs, selectors)
         self.problems: tuple[InvalidConfig, ...] = tuple(self._fences.problems())
-        read = (note for one in self.documents for note in one.notes)
+        read = (note for document in self.documents for note in document.notes)
         self.notes: tuple[str, ...] = (*read, *self._fences.notes())
         self._good: dict[str, RemedyCourse] = dict(last._good) if last else {}
         self._made: dict[str, tuple[object, RemedyCourse]] = {}

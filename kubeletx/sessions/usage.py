@@ -36,7 +36,7 @@ _KEEP_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 0.1
 """Pause between two readings, so that many sessions that begin together are one reading."""
 TOTALS_LIMIT: Final = 200
-"""Most applications with a total of their own. The one that was used longest ago is merged into `OTHERS`."""
+"""Most applications with a total of their own. The least recently used total is merged into `OTHERS`."""
 OTHERS: Final = "/"
 
 

@@ -211,7 +211,7 @@ def _rest(worker: PodWorker, _status: PodStatus) -> tuple[str] | None:
 
 def _ready_pods(manager: PodManager) -> Samples:
     for key, _, status in _statuses(manager):
-        yield key, any(one.type == "Ready" and one.status == "True" for one in status.conditions)
+        yield key, any(each.type == "Ready" and each.status == "True" for each in status.conditions)
 
 
 def _per_container(

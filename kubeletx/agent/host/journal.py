@@ -2,7 +2,7 @@
 
 `journalctl POD_NAME=web` then finds the lines of one pod. Each key of a log line becomes a field in capital letters; ``pod``
 becomes POD_NAMESPACE and POD_NAME. MESSAGE is the line as text, with its values. Source: systemd,
-systemd, JOURNAL_NATIVE_PROTOCOL.
+JOURNAL_NATIVE_PROTOCOL.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Query(NamedTuple):
         if self.about and _about(item) != self.about:
             return False
         return select(self.selector, kind.labels(item)) and all(
-            one.matches(item, kind) for one in self.fields
+            field.matches(item, kind) for field in self.fields
         )
 
 

@@ -65,18 +65,21 @@ def _read(path: Path) -> bytes:
         ) from err
 
 
+files_option = click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="File, directory, or - (repeatable).",
+)
+
+
 def manifest_options(function: F) -> F:
     """Decorator that adds ``-f``, ``--validate`` and ``--dry-run`` to a command, as in kubectl."""
     options = (
-        click.option(
-            "-f",
-            "--filename",
-            "files",
-            multiple=True,
-            required=True,
-            metavar="FILE",
-            help="File, directory, or - (repeatable).",
-        ),
+        files_option,
         click.option(
             "-k",
             "--kustomize",

@@ -68,7 +68,8 @@ RUNTIME: Final = (
 
 def _node_status(node: Node, _: datetime) -> str:
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "")
-    return {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
+    status = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
+    return f"{status},SchedulingDisabled" if node.spec.unschedulable else status
 
 
 def _ready_runtimes(node: Node, _: datetime) -> str:

@@ -1,9 +1,8 @@
-"""Functions of Go templates for `go_template`: index, len, print, printf, comparisons, and those that kubectl adds."""
+"""Functions of Go templates for `go_template`: index, len, print, printf, comparisons; exists and base64decode are kubectl's."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import operator
 import re
@@ -160,7 +159,7 @@ def _exists(value: Any, *keys: Any) -> bool:
 def _decode(text: Any) -> str:
     try:
         return base64.b64decode(str(text), validate=True).decode(errors="replace")
-    except binascii.Error as error:
+    except ValueError as error:  # wrong padding, or characters other than ASCII
         raise TemplateError(f"{text!r} is not base64: {error}") from None
 
 

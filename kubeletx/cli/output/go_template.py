@@ -260,7 +260,9 @@ class _Parser:
         if token[0] in '"`':
             return _constant(unquote(token))
         if token[0] == "'":
-            return _constant(ord(unquote(token)))
+            if len(character := unquote(token)) != 1:
+                raise TemplateError(f"{token} is not one character; write a text in double quotes")
+            return _constant(ord(character))
         if re.match(r"[+-]?\d", token):
             return _constant(float(token) if "." in token else int(token))
         if token in ("true", "false", "nil"):

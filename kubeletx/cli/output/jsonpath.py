@@ -80,8 +80,8 @@ class JsonPath:
                 return
             found = action.values(value)
             if action.word == "range":
-                for one in found:
-                    self._run(index + 1, one, results)
+                for item in found:
+                    self._run(index + 1, item, results)
                 index = self._end_of(index)
             else:
                 results.append(found)
@@ -180,7 +180,11 @@ class JsonPath:
     def _union(self, text: str) -> Step:
         """Return the step of the text between brackets: an index, a slice, a name, or several of them."""
         parts = [self._element(part.strip() if "," in text else part) for part in text.split(",")]
-        return parts[0] if len(parts) == 1 else lambda values: [one for part in parts for one in part(values)]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else lambda values: [value for part in parts for value in part(values)]
+        )
 
     def _element(self, text: str) -> Step:
         if len(text) > 1 and text[0] == text[-1] == "'":

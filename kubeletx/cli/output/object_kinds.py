@@ -42,7 +42,7 @@ def _age(item: Item, now: datetime) -> str:
 
 
 def keys_of(item: Item) -> dict[str, Any]:
-    """Return the keys of a config map or secret with their values; those of a secret are only their sizes."""
+    """Return the values of a config map or secret by key; of a secret's values, the agent shows only sizes."""
     return {**item.get("data", {}), **item.get("binaryData", {})}
 
 

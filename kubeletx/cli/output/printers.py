@@ -53,7 +53,9 @@ class ObjectTable:
 
     def __init__(self, columns: Sequence[str | Column]) -> None:
         """`columns`: a title stands for a column that is never left out and has no states."""
-        self._columns = [Column(one, lambda *_: "") if isinstance(one, str) else one for one in columns]
+        self._columns = [
+            Column(column, lambda *_: "") if isinstance(column, str) else column for column in columns
+        ]
         self._titles = [column.title for column in self._columns]
         self._widths = [len(title) for title in self._titles]
         self._screen = screen()

@@ -122,7 +122,7 @@ def _json_list(text: str) -> Callable[[Any], str]:
     template = JsonPath(text)
 
     def print(value: Any) -> str:
-        found = [one for values in template.find(value) for one in values]
+        found = [item for values in template.find(value) for item in values]
         return msgspec.json.format(msgspec.json.encode(found), indent=4).decode() + "\n"
 
     return print

@@ -173,7 +173,7 @@ def _network(node: DoctorNode) -> Iterator[CheckNote]:
     plugins = file.plugins or (_CniPlugin(file.type, ipam=file.ipam),)
     types = {plugin.type for plugin in plugins} | {str(plugin.ipam.get("type") or "") for plugin in plugins}
     missing = sorted(
-        one for one in types - {""} if not any(node.at(path / one).exists() for path in binaries)
+        name for name in types - {""} if not any(node.at(path / name).exists() for path in binaries)
     )
     if missing:
         text = f"{files[0]} needs {', '.join(missing)}, not in {', '.join(map(str, binaries))}"
@@ -216,7 +216,7 @@ def _disk(node: DoctorNode) -> Iterator[CheckNote]:
     stores = [str(server.settings.get("containerdRootDir") or "") for server in node.servers]
     seen, texts = set(), []
     for path in (node.config.root_dir, node.config.logs.pod_logs_dir, *map(Path, filter(None, stores))):
-        there = next(one for one in (node.at(path), *node.at(path).parents) if one.exists())
+        there = next(place for place in (node.at(path), *node.at(path).parents) if place.exists())
         if (device := there.stat().st_dev) in seen:
             continue
         seen.add(device)
@@ -241,12 +241,15 @@ def _ports(node: DoctorNode) -> Iterator[CheckNote]:
             if len(fields) > 9 and fields[3] == _LISTENS:
                 used[int(fields[1].rpartition(":")[2], 16)] = fields[9]
     wanted = [port for _, port in listens(node.config) if port]
+    server = node.config.server
+    names = {server.healthz_port: "healthzPort", server.read_only_port: "readOnlyPort", server.port: "port"}
+    settings = {port: names.get(port, "kubeletx.sessionServiceAddress") for port in wanted}
     agent = None if isinstance(node.version, KubeletxError) else node.version.pid
     for port in wanted:
         if port in used and (owner := _owner(node, used[port])) != agent:
             who = f"{node.text(f'/proc/{owner}/comm')} (pid {owner})" if owner else "an unknown process"
             yield CheckNote(
-                PROBLEM, f"port {port} is used by {who}", f"stop it, or choose another port: {port}"
+                PROBLEM, f"port {port} is used by {who}", f"stop it, or set {settings[port]} to another port"
             )
     uses = (f"{port} {'of the agent' if port in used else 'free'}" for port in wanted)
     yield CheckNote(OK, ", ".join(uses) or "none needed")
@@ -281,7 +284,8 @@ def _certificates(node: DoctorNode) -> Iterator[CheckNote]:
     first = None
     for file in files:
         try:
-            end = min(one.not_valid_after_utc for one in x509.load_pem_x509_certificates(file.read_bytes()))
+            certificates = x509.load_pem_x509_certificates(file.read_bytes())
+            end = min(certificate.not_valid_after_utc for certificate in certificates)
         except (OSError, ValueError) as error:
             yield CheckNote(PROBLEM, f"{file}: {error}", "write the certificate again")
             continue

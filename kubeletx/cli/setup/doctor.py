@@ -118,7 +118,7 @@ class DoctorNode:
 
     @cached_property
     def endpoints(self) -> tuple[EndpointItem, ...]:
-        """Endpoints of the running agent, else those of the settings. Raises InvalidConfig."""
+        """Endpoints of the running agent; without an agent, of the settings. Raises InvalidConfig."""
         of_agent = (EndpointItem("", view.workload_type, view.name, view.url) for view in self.runtimes)
         return tuple(of_agent) or configured_endpoints(self.config)
 
@@ -163,7 +163,7 @@ def examine(checks: Mapping[str, Check], node: DoctorNode, *, seconds: float) ->
         for note in _shown(notes.get(name, late))
     )
     return Diagnosis(
-        state=max((one.state for one in findings), key=_STATES.index, default=OK), findings=findings
+        state=max((finding.state for finding in findings), key=_STATES.index, default=OK), findings=findings
     )
 
 

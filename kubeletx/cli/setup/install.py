@@ -42,7 +42,7 @@ class SetupStep(NamedTuple):
 
 
 class SetupFiles:
-    """The files below one root directory, and the record of those that setup has made."""
+    """The files below one root directory, and the record of the files that setup has written."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Controllers in manifests: converts those that make exactly one pod to that pod, and refuses the others.
+"""Controllers in manifests: a controller that makes exactly one pod is converted to that pod; others are refused.
 
 | kind                    | pod      | if                                            |
 |-------------------------|----------|-----------------------------------------------|
@@ -24,7 +24,7 @@ from .convert import convert
 
 
 class Controller(NamedTuple):
-    """Kind of a controller. `restart_policies`: those that its pod may have; the first one is the default."""
+    """Kind of a controller. `restart_policies`: its pod may have one of these; the first is the default."""
 
     api_version: str
     restart_policies: tuple[str, ...] = ("Always",)
@@ -124,9 +124,9 @@ def documents_of(
         }
         pod_spec = {"hostname": pod_name, "subdomain": spec.service_name, **pod_spec}
         templates = written.get("volumeClaimTemplates") or []
-        if not isinstance(templates, list) or not all(isinstance(one, dict) for one in templates):
+        if not isinstance(templates, list) or not all(isinstance(each, dict) for each in templates):
             raise refuse("volumeClaimTemplates", "is not a list of claims", "write a list of claims")
-        claims = [_claim(one, pod_name, made.metadata.namespace, pod_spec) for one in templates]
+        claims = [_claim(each, pod_name, made.metadata.namespace, pod_spec) for each in templates]
     metadata = {
         **msgspec.to_builtins(template.metadata),
         "name": pod_name,
@@ -145,7 +145,7 @@ def _claim(
     volume = str(metadata.get("name", ""))
     name = f"{volume}-{pod_name}"
     volumes = pod_spec.get("volumes") or []
-    others = [one for one in volumes if not isinstance(one, dict) or one.get("name") != volume]
+    others = [other for other in volumes if not isinstance(other, dict) or other.get("name") != volume]
     pod_spec["volumes"] = [*others, {"name": volume, "persistentVolumeClaim": {"claimName": name}}]
     return {
         "metadata": {**metadata, "name": name, "namespace": namespace},

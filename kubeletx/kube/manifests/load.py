@@ -47,7 +47,7 @@ class LoadedPod(NamedTuple):
 
 
 class LoadedManifest(NamedTuple):
-    """The pods of a manifest, and the config maps, secrets and claims beside them; each in order."""
+    """Content of a manifest, in its order: pods, and other objects (config maps, secrets, claims)."""
 
     pods: list[LoadedPod]
     objects: list[LoadedObject]

@@ -84,6 +84,8 @@ def _show(diagnosis: Diagnosis) -> None:
         if finding.fix:
             wrap.initial_indent = f"{wrap.subsequent_indent}-> "
             click.echo(wrap.fill(finding.fix))
-    count = {state: sum(one.state == state for one in diagnosis.findings) for state in (PROBLEM, WARNING)}
+    count = {
+        state: sum(finding.state == state for finding in diagnosis.findings) for state in (PROBLEM, WARNING)
+    }
     words = [f"{number} {state}{'s' if number > 1 else ''}" for state, number in count.items() if number]
     click.echo("This node is well." if diagnosis.state == OK else f"{' and '.join(words)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from typing import Any, Final
 
@@ -80,7 +81,12 @@ def debug(
     send_changed(agent, msgspec.json.encode(manifest))
     if not stdin:
         return ExitCode.OK
-    made = _wait(agent, namespace, name, container, seconds)
+    made, code = _wait(agent, namespace, name, container, seconds)
+    if code is not None:  # a short command ends before anything can attach to it
+        for piece in agent.chunks(pod_path(namespace, name, "log"), {"container": container}):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return code
     click.echo("If you don't see a command prompt, try pressing enter.", err=True)
     return run_in(agent, "attach", made, container, (), stdin=True, tty=tty)
 
@@ -92,20 +98,22 @@ def _variable(text: str) -> dict[str, str]:
     return {"name": name, "value": value}
 
 
-def _wait(agent: AgentClient, namespace: str, name: str, container: str, seconds: float) -> Pod:
-    """Wait until the container runs; returns the pod. Raises Conflict if it has ended, TimedOut after `seconds`."""
+def _wait(
+    agent: AgentClient, namespace: str, name: str, container: str, seconds: float
+) -> tuple[Pod, int | None]:
+    """Wait until the container runs or has ended; returns the pod, and the exit code of a container that has ended.
+
+    Raises TimedOut after `seconds`.
+    """
     end = time.monotonic() + seconds
     while True:
         pod = agent.get(pod_path(namespace, name), Pod)
         statuses: tuple[ContainerStatus, ...] = pod.status.ephemeral_container_statuses
         state = next((each.state for each in statuses if each.name == container), None)
         if state is not None and state.running is not None:
-            return pod
+            return pod, None
         if state is not None and state.terminated is not None:
-            code = state.terminated.exit_code
-            raise Conflict(
-                f"container {container} has ended with exit code {code}; see 'kubeletx logs {name} -c {container}'"
-            )
+            return pod, state.terminated.exit_code
         if time.monotonic() >= end:
             waiting = state.waiting if state is not None else None
             why = (

@@ -18,27 +18,19 @@ from ...options.common import with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 from ...options.group import show
-from ...options.manifests import ManifestText, read_manifests
+from ...options.manifests import ManifestText, files_option, read_manifests
 from ...output.kinds import kind_of
 from ...output.printers import to_yaml
 from .written import Manifest, written
 
 
 @command(short_help="Show what apply of a file would change.")
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="File, directory, or - (repeatable).",
-)
+@files_option
 @with_agent
 def diff(agent: AgentClient, files: tuple[str, ...]) -> int:
-    """Show the differences between the objects of a file and those of the node.
+    """Show what 'kubeletx apply' of a file would change on the node.
 
-    Exit code 0: there is none; 1: there are some; 2: an error.
+    Exit code 0: nothing; 1: something; 2: an error.
     """
     differs = False
     try:

@@ -45,7 +45,7 @@ class Changes(NamedTuple):
 
 
 def parse_changes(words: tuple[str, ...], thing: str) -> tuple[tuple[str, ...], Changes]:
-    """Split the arguments into those that name objects, which come first, and changes: ``key=value`` and ``key-``.
+    """Split the arguments into the names of objects, which come first, and changes: ``key=value`` and ``key-``.
 
     Raises UsageError.
     """

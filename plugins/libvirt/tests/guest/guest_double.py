@@ -49,7 +49,7 @@ class SystemAgent(ToldAgent):
         self.lost_seeks = 0
         """So many of the next ones never reach the guest."""
         self.reads: int | None = None
-        """So many reads succeed; None: all."""
+        """Number of reads that succeed; None: all of them."""
         self._ends: dict[int, asyncio.Task[dict[str, Any]]] = {}
         self._files: list[IO[bytes]] = []
 

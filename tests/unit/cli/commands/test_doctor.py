@@ -208,7 +208,8 @@ def test_a_port_in_use_is_named_with_its_process(root: Path) -> None:
     )
     write(root, {"proc/net/tcp": ROUTES + row, "proc/77/comm": "kubelet\n", "proc/77/fd/x": ""})
     (root / "proc/77/fd/5").symlink_to("socket:[4711]")
-    assert only(make_node(root), "ports")[:2] == ("problem", "port 10248 is used by kubelet (pid 77)")
+    text, fix = "port 10248 is used by kubelet (pid 77)", "stop it, or set healthzPort to another port"
+    assert only(make_node(root), "ports") == ("problem", text, fix)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 from click.testing import Result
+from msgspec.structs import replace
 
 from kubeletx.api import names
 from kubeletx.kube.types.core import (
@@ -29,7 +30,7 @@ from kubeletx.kube.types.core import (
     PodStatus,
 )
 from kubeletx.kube.types.event import Event
-from kubeletx.kube.types.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
+from kubeletx.kube.types.node import Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo
 from kubeletx.server.views import ImageListing, ImageView, RuntimeView, VolumeView
 
 Run = Callable[..., Result]
@@ -223,6 +224,8 @@ def test_the_node_is_a_table(agent: Any, kubeletx: Run) -> None:
         "NAME     STATUS   AGE   VERSION          RUNTIMES",
         "node-1   Ready    10m   kubeletx 0.1.0   1/2",
     ]
+    agent.backend.node = replace(agent.backend.node, spec=NodeSpec(unschedulable=True))
+    assert "Ready,SchedulingDisabled" in kubeletx("get", "node").stdout
 
 
 def test_images_are_listed_once_for_each_store_and_silence_is_named(agent: Any, kubeletx: Run) -> None:

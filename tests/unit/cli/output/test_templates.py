@@ -51,6 +51,8 @@ def check(kind: type[JsonPath] | type[GoTemplate], template: str, printed: str |
         ("{{define `x`}}{{end}}", "{{define}} is not supported"),
         ("{{html .x}}", "function 'html' is not supported; supported are and, base64decode"),
         ('{{printf "%U" 1}}', "printf does not support %U"),
+        ("{{'ab'}}", "'ab' is not one character"),
+        ('{{base64decode "é"}}', "'é' is not base64"),
     ],
 )
 def test_what_a_go_template_cannot_do_here_is_refused_by_name(template: str, words: str) -> None:
