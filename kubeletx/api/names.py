@@ -62,6 +62,8 @@ RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
 CHOOSING: Final = (RUNTIME_SERVICE_NAME, WORKLOAD_TYPE)
 """Annotations by which a pod chooses its runtime; read when the pod is assigned to a runtime, ignored later."""
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
+ORPHANED: Final = "kubeletx.io/orphaned"
+"""Annotation ("true") of a pod that was found on a runtime and that no source claims (DECISIONS 8)."""
 AGENT_IDENTITY: Final = "kubeletx.io/agent-identity"
 """Annotation on the node's Lease: identity of the agent that renews the Lease."""
 

@@ -7,7 +7,7 @@ every method:
 - A list shows the last known state: it does not wait for a runtime that hangs. If the result has the field `missing`,
   that names the runtimes that did not answer.
 - Pods have their status and, once they are assigned to a runtime, the annotation ``kubeletx.io/bound-runtime``.
-  Orphaned pods, which were found on a runtime but belong to no source, have the annotation `views.ORPHANED`.
+  Orphaned pods, which were found on a runtime but belong to no source, have the annotation `names.ORPHANED`.
 - Async iterators end when the caller closes them (`aclose`); the server does so when its client disconnects.
 """
 

@@ -8,16 +8,13 @@ not answer.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from kubeletx.api import Png, Table, Text
 from kubeletx.kube.types.api_status import Status
 from kubeletx.kube.types.core import Pod
-
-ORPHANED: Final = "kubeletx.io/orphaned"
-"""Annotation ("true") of a pod that was found on a runtime and that no source claims (DECISIONS 8)."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

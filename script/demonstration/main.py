@@ -28,8 +28,8 @@ from rich.live import Live
 from rich.table import Table
 
 from kubeletx.api.names import RUNTIME_SERVICE_NAME
-from kubeletx.cli.output.pod_status import summarise
 from kubeletx.kube.manifests.load import load_pods
+from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import MeasuredUsage
 from kubeletx_testing.lab import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.api import StreamRequest, Unavailable
-from kubeletx.cli.output.pod_status import summarise
+from kubeletx.kube.pod_summary import summarise
 from kubeletx.server.views import LogOptions, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 

@@ -6,10 +6,9 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api.names import BOUND_RUNTIME
+from kubeletx.api import names
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.pods import DesiredPod, Now, PodFacts
-from kubeletx.server.views import ORPHANED
 
 PROBLEM = "kubeletx.io/manifest-problem"
 """Annotation of a pod whose manifest has become invalid; the pod continues to run with its last valid manifest."""
@@ -26,9 +25,9 @@ def present(
     pod = desired.pod
     annotations = dict(pod.metadata.annotations)
     if facts is not None and facts.runtime is not None:
-        annotations[BOUND_RUNTIME] = str(facts.runtime)
+        annotations[names.BOUND_RUNTIME] = str(facts.runtime)
     if orphaned:
-        annotations[ORPHANED] = "true"
+        annotations[names.ORPHANED] = "true"
     if desired.problem:
         annotations[PROBLEM] = desired.problem
     metadata = replace(pod.metadata, annotations=annotations)

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from kubeletx.api import Internal
+from kubeletx.kube.text.human import human_bytes
 from kubeletx.server.views import PruneResult, PullUpdate
 
 from ..connection.client import AgentClient
@@ -18,7 +19,6 @@ from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..output.progress import ProgressLine
-from ..output.words import human_bytes
 from .get import list_command
 
 F = TypeVar("F", bound=Callable[..., Any])

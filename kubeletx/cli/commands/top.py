@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from kubeletx.api import NotFound
+from kubeletx.kube.text.human import human_bytes, mebibytes, millicores
 from kubeletx.server.views import MeasuredUsage, PodUsage, UsageView
 
 from ..connection.client import AgentClient
@@ -17,7 +18,6 @@ from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
 from ..output.kinds import kind_of
 from ..output.printers import ObjectTable
-from ..output.words import human_bytes, mebibytes, millicores
 
 
 @command(short_help="Show usage of pods, runtimes or the node.")

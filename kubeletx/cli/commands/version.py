@@ -6,6 +6,7 @@ import click
 
 from kubeletx import __version__
 from kubeletx.api import KubeletxError
+from kubeletx.kube.text.human import age
 from kubeletx.server.views import VersionView
 
 from ..connection.client import AgentClient
@@ -13,7 +14,7 @@ from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..output.printers import print_object
-from ..output.words import age, now
+from ..output.words import now
 
 
 @command(short_help="Show the versions of this command and of the agent.")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.text.human import age
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import RuntimeView
 
 from ..output.columns import RUNTIME, runtime_of
-from ..output.pod_status import summarise
 from ..output.printers import shown
-from ..output.words import age
 from .pod import add_events
 from .sheet import Sheet
 

@@ -7,6 +7,8 @@ from datetime import datetime
 
 from kubeletx.api import names
 from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.text.human import age
 from kubeletx.kube.types.core import (
     Container,
     ContainerState,
@@ -21,8 +23,6 @@ from kubeletx.kube.types.event import Event
 from kubeletx.server.views import ActionView
 
 from ..output.columns import last_seen, runtime_of
-from ..output.pod_status import summarise
-from ..output.words import age
 from .sheet import Sheet
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from kubeletx.kube.text.human import age, human_bytes
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import RuntimeDetail
 
-from ..output.words import age, human_bytes, process_text
+from ..output.words import process_text
 from .pod import add_events
 from .sheet import Sheet
 

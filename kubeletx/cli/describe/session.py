@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from kubeletx.kube.text.human import age
 from kubeletx.server.session_views import SessionUsageView, SessionView
 
-from ..output.words import age
 from .sheet import Sheet
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from kubeletx.kube.text.human import age
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import VolumeView
 
 from ..output.columns import size
-from ..output.words import age
 from .pod import add_events
 from .sheet import Sheet
 

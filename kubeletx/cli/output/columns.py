@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from kubeletx.api import find_image_reference, names
+from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.text.human import age, human_bytes
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import ImageView, RuntimeView, VolumeView
 
-from .pod_status import summarise
 from .printers import NONE, Column
-from .words import age, human_bytes
 
 
 def runtime_of(pod: Pod) -> str:

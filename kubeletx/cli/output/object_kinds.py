@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.api.names import CONFIG_SOURCE
+from kubeletx.kube.text.human import age
 
 from ..connection.client import AgentClient
 from .printers import Column
-from .words import age
 
 Item = dict[str, Any]
 WATCH_SECONDS: Final = 1.0

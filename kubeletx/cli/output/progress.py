@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from .words import human_bytes
+from kubeletx.kube.text.human import human_bytes
 
 BAR_WIDTH = 20
 REDRAW_SECONDS = 0.1

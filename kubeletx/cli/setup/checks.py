@@ -15,11 +15,12 @@ import msgspec
 from kubeletx import __version__
 from kubeletx.agent.config.ports import listens
 from kubeletx.api.errors import KubeletxError, Unavailable
+from kubeletx.kube.text.human import age, human_bytes
 from kubeletx.linux.programs import run_blocking
 from kubeletx.runtimes.endpoints.grammar import EndpointItem
 from kubeletx.server.views import PluginView
 
-from ..output.words import age, human_bytes, now
+from ..output.words import now
 from .cri_servers import CriServer
 from .doctor import OK, PROBLEM, WARNING, Check, CheckNote, DoctorNode
 

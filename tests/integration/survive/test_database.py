@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kubeletx.api import names
 from kubeletx.kube.types.core import Pod
-from kubeletx.server.views import ORPHANED
 from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
 from tests.integration.support.survival import (
     JSON,
@@ -50,7 +50,7 @@ def replace_by_directory(path: Path) -> None:
 
 
 def is_orphan(pod: Pod) -> bool:
-    return pod.metadata.annotations.get(ORPHANED) == "true"
+    return pod.metadata.annotations.get(names.ORPHANED) == "true"
 
 
 @pytest.mark.parametrize("lose", [delete, truncate, scribble, replace_by_directory])

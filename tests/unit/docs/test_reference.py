@@ -16,7 +16,6 @@ from kubeletx.api.errors import TABLE, FieldError
 from kubeletx.cli.options.group import show
 from kubeletx.pods.status.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
-from kubeletx.server.views import ORPHANED
 from tests.unit.docs.pages import DOCS, ROOT, first_words, rows, section, words
 
 PAGE = (DOCS / "reference.md").read_text()
@@ -72,7 +71,7 @@ def test_every_label_and_annotation_is_there() -> None:
     }
     ours = {value for value in CONSTANTS.values() if "/" in value or value.startswith("io.")} - conditions
     reported = {word for word in words(text) if "/" in word or word.startswith("io.")}
-    assert reported == ours | {ORPHANED, PROBLEM}
+    assert reported == ours | {PROBLEM}
 
 
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|OOMKilled")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from kubeletx.fornax.views import FornaxStatus
+from kubeletx.kube.text.human import age
 
 from ...connection.client import AgentClient
 from ...options.common import output_option, with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group
 from ...output.printers import Column, is_document, print_object, print_table, shown
-from ...output.words import age
 
 _COLUMNS = (
     Column("CORE", lambda row, _: row.address),

@@ -9,7 +9,7 @@ import msgspec
 from kubeletx.api import Conflict, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.status import to_error
-from kubeletx.server.views import ORPHANED, ApplyReport, ApplyResult
+from kubeletx.server.views import ApplyReport, ApplyResult
 
 from ...connection.client import AgentClient, Parameters, pod_path
 
@@ -21,7 +21,7 @@ _OWN_ANNOTATIONS: Final = (
     names.CONFIG_HASH,
     names.CONFIG_MIRROR,
     names.BOUND_RUNTIME,
-    ORPHANED,
+    names.ORPHANED,
     "kubeletx.io/manifest-problem",
 )
 _OWN_METADATA: Final = ("uid", "creationTimestamp", "resourceVersion", "generation", "managedFields")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kubeletx.kube.text.human import age
 from kubeletx.server.session_views import SessionUsageList
 
 from ...connection.client import AgentClient
@@ -11,7 +12,6 @@ from ...options.common import namespace_option, output_option, with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean
 from ...output.printers import Column, is_document, print_object, print_table, shown
-from ...output.words import age
 
 _COSTS = (
     Column("OPEN SECONDS", lambda row, _: f"{row.costs.open_seconds:.1f}"),

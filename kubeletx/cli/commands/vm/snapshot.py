@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from kubeletx.kube.text.human import age, human_bytes
 from kubeletx.server.views import MachineView, SnapshotRequest, SnapshotView
 
 from ...connection.client import AgentClient
@@ -13,7 +14,6 @@ from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
-from ...output.words import age, human_bytes
 from .paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0

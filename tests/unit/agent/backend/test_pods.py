@@ -8,10 +8,9 @@ from typing import cast
 import pytest
 
 from kubeletx.agent.backend.pods import TELL_SECONDS, PodBackend
-from kubeletx.api import Conflict, NotFound, Session, SupportsExec, TimedOut, Unavailable, Unsupported
-from kubeletx.api.names import BOUND_RUNTIME
+from kubeletx.api import Conflict, NotFound, Session, SupportsExec, TimedOut, Unavailable, Unsupported, names
 from kubeletx.api.streams import StreamRequest
-from kubeletx.server.views import ORPHANED, DeleteOptions, LogOptions, PodTarget
+from kubeletx.server.views import DeleteOptions, LogOptions, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 WEB = PodTarget(namespace="default", name="web")
@@ -23,7 +22,7 @@ async def test_an_applied_pod_is_listed_with_its_runtime_and_status(agent: Agent
         await agent.apply(a_pod("a"))
         pods = await backend.pods.list_pods()
         assert [pod.name for pod in pods] == ["a", "b"]
-        assert [pod.metadata.annotations[BOUND_RUNTIME] for pod in pods] == ["one", "two"]
+        assert [pod.metadata.annotations[names.BOUND_RUNTIME] for pod in pods] == ["one", "two"]
         assert {pod.status.phase for pod in pods} == {"Running"}
 
 
@@ -220,7 +219,7 @@ async def test_a_pod_no_one_claims_after_the_loss_of_the_database_is_orphaned_un
     async with agent.running() as backend:
         await agent.until(lambda: "file" in agent.parts.manager.synced_sources)
         (pod,) = await backend.pods.list_pods()
-        assert pod.metadata.annotations[ORPHANED] == "true"
+        assert pod.metadata.annotations[names.ORPHANED] == "true"
         assert agent.alive() == ["web-node"]
         await backend.pods.delete_pod(PodTarget(namespace="default", name="web-node"), DeleteOptions())
         await agent.until(lambda: agent.alive() == [])

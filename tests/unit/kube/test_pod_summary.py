@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidConfig
+from kubeletx.api import InvalidConfig, names
 from kubeletx.cli.options.selectors import parse_selector, select
-from kubeletx.cli.output.pod_status import summarise
-from kubeletx.cli.output.words import human_duration
+from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.text.human import human_duration
 from kubeletx.kube.types.core import (
     Container,
     ContainerState,
@@ -29,7 +29,6 @@ from kubeletx.kube.types.core import (
     VirtualMachine,
     VirtualMachineStatus,
 )
-from kubeletx.server.views import ORPHANED
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -109,7 +108,7 @@ B_RUNNING = status("b", RUNNING, ready=True)
         ),
         (pod(phase="Pending", reason="RuntimeNotReady"), ("0/0", "RuntimeNotReady", "0")),
         (pod(phase="Failed", reason="OutOfcpu"), ("0/0", "OutOfcpu", "0")),
-        (pod(A_RUNNING, annotations={ORPHANED: "true"}), ("1/1", "Orphaned", "0")),
+        (pod(A_RUNNING, annotations={names.ORPHANED: "true"}), ("1/1", "Orphaned", "0")),
         (Pod(), ("0/0", "Unknown", "0")),
     ],
 )

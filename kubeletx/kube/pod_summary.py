@@ -11,10 +11,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kubeletx.api import names
+from kubeletx.kube.text.human import human_duration
 from kubeletx.kube.types.core import Container, ContainerState, ContainerStatus, Pod
-from kubeletx.server.views import ORPHANED
-
-from .words import human_duration
 
 RUNTIME_UNREACHABLE = "RuntimeUnreachable"
 """STATUS of a pod whose runtime does not answer; the other columns show the last known values."""
@@ -142,7 +140,7 @@ def _exit(state: ContainerState) -> str:
 
 
 def _ending(pod: Pod, reason: str) -> str:
-    if pod.metadata.annotations.get(ORPHANED) == "true":
+    if pod.metadata.annotations.get(names.ORPHANED) == "true":
         return "Orphaned"
     if pod.metadata.deletion_timestamp is not None and pod.status.phase not in ("Succeeded", "Failed"):
         return "Terminating"
