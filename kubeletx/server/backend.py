@@ -489,7 +489,7 @@ class ObjectVerbs(Protocol):
         ...
 
     async def apply_object(self, item: LocalObject, *, dry_run: bool = False) -> ApplyResult:
-        """Create or change the object. `dry_run`: only report what would happen.
+        """Create or change the object. `dry_run`: only report what would happen, and mark a secret's changed values.
 
         Raises Conflict if the object comes from a manifest, or may not change so.
         """

@@ -95,6 +95,10 @@ class LocalObjects:
         if changed:
             self._tell(changed)
 
+    def is_frozen(self, origin: str) -> bool:
+        """Return True if an immutable object of the manifest keeps its content, against what the manifest has now."""
+        return any(owner == origin for owner, _ in self._frozen)
+
     def problem(self, origin: str) -> InvalidPod | None:
         """Return the first reason why an object of the manifest is not used as written; None if there is none."""
         for key in sorted(self._keys.get(origin, ())):

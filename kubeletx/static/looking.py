@@ -101,10 +101,12 @@ class Looking:
         if any(owner in leaving for owner in self._claims.owners(manifest)):
             return LookOutcome.POSTPONED
         self._signatures[path] = signature
+        if manifest.objects and path not in self._claims and (stored := await self._stored(path)):
+            self._claims.set_earlier(path, stored.objects)
         self._claims.set_pods(path, manifest.pods, manifest.objects)
         for pod, fields in manifest.unknown:
             self._on_unknown(pod, fields)
-        if self._remembered is not None:
+        if self._remembered is not None and not self._claims.keeps_earlier(path):
             self._remembered.save(path, content.data, signature.mtime_ns)
         return LookOutcome.SETTLED
 
@@ -148,15 +150,17 @@ class Looking:
 
         If the manifest has no pods, as after a restart of the agent, the pods of its stored text are delivered first.
         """
-        if self._remembered is not None and not self._claims.has_pods(path):
-            data = self._remembered.find(path)
-            if data is not None:
-                try:
-                    manifest = await self._parse(path, data)
-                    self._claims.set_pods(path, manifest.pods, manifest.objects)
-                except InvalidPod:
-                    self._remembered.forget(path)
+        if not self._claims.has_pods(path) and (stored := await self._stored(path)):
+            self._claims.set_pods(path, stored.pods, stored.objects)
         self._claims.set_error(path, error)
+
+    async def _stored(self, path: str) -> Manifest | None:
+        """Return the stored text of a manifest; None if none is stored or it is not valid any more."""
+        data = self._remembered.find(path) if self._remembered is not None else None
+        try:
+            return await self._parse(path, data) if data is not None else None
+        except InvalidPod:
+            return None
 
     async def _parse(self, path: str, data: bytes) -> Manifest:
         now = self._clock.now()

@@ -77,6 +77,15 @@ class ManifestOwnership:
         self._errors.pop(origin, None)
         self._replace(origin, pods, objects)
 
+    def set_earlier(self, origin: str, objects: tuple[LocalObject, ...]) -> None:
+        """Set the objects that a manifest had before the agent's restart: immutable ones keep their content."""
+        if self._objects is not None:
+            self._objects.put(origin, objects)
+
+    def keeps_earlier(self, origin: str) -> bool:
+        """Return True if an immutable object keeps a content that the manifest does not have any more."""
+        return self._objects is not None and self._objects.is_frozen(origin)
+
     def set_error(self, origin: str, error: InvalidPod) -> None:
         """Set the error of an invalid manifest; its earlier pods keep running."""
         self._errors[origin] = error

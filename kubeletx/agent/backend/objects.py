@@ -31,15 +31,16 @@ class ObjectBackend:
         return [self._shown(item) for item in self._objects.listed(kind)]
 
     async def apply_object(self, item: LocalObject, *, dry_run: bool = False) -> ApplyResult:
+        before = self._objects.find(key_of(item)) if dry_run else None
         outcome, made = await self._applied.apply(item, dry_run=dry_run)
-        return ApplyResult(action=outcome.value, object=self._shown(made))
+        return ApplyResult(action=outcome.value, object=self._shown(made, before))
 
     async def delete_object(self, kind: str, namespace: str, name: str) -> None:
         await self._applied.delete((kind, namespace, name))
 
-    def _shown(self, item: LocalObject) -> dict[str, Any]:
+    def _shown(self, item: LocalObject, before: LocalObject | None = None) -> dict[str, Any]:
         """Return the JSON form, with the object's source; a claim also gets its state and its directory."""
-        built = shown(item)
+        built = shown(item, before)
         if (owner := self._objects.owner(key_of(item))) is not None:
             notes = built["metadata"].get("annotations", {})
             built["metadata"]["annotations"] = {**notes, CONFIG_SOURCE: owner}

@@ -37,6 +37,8 @@ OBJECT_KINDS: Final[Mapping[str, type[LocalObject]]] = {
     "Secret": Secret,
     "PersistentVolumeClaim": PersistentVolumeClaim,
 }
+CHANGED_VALUE: Final = "*** (after)"
+"""What `shown` has for a changed value of a secret, as in ``kubectl diff``."""
 MAX_CONTENT_BYTES: Final = 1024 * 1024
 STORAGE_AGENT_CLASS: Final = "kubeletx.io/storage"
 """Storage class of claims that the storage agent provides; the empty class is a directory of the node."""
@@ -108,11 +110,18 @@ def data_of(item: ConfigMap | Secret) -> ObjectData:
     return ObjectData(binary=item.data, uid=str(item.metadata.uid), type=item.type)
 
 
-def shown(item: LocalObject) -> dict[str, Any]:
-    """Return the object's JSON form for users: each value of a secret is replaced by its size."""
+def shown(item: LocalObject, before: LocalObject | None = None) -> dict[str, Any]:
+    """Return the object's JSON form for users: each value of a secret is replaced by its size.
+
+    `before`: the object that `item` is to replace; a secret's changed values are replaced by `CHANGED_VALUE`.
+    """
     built: dict[str, Any] = msgspec.to_builtins(item)
     if isinstance(item, Secret):
-        built["data"] = {key: f"<{len(value)} bytes>" for key, value in item.data.items()}
+        old = before.data if isinstance(before, Secret) else item.data
+        built["data"] = {
+            key: f"<{len(value)} bytes>" if old.get(key, value) == value else CHANGED_VALUE
+            for key, value in item.data.items()
+        }
         built["metadata"].get("annotations", {}).pop(_LAST_APPLIED, None)  # kubectl's copy has the values
     return built
 

@@ -25,10 +25,11 @@ class FakeObjects:
         return found
 
     async def apply_object(self, item: LocalObject, *, dry_run: bool = False) -> ApplyResult:
+        before = self.items.get(key_of(item)) if dry_run else None
         outcome = "configured" if key_of(item) in self.items else "created"
         if not dry_run:
             self.items[key_of(item)] = item
-        return ApplyResult(action=outcome, object=shown(item))
+        return ApplyResult(action=outcome, object=shown(item, before))
 
     async def delete_object(self, kind: str, namespace: str, name: str) -> None:
         key = (kind, namespace, name)

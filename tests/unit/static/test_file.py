@@ -623,3 +623,24 @@ async def test_objects_of_manifests_follow_their_files(directory: Path, tmp_path
         (directory / "b.yaml").unlink()
         await it.settle_removals(lambda: not it.sink.pods)
         assert await value() is None
+
+
+async def test_an_immutable_object_keeps_its_content_across_restarts(directory: Path, tmp_path: Path) -> None:
+    config = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web}, immutable: true, data: {a: '%s'}}\n"
+    for written, seen in (("1", "1"), ("2", "1"), ("2", "1"), ("1", "1")):
+        (directory / "a.yaml").write_text(config % written)
+        objects = LocalObjects(claims=tmp_path / "claims", wait_seconds=0)
+        async with running(directory, tmp_path / "memory", objects=objects) as it:
+            data = await objects.find_config_map("default", "web")
+            assert data is not None
+            assert data.text["a"] == seen
+            assert ("is immutable" in str(it.sink.errors)) == (written != seen)
+    (directory / "a.yaml").unlink()
+    async with running(directory, tmp_path / "memory", objects=LocalObjects(claims=tmp_path / "claims")):
+        pass
+    (directory / "a.yaml").write_text(config % "3")
+    objects = LocalObjects(claims=tmp_path / "claims", wait_seconds=0)
+    async with running(directory, tmp_path / "memory", objects=objects):
+        data = await objects.find_config_map("default", "web")
+        assert data is not None
+        assert data.text["a"] == "3"

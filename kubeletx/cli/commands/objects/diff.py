@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kubeletx.api import KubeletxError, NotFound
+from kubeletx.kube.manifests.objects import CHANGED_VALUE
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.status import to_error
 from kubeletx.server.views import ApplyReport, ApplyResult
@@ -70,7 +71,9 @@ def _differences(agent: AgentClient, result: ApplyResult) -> Iterator[str]:
     after = written(result.object or result.pod)
     kind, metadata = after["kind"], after["metadata"]
     namespace, name = metadata.get("namespace", "default"), metadata["name"]
-    before = _live(agent, kind, namespace, name)
+    before = _live(agent, kind, namespace, name) or {}
+    if kind == "Secret":
+        _mask(before.get("data", {}), after.get("data", {}))
     label = f"{after['apiVersion'].replace('/', '.')}.{kind}.{namespace}.{name}"
     yield from difflib.unified_diff(
         to_yaml(before).split("\n") if before else [],
@@ -79,6 +82,16 @@ def _differences(agent: AgentClient, result: ApplyResult) -> Iterator[str]:
         f"merged/{label}",
         lineterm="",
     )
+
+
+def _mask(before: Manifest, after: Manifest) -> None:
+    """Hide the values of a secret as kubectl does: only changed ones differ. The agent has marked those of `after`."""
+    for key in before.keys() | after.keys():
+        is_changed = after.get(key) == CHANGED_VALUE
+        if key in before:
+            before[key] = "*** (before)" if is_changed else "***"
+        if key in after and not is_changed:
+            after[key] = "***"
 
 
 def _live(agent: AgentClient, kind: str, namespace: str, name: str) -> Manifest | None:

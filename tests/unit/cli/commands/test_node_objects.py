@@ -62,6 +62,20 @@ def test_apply_does_not_print_a_secret(agent: Any, kubeletx: Run) -> None:
         assert "hunter2" not in result.stdout + result.stderr
 
 
+def test_a_diff_shows_that_a_value_of_a_secret_changes_but_not_the_value(applied: Any, kubeletx: Run) -> None:
+    text = OBJECTS.replace("hunter2", "hunter3").replace("password:", "user: me, password:")
+    kubeletx("apply", "-f", "-", input=text.replace("hunter3", "hunter2"))
+    result = kubeletx("diff", "-f", "-", input=text.replace("user: me", "host: here"))
+    assert result.exit_code == 1
+    assert {line for line in result.stdout.split("\n") if "*" in line} == {
+        "+  host: '***'",
+        "-  user: '***'",
+        "-  password: '*** (before)'",
+        "+  password: '*** (after)'",
+    }
+    assert "(after)" not in kubeletx("diff", "-f", "-", input=text.replace("hunter3", "hunter2")).stdout
+
+
 def test_describe_shows_texts_and_where_a_claim_is(applied: Any, kubeletx: Run) -> None:
     shown = kubeletx("describe", "configmap", "web").stdout
     assert [line.split() for line in shown.split("\n")[-5:-1]] == [
