@@ -1,17 +1,18 @@
-"""The command line's client of the admin socket: plain HTTP over a unix socket, synchronous.
+"""The command line's client of the admin socket: HTTP over a unix socket, synchronous.
 
-http.client is sufficient for everything but exec, attach and port-forward, and is imported in a few milliseconds. A
-Status object that the agent sends is converted to the error that the agent raised. There are separate errors for a
-socket on which no agent runs and for one that this user may not open.
+It has the part of HTTP/1.1 that the agent's answers use: http.client imports email and ssl, which takes longer than a
+request. A Status object that the agent sends is converted to the error that the agent raised. There are separate errors
+for a socket on which no agent runs and for one that this user may not open.
 """
 
 from __future__ import annotations
 
-import http.client
+import io
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -19,6 +20,9 @@ import msgspec
 from kubeletx.api import Internal, PermissionDenied, TimedOut, Unavailable
 from kubeletx.kube.types.api_status import Status, failure
 from kubeletx.server.status import to_error
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 T = TypeVar("T")
 Parameters = Mapping[str, "str | int | float | bool | None"]
@@ -59,14 +63,13 @@ class AgentClient:
 
         `parameters`: of the URL's query. `timeout`: in seconds; None: `UNARY_TIMEOUT_SECONDS`.
         """
-        response = self._request(method, path, parameters or {}, body, timeout or UNARY_TIMEOUT_SECONDS)
+        url = url_of(path, parameters or {})
+        with self._answer(method, url, body, timeout or UNARY_TIMEOUT_SECONDS) as answer:
+            data = answer.read()
         try:
-            with response:
-                return msgspec.json.decode(response.read(), type=type_)
+            return msgspec.json.decode(data, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as err:
             raise Internal(f"the agent gave an invalid answer to {path}: {err}") from err
-        except (OSError, http.client.HTTPException) as err:
-            raise self._lost(err) from err
 
     def lines(
         self, method: str, path: str, parameters: Parameters | None = None, body: bytes = b""
@@ -75,67 +78,51 @@ class AgentClient:
 
         A line of type ERROR is not yielded: the error in it is raised.
         """
-        response = self._request(method, path, parameters or {}, body, None)
         decoder = msgspec.json.Decoder(Line)
-        try:
-            with response:
-                while raw := response.readline():
-                    line = decoder.decode(raw)
-                    if line.type == "ERROR":
-                        raise to_error(msgspec.json.decode(line.object, type=Status))
-                    yield line
-        except (OSError, http.client.HTTPException) as err:
-            raise self._lost(err) from err
+        with self._answer(method, url_of(path, parameters or {}), body) as answer:
+            while raw := answer.readline():
+                line = decoder.decode(raw)
+                if line.type == "ERROR":
+                    raise to_error(msgspec.json.decode(line.object, type=Status))
+                yield line
 
     def chunks(self, path: str, parameters: Parameters) -> Iterator[bytes]:
         """Make a GET request and yield the bytes of its answer as they arrive."""
-        response = self._request("GET", path, parameters, b"", None)
-        try:
-            with response:
-                while piece := response.read1(64 * 1024):
-                    yield piece
-        except (OSError, http.client.HTTPException) as err:
-            raise self._lost(err) from err
+        with self._answer("GET", url_of(path, parameters)) as answer:
+            while piece := answer.read1(64 * 1024):
+                yield piece
 
-    def _request(
-        self, method: str, path: str, parameters: Parameters, body: bytes, timeout: float | None
-    ) -> http.client.HTTPResponse:
-        connection = _UnixConnection(self.socket_path, timeout)
-        response = None
+    def upgrade(self, url: str, *headers: str) -> socket.socket:
+        """Make a GET request for another protocol; returns the connection, on which the agent speaks that protocol."""
+        with self._translated(), ExitStack() as stack:
+            connection = stack.enter_context(_connect(self.socket_path, None))
+            _ask(connection, "GET", url, headers=("Connection: Upgrade", *headers))
+            stack.pop_all()
+        return connection
+
+    @contextmanager
+    def _answer(
+        self, method: str, url: str, body: bytes = b"", timeout: float | None = None
+    ) -> Iterator[io.BufferedReader]:
+        """Context manager of the body of the answer to a request."""
+        with self._translated(timeout), _connect(self.socket_path, timeout) as connection:
+            yield _ask(connection, method, url, body)
+
+    @contextmanager
+    def _translated(self, timeout: float | None = None) -> Iterator[None]:
+        """Context manager that raises errors of the connection as KubeletxError."""
         try:
-            connection.request(
-                method, url_of(path, parameters), body=body or None, headers={"Connection": "close"}
-            )
-            response = connection.getresponse()
+            yield
         except TimeoutError as err:
             raise TimedOut(f"the agent at {self.socket_path} did not answer within {timeout:g}s") from err
         except (FileNotFoundError, ConnectionRefusedError) as err:
             raise not_running(self.socket_path) from err
         except PermissionError as err:
             raise no_permission(self.socket_path) from err
-        except (OSError, http.client.HTTPException) as err:
-            raise self._lost(err) from err
-        finally:
-            if response is None:
-                connection.close()
-        if response.status >= 400:
-            raise to_error(_status(response))
-        return response
-
-    def _lost(self, err: Exception) -> Unavailable:
-        return Unavailable(
-            f"the connection to the agent at {self.socket_path} was lost: {err or type(err).__name__}"
-        )
-
-
-def open_socket(socket_path: Path) -> socket.socket:
-    """Return a connection to the admin socket. Raises Unavailable or PermissionDenied, with words for users."""
-    try:
-        return _connect(str(socket_path), None)
-    except PermissionError as err:
-        raise no_permission(socket_path) from err
-    except OSError as err:
-        raise not_running(socket_path) from err
+        except OSError as err:
+            raise Unavailable(
+                f"the connection to the agent at {self.socket_path} was lost: {err or type(err).__name__}"
+            ) from err
 
 
 def not_running(socket_path: Path) -> Unavailable:
@@ -167,34 +154,75 @@ def pod_path(namespace: str, name: str, verb: str = "") -> str:
     return f"{path}/{verb}" if verb else path
 
 
-def _status(response: http.client.HTTPResponse) -> Status:
-    with response:
-        body = response.read()
-    try:
-        return msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        text = body.decode(errors="replace").strip() or response.reason
-        return failure(f"the agent answered {response.status}: {text}", reason="", code=response.status)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout: float | None) -> None:
-        super().__init__("kubeletx", timeout=timeout)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        """Connect to the unix socket instead of a TCP address."""
-        self.sock = _connect(self._path, self.timeout)
-
-
-def _connect(path: str, timeout: float | None) -> socket.socket:
+def _connect(path: Path, timeout: float | None) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout)
     try:
-        connection.connect(path)
+        connection.connect(str(path))
     except OSError as err:
         connection.close()
         if "too long" in str(err):
             raise FileNotFoundError(path) from err
         raise
     return connection
+
+
+def _ask(
+    connection: socket.socket, method: str, url: str, body: bytes = b"", headers: tuple[str, ...] = ()
+) -> io.BufferedReader:
+    """Send a request and read the head of the answer; returns its body. Raises the error that the agent sent."""
+    lines = (f"{method} {url} HTTP/1.1", "Host: kubeletx", f"Content-Length: {len(body)}", *headers, "", "")
+    connection.sendall("\r\n".join(lines).encode() + body)
+    _, code, reason = f"{_line(connection)}  ".split(" ", 2)
+    fields = {}
+    while line := _line(connection):
+        name, _, value = line.partition(":")
+        fields[name.lower()] = value.strip()
+    answer: io.BufferedReader = io.BufferedReader(_Body(connection, fields))
+    if int(code) >= 400:
+        raise to_error(_status(answer.read(), int(code), reason.strip()))
+    return answer
+
+
+def _line(connection: socket.socket) -> str:
+    """Read a line, and no byte after it: another protocol may begin there."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte:
+            raise ConnectionResetError("it ended before the answer")
+        line += byte
+    return line.decode("latin-1").strip()
+
+
+class _Body(io.RawIOBase):
+    """Body of an answer, of known length or in chunks."""
+
+    def __init__(self, connection: socket.socket, fields: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._is_chunked = fields.get("transfer-encoding") == "chunked"
+        self._left = int(fields.get("content-length", 0))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read bytes that have arrived; 0 at the end of the body. Raises OSError if the connection ends before."""
+        if self._is_chunked and not self._left:
+            self._left = int(_line(self._connection), 16)
+            self._is_chunked = self._left > 0
+        count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        if self._left and not count:
+            raise ConnectionResetError("it ended before the answer's end")
+        self._left -= count
+        if self._is_chunked and not self._left:
+            _line(self._connection)
+        return count
+
+
+def _status(body: bytes, code: int, reason: str) -> Status:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = body.decode(errors="replace").strip() or reason
+        return failure(f"the agent answered {code}: {text}", reason="", code=code)

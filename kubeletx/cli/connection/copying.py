@@ -19,15 +19,15 @@ import click
 
 from kubeletx.api import Conflict, InvalidConfig, KubeletxError
 
-from .client import pod_path
+from .client import AgentClient, pod_path
 from .streams import run_remote
 
 
 class ContainerFiles:
     """Files of one container; `container` empty: the pod's default one."""
 
-    def __init__(self, socket_path: Path, namespace: str, pod: str, container: str) -> None:
-        self._socket_path = socket_path
+    def __init__(self, agent: AgentClient, namespace: str, pod: str, container: str) -> None:
+        self._agent = agent
         self._path = pod_path(namespace, pod, "exec")
         self._container = container
 
@@ -74,7 +74,7 @@ class ContainerFiles:
         query += [("container", self._container), ("stdout", "1"), ("stderr", "1")]
         query += [("stdin", str(int(stdin is not None))), ("tty", "0")]
         return run_remote(
-            self._socket_path,
+            self._agent,
             self._path,
             query,
             stdin=stdin is not None,

@@ -63,7 +63,7 @@ def run_in(
     leave = LEAVE if terminal and verb == "attach" and is_machine(pod) else b""
     if leave:
         click.echo("Ctrl-] leaves the console.", err=True)
-    code = run_remote(agent.socket_path, path, query, stdin=stdin, terminal=terminal, leave=leave)
+    code = run_remote(agent, path, query, stdin=stdin, terminal=terminal, leave=leave)
     if code:
         click.echo(f"command terminated with exit code {code}", err=True)
     return code

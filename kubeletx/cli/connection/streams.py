@@ -9,35 +9,30 @@ from __future__ import annotations
 
 import os
 import selectors
-import shutil
-import signal
 import socket
 import sys
 import termios
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from typing import Final
 from urllib.parse import urlencode
 
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import (
-    AcceptConnection,
-    BytesMessage,
-    CloseConnection,
-    Event,
-    Ping,
-    RejectConnection,
-    RejectData,
-    Request,
-)
-
-from kubeletx.api.errors import Internal, Unavailable
+from kubeletx.api.errors import Unavailable
 from kubeletx.api.streams import Channel
 from kubeletx.streaming.channels import CLOSE_CHANNEL, WsProtocol, encode_resize
-from kubeletx.streaming.status import exit_code_of, refusal_of
+from kubeletx.streaming.status import exit_code_of
 
-from .client import open_socket
+from .client import AgentClient
+
+_UPGRADE: Final = (
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: a3ViZWxldHgga3ViZWxldA==",
+    f"Sec-WebSocket-Protocol: {WsProtocol.V5.value}",
+)
+_BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
+"""Kinds of frames (opcodes). Source: RFC 6455."""
 
 _BLOCK = 32 * 1024
 _MOST_UNSENT = 256 * 1024
@@ -45,7 +40,7 @@ _MOST_UNSENT = 256 * 1024
 
 
 def run_remote(
-    socket_path: Path,
+    agent: AgentClient,
     path: str,
     query: Sequence[tuple[str, str]],
     *,
@@ -62,8 +57,8 @@ def run_remote(
     output and error. Raises Unavailable if no agent answers on the socket.
     """
     with ExitStack() as stack:
-        connection = stack.enter_context(open_socket(socket_path))
-        streams = _Streams(connection, f"{path}?{urlencode(query)}", leave, descriptors)
+        connection = stack.enter_context(agent.upgrade(f"{path}?{urlencode(query)}", *_UPGRADE))
+        streams = _Streams(connection, leave, descriptors)
         stack.enter_context(streams)
         if terminal:
             stack.enter_context(raw_terminal())
@@ -76,21 +71,15 @@ def run_remote(
 class _Streams:
     """One WebSocket on a connected socket, this process's standard streams, and what is not sent yet."""
 
-    def __init__(
-        self, connection: socket.socket, target: str, leave: bytes, descriptors: tuple[int, int, int]
-    ) -> None:
+    def __init__(self, connection: socket.socket, leave: bytes, descriptors: tuple[int, int, int]) -> None:
         self._connection = connection
         self._in, self._out, self._err = descriptors
         self._leave = leave
         self._selector = selectors.PollSelector()  # epoll refuses regular files
-        self._web_socket = WSConnection(ConnectionType.CLIENT)
-        request = Request(host="kubeletx", target=target, subprotocols=[WsProtocol.V5.value])
-        self._unsent = bytearray(self._web_socket.send(request))
-        self._is_open = False
+        self._unsent = bytearray()
+        self._received = bytearray()
         self._has_stdin = False
-        self._follows_size = False
-        self._message = bytearray()
-        self._refusal = bytearray()
+        self._message = b""
         self._exit_code: int | None = None
 
     def __enter__(self) -> None:
@@ -107,11 +96,13 @@ class _Streams:
     @contextmanager
     def follow_size(self) -> Iterator[None]:
         """Context manager that sends the terminal's size at the start and after each SIGWINCH."""
+        import signal  # here: a command without a terminal is quicker without it
+
         woken, waker = socket.socketpair()
         with woken, waker:
             waker.setblocking(False)
-            self._follows_size = True
             self._selector.register(woken, selectors.EVENT_READ)
+            self._send_size()
             before = signal.signal(signal.SIGWINCH, lambda *_: None)
             before_descriptor = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
             try:
@@ -136,26 +127,25 @@ class _Streams:
                     self._send_size()
         self._connection.setblocking(True)
         with suppress(OSError):
-            self._connection.sendall(self._unsent + self._web_socket.send(CloseConnection(1000)))
+            self._connection.sendall(self._unsent + _frame(_CLOSE, b""))
         return self._exit_code
 
     def _choose_inputs(self) -> None:
         """Poll for what can be handled now: for standard input, only while the socket keeps up."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
         self._selector.modify(self._connection, wanted)
-        wants_stdin = self._has_stdin and self._is_open and len(self._unsent) < _MOST_UNSENT
+        wants_stdin = self._has_stdin and len(self._unsent) < _MOST_UNSENT
         if wants_stdin and self._in not in self._selector.get_map():
             self._selector.register(self._in, selectors.EVENT_READ)
         elif not wants_stdin and self._in in self._selector.get_map():
             self._selector.unregister(self._in)
 
     def _queue(self, channel: int, data: bytes) -> None:
-        self._unsent += self._web_socket.send(BytesMessage(data=bytes((channel,)) + data))
+        self._unsent += _frame(_BINARY, bytes((channel,)) + data)
 
     def _send_size(self) -> None:
-        if self._follows_size and self._is_open:
-            size = shutil.get_terminal_size()
-            self._queue(Channel.RESIZE, encode_resize(size.columns, size.lines))
+        size = os.get_terminal_size(self._in)
+        self._queue(Channel.RESIZE, encode_resize(size.columns, size.lines))
 
     def _send(self) -> None:
         with suppress(BlockingIOError):
@@ -184,37 +174,52 @@ class _Streams:
             return
         except OSError as err:
             raise Unavailable(f"the connection to the agent was lost: {err}") from err
-        self._web_socket.receive_data(data or None)
-        for event in self._web_socket.events():
-            self._handle(event)
-            if self._exit_code is not None:
-                return
         if not data:
             raise Unavailable("the connection to the agent was lost before the command's end")
+        self._received += data
+        for first, payload in self._frames():
+            self._handle(first, payload)
+            if self._exit_code is not None:
+                return
 
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, AcceptConnection):
-            self._is_open = True
-            self._send_size()
-        elif isinstance(event, BytesMessage):
-            self._message += event.data
-            if event.message_finished:
-                message, self._message = bytes(self._message), bytearray()
+    def _frames(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the first byte and the payload of each frame that has arrived completely."""
+        while len(received := self._received) >= 2:
+            start, size = 2, received[1]
+            if size >= 126:
+                start = 4 if size == 126 else 10
+                size = int.from_bytes(received[2:start], "big")
+            if len(received) < start + size:
+                return
+            first, payload = received[0], bytes(received[start : start + size])
+            del received[: start + size]
+            yield first, payload
+
+    def _handle(self, first: int, payload: bytes) -> None:
+        opcode, is_last = first & 0x0F, bool(first & 0x80)
+        if opcode == _CLOSE:
+            code = int.from_bytes(payload[:2], "big")
+            raise Unavailable(f"the agent closed the connection before the command's end ({code})")
+        if opcode == _PING:
+            self._unsent += _frame(_PONG, payload)
+        elif opcode != _PONG:  # the first or a later part of a message
+            self._message += payload
+            if is_last:
+                message, self._message = self._message, b""
                 self._show(message[0], message[1:])
-        elif isinstance(event, Ping):
-            self._unsent += self._web_socket.send(event.response())
-        elif isinstance(event, CloseConnection):
-            raise Unavailable(f"the agent closed the connection before the command's end ({event.code})")
-        elif isinstance(event, RejectConnection | RejectData):
-            self._refusal += getattr(event, "data", b"")
-            if getattr(event, "body_finished", not getattr(event, "has_body", False)):
-                raise Internal(f"the agent refused the session: {refusal_of(bytes(self._refusal))}")
 
     def _show(self, channel: int, data: bytes) -> None:
         if channel == Channel.ERROR:
             self._exit_code = exit_code_of(data)
         elif channel in (Channel.STDOUT, Channel.STDERR):
             _write(self._err if channel == Channel.STDERR else self._out, data)
+
+
+def _frame(opcode: int, payload: bytes) -> bytes:
+    """Encode a frame of less than 64 KiB. Its mask is zero: no proxy is between a command and its agent."""
+    size = len(payload)
+    length = bytes((0x80 | size,)) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return bytes((0x80 | opcode,)) + length + bytes(4) + payload
 
 
 def _write(descriptor: int, data: bytes) -> None:

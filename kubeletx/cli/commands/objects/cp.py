@@ -61,7 +61,7 @@ def cp(
         )
     where = remote[0].namespace or namespace
     pod = agent.get(pod_path(where, remote[0].pod), Pod)
-    files = ContainerFiles(agent.socket_path, where, pod.name, choose_container(pod, container))
+    files = ContainerFiles(agent, where, pod.name, choose_container(pod, container))
     if places[0].pod:
         files.download(places[0].path, _below(Path(places[1].path), places[0].path))
         return ExitCode.OK
