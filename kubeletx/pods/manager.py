@@ -193,7 +193,7 @@ class PodManager:
             return self._wait_for_name(key, desired)
         self._executor.records.note_pod(desired.uid, source, pod)
         self._executor.first_seen(desired)
-        self._begin(desired, self._executor.fresh_facts(desired))
+        self._begin(desired, self._executor.fresh_facts(desired), is_new=True)
         return Accepted()
 
     def _may_have(self, source: str, worker: PodWorker) -> bool:
@@ -455,8 +455,9 @@ class PodManager:
             log.info("Stopping a pod that its source has replaced", pod=worker.desired.ref, source=source)
             self._delete(worker, None)
 
-    def _begin(self, desired: DesiredPod, facts: PodFacts) -> None:
-        worker = PodWorker(desired, self._executor, facts, exit_seconds=self._executor.exit_seconds)
+    def _begin(self, desired: DesiredPod, facts: PodFacts, *, is_new: bool = False) -> None:
+        seconds = self._executor.exit_seconds
+        worker = PodWorker(desired, self._executor, facts, exit_seconds=seconds, is_new=is_new)
         self._workers[desired.uid] = worker
         self._names[(desired.pod.namespace, desired.pod.name)] = desired.uid
         if self._group is not None:

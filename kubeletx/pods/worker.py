@@ -99,9 +99,18 @@ class PodWorker:
     """
 
     def __init__(
-        self, desired: DesiredPod, context: WorkerContext, facts: PodFacts, *, exit_seconds: float
+        self,
+        desired: DesiredPod,
+        context: WorkerContext,
+        facts: PodFacts,
+        *,
+        exit_seconds: float,
+        is_new: bool = False,
     ) -> None:
-        """`exit_seconds`: time for which a stopping agent waits for the calls in flight."""
+        """`exit_seconds`: time for which a stopping agent waits for the calls in flight.
+
+        `is_new`: the pod did not exist before this agent process.
+        """
         self.desired = desired
         self.facts = facts
         self.plan: Plan | None = None
@@ -118,8 +127,8 @@ class PodWorker:
         self._stop_ends_at: dict[str, tuple[str, float]] = {}
         """Unit name and end of the grace period (monotonic), by key of the action that ends the unit."""
         self._began_at: dict[str, float] = {}
-        self.history = History()
-        """The last actions with their results."""
+        self.history = History(context.now().wall if is_new else None)
+        """The last actions with their results, and the start of the pod."""
         self._has_looked = False
         self._last_look: PodSnapshot | None = None
         """What the last read of the pod's state showed, without its time."""
@@ -322,6 +331,7 @@ class PodWorker:
         if not plan.in_doubt:
             self._context.sync_probes(self, plan.goal)
             status = self._context.publish(self.desired, self.facts, plan)
+            self.history.published(status, self._context.now().wall)
             self.facts = replace(self.facts, previous_status=status)
         self.is_done = plan.finished
         return plan

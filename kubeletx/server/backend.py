@@ -28,7 +28,6 @@ from kubeletx.kube.types.node import Node
 
 from .session_views import SessionRequest, SessionUsageList, SessionView
 from .views import (
-    ActionView,
     ApplyResult,
     ConfigValue,
     DeleteOptions,
@@ -44,6 +43,7 @@ from .views import (
     PluginReload,
     PluginView,
     PodChange,
+    PodHistory,
     PodTarget,
     Progress,
     PruneResult,
@@ -52,6 +52,7 @@ from .views import (
     RuntimeView,
     SnapshotView,
     StandbyView,
+    UsageHistory,
     UsageView,
     VersionView,
     VolumeView,
@@ -110,8 +111,8 @@ class PodVerbs(Protocol):
         """
         ...
 
-    async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """Return the agent's last actions on the pod with their results, oldest first.
+    async def pod_history(self, target: PodTarget) -> PodHistory:
+        """Return the agent's last actions on the pod with their results, oldest first, and the pod's start.
 
         Raises NotFound, or Conflict if the pod waits for the end of an older pod of its name.
         """
@@ -329,6 +330,13 @@ class NodeVerbs(Protocol):
 
         The node's usage is the machine's, with all processes. Waits a second if a CPU usage was read only once, since
         its rate needs two readings.
+        """
+        ...
+
+    def usage_history(self, after: int) -> UsageHistory:
+        """Return the usage of the last minutes, from sample number `after` on.
+
+        It is measured only while a client asks: the first answer is empty, and a minute without a call ends it.
         """
         ...
 

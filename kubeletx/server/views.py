@@ -60,10 +60,25 @@ class ActionView(View, frozen=True, kw_only=True):
     count: int = 1
 
 
+class StartView(View, frozen=True, kw_only=True):
+    """The start of a pod that is new to this agent process: its actions in the order in which they ended.
+
+    `seen_at`: when the agent first saw the pod. `running_at`, `ready_at`: when its status first had phase Running, and
+    condition Ready; None before. `ended_at`: when it ended without having been ready.
+    """
+
+    seen_at: datetime
+    running_at: datetime | None = None
+    ready_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: tuple[ActionView, ...] = ()
+
+
 class PodHistory(View, frozen=True, kw_only=True):
-    """The last actions of the agent on a pod, oldest first."""
+    """The last actions of the agent on a pod, oldest first. `start` None: the pod existed before this agent process."""
 
     items: tuple[ActionView, ...] = ()
+    start: StartView | None = None
 
 
 class ApplyResult(View, frozen=True, kw_only=True):
@@ -298,7 +313,8 @@ class RuntimeView(View, frozen=True, kw_only=True):
     answered once. `pods`: number of pods assigned to it. `default`: it is the first uncordoned runtime of its workload
     type. `image_url` None: there is no separate image service. `origin`: flag, file or drop-in file that configures it.
     `image_service` None: the runtime stores no images. `abandoned_calls`: number of calls that did not end at their
-    deadlines and still run, by method.
+    deadlines and still run, by method. `calls`, `failed_calls`, `call_seconds`: number of all calls since the agent
+    started, of those that failed, and the sum of their durations.
     """
 
     name: str
@@ -317,6 +333,9 @@ class RuntimeView(View, frozen=True, kw_only=True):
     origin: str = ""
     image_service: ImageServiceView | None = None
     abandoned_calls: dict[str, int] = {}
+    calls: int = 0
+    failed_calls: int = 0
+    call_seconds: float = 0.0
 
 
 class FilesystemView(View, frozen=True, kw_only=True):
@@ -441,6 +460,7 @@ class PodUsage(View, frozen=True, kw_only=True):
     name: str
     runtime: str
     usage: MeasuredUsage
+    uid: str = ""
     labels: dict[str, str] = {}
     containers: tuple[ContainerUsage, ...] = ()
 
@@ -467,6 +487,26 @@ class UsageView(View, frozen=True, kw_only=True):
     runtimes: tuple[RuntimeUsageView, ...] = ()
     pods: tuple[PodUsage, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+class UsageSeries(View, frozen=True, kw_only=True):
+    """Usage of one pod, or of the whole machine, at the times of a `UsageHistory`; None: not measured.
+
+    `uid` empty: the machine. `cpu`: in millicores. `memory`: working set, in bytes.
+    """
+
+    uid: str = ""
+    cpu: tuple[int | None, ...] = ()
+    memory: tuple[int | None, ...] = ()
+
+
+class UsageHistory(View, frozen=True, kw_only=True):
+    """Usage of the last minutes. `next`: number of the next sample, to ask only for later ones. `times`: in UTC."""
+
+    next: int
+    interval_seconds: float
+    times: tuple[datetime, ...] = ()
+    series: tuple[UsageSeries, ...] = ()
 
 
 # --- the agent itself ---

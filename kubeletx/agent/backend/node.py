@@ -25,6 +25,7 @@ from kubeletx.runtimes.usage import RATE_SECONDS, UsageBoard
 from kubeletx.server import views
 
 from .images import ImageBackend
+from .usage_ring import UsageRing
 from .watching import Latest
 
 log = structlog.get_logger(__name__)
@@ -80,6 +81,7 @@ class NodeBackend:
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
         self._is_cordoned = False
+        self.usage_ring = UsageRing(self.usage, clock)
         registry.subscribe(self)
 
     def pressure_changed(self, pressure: Pressure) -> None:
@@ -204,6 +206,7 @@ class NodeBackend:
                     namespace=pod.namespace,
                     name=pod.name,
                     runtime=worker.facts.runtime,
+                    uid=worker.uid,
                     usage=_view(add_up(usage_of(unit) for unit in units)),
                     labels=dict(pod.metadata.labels),
                     containers=tuple(
@@ -229,6 +232,9 @@ class NodeBackend:
             pods=tuple(sorted(pods, key=lambda p: (p.namespace, p.name))),
             missing=tuple(report.missing),
         )
+
+    def usage_history(self, after: int) -> views.UsageHistory:
+        return self.usage_ring.read(after)
 
     async def _two_host_readings(self) -> tuple[HostUsage, HostUsage]:
         """Return the present usage of the machine, and an earlier one that is at least a second old."""

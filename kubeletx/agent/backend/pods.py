@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 from kubeletx.pods import (
     UNKNOWN_SOURCE,
     DesiredPod,
+    HistoryEntry,
     PodExecutor,
     PodFacts,
     PodManager,
@@ -38,7 +39,16 @@ from kubeletx.pods import (
 )
 from kubeletx.pods.model.sources import APPLIED
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.server.views import ActionView, ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
+from kubeletx.server.views import (
+    ActionView,
+    ApplyResult,
+    DeleteOptions,
+    LogOptions,
+    PodChange,
+    PodHistory,
+    PodTarget,
+    StartView,
+)
 from kubeletx.static.applied import AppliedSource
 
 from .awake import kept_awake
@@ -135,12 +145,21 @@ class PodBackend:
             return ApplyResult(action=action, pod=made)
         return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
 
-    async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        entries = self.find_worker(target).history.entries
-        return [
-            ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
-            for e in entries
-        ]
+    async def pod_history(self, target: PodTarget) -> PodHistory:
+        history = self.find_worker(target).history
+        start = history.start
+        return PodHistory(
+            items=_actions(history.entries),
+            start=None
+            if start is None
+            else StartView(
+                seen_at=start.seen_at,
+                running_at=start.running_at,
+                ready_at=start.ready_at,
+                ended_at=start.ended_at,
+                steps=_actions(start.steps),
+            ),
+        )
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         grace, force = options.grace_seconds, options.force
@@ -366,3 +385,10 @@ class PodBackend:
                 fix=f"choose one with -c: {', '.join(names)}",
             )
         return regular[0]
+
+
+def _actions(entries: Iterable[HistoryEntry]) -> tuple[ActionView, ...]:
+    return tuple(
+        ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
+        for e in entries
+    )

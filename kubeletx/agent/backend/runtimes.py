@@ -213,6 +213,9 @@ class RuntimeBackend:
             message=state.message,
             origin=handle.endpoint.origin,
             abandoned_calls=dict(handle.abandoned),
+            calls=sum(count.calls for count in handle.counts.values()),
+            failed_calls=sum(count.errors for count in handle.counts.values()),
+            call_seconds=round(sum(count.durations.sum_seconds for count in handle.counts.values()), 4),
         )
 
     def _image_service(self, handle: RuntimeHandle, *, is_default: bool) -> ImageServiceView | None:

@@ -103,7 +103,7 @@ def make_views(
             name="views",
             tasks=tuple(Task(name=name, run=run) for name, run in runs.items()),
             metrics=(*volume_metrics(manager, volumes.preparer, volume_uses), *collector.metrics()),
-            close=(collector.close,),
+            close=(collector.close, node_view.usage_ring.close),
         )
     )
     return ViewsAssembly(

@@ -1,4 +1,4 @@
-"""History of a pod: its last actions and their results, for `describe --history` and for log lines of bugs. Pure."""
+"""History of a pod: its last actions and their results, and the actions of its start. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import Final
 
 import msgspec
 
-from .actions import Action
+from kubeletx.kube.types.core import PodStatus
+
+from .actions import Action, Look
+from .phase import FINAL
 from .results import Nothing, Result, Together
 
 KEPT: Final = 50
 """Number of entries kept per pod. Consecutive runs with equal action and result share one entry."""
+START_STEPS: Final = 40
+"""Number of actions kept of the start of a pod; later ones are left out."""
 TEXT_LENGTH: Final = 200
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -38,11 +43,31 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.action}: {self.result}{times}"
 
 
-class History:
-    """The last `KEPT` actions of one pod with their results."""
+class PodStart(msgspec.Struct, kw_only=True):
+    """The start of a pod: its actions in the order in which they ended, and times in UTC.
 
-    def __init__(self) -> None:
+    `seen_at`: when the agent first saw the pod. `running_at`, `ready_at`: first published status with phase Running, and
+    with condition Ready; None before. `ended_at`: the pod ended before it was ready. `steps`: at most `START_STEPS`.
+    """
+
+    seen_at: datetime
+    running_at: datetime | None = None
+    ready_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: list[HistoryEntry] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self.ready_at is not None or self.ended_at is not None
+
+
+class History:
+    """The last `KEPT` actions of one pod with their results, and its start."""
+
+    def __init__(self, seen_at: datetime | None = None) -> None:
+        """`seen_at`: when the agent first saw the pod; None: the pod existed before this agent process."""
         self._entries: deque[HistoryEntry] = deque(maxlen=KEPT)
+        self.start = PodStart(seen_at=seen_at) if seen_at is not None else None
 
     @property
     def entries(self) -> Sequence[HistoryEntry]:
@@ -52,11 +77,26 @@ class History:
         """Record that an action ended at `at` after `seconds`. `result` None: the action was cancelled."""
         words = "cancelled" if result is None else describe_result(result)
         entry = HistoryEntry(at=at, action=describe_action(action), result=words, seconds=seconds)
+        start = self.start
+        if start is not None and not start.is_over and not isinstance(action, Look):
+            start.steps = [*start.steps, entry][:START_STEPS]
         last = self._entries[-1] if self._entries else None
         if last is not None and (last.action, last.result) == (entry.action, entry.result):
             self._entries[-1] = msgspec.structs.replace(entry, count=last.count + 1)
         else:
             self._entries.append(entry)
+
+    def published(self, status: PodStatus, at: datetime) -> None:
+        """Note in the start that this status of the pod was published."""
+        start = self.start
+        if start is None or start.is_over:
+            return
+        if status.phase in FINAL:
+            start.ended_at = at
+        elif status.phase == "Running":
+            start.running_at = start.running_at or at
+            if any(each.type == "Ready" and each.status == "True" for each in status.conditions):
+                start.ready_at = at
 
     def last_lines(self, count: int = 5) -> list[str]:
         """Return the newest `count` entries as lines of text, oldest first."""

@@ -41,6 +41,10 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
     async def usage(_request: web.Request) -> web.StreamResponse:
         return json_response(await backend.node.usage())
 
+    async def usage_history(request: web.Request) -> web.StreamResponse:
+        after = request.query.get("after", "0")
+        return json_response(backend.node.usage_history(int(after) if after.isdecimal() else 0))
+
     async def node(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.node.watch_node(), "MODIFIED")
@@ -80,6 +84,7 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get("/v1/panels", panels),
         web.get("/v1/panels/{name}", panel),
         web.get("/v1/usage", usage),
+        web.get("/v1/usage/history", usage_history),
         web.get("/v1/node", node),
         web.post("/v1/node/drain", drain),
         web.delete("/v1/node/drain", undo_drain),

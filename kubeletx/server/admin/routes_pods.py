@@ -18,7 +18,7 @@ from kubeletx.kube.types.core import Pod, PodList
 from ..backend import ObjectVerbs, PodVerbs, StandbyVerbs
 from ..http import flag, json_response, query_seconds, read_json, send_log, stream_lines
 from ..status import to_status
-from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodHistory, PodTarget
+from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodTarget
 from .tasks import Tasks
 
 
@@ -40,7 +40,7 @@ def routes(
         return json_response(find_pod(await backend.list_pods(), target_of(request)))
 
     async def history(request: web.Request) -> web.StreamResponse:
-        return json_response(PodHistory(items=tuple(await backend.pod_history(target_of(request)))))
+        return json_response(await backend.pod_history(target_of(request)))
 
     async def put(request: web.Request) -> web.StreamResponse:
         body, origin = await request.read(), request.query.get("origin", "request")

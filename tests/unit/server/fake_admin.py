@@ -37,12 +37,14 @@ from kubeletx.server.views import (
     PluginReload,
     PluginView,
     PodChange,
+    PodHistory,
     PodTarget,
     Progress,
     PruneResult,
     PullUpdate,
     RuntimeDetail,
     RuntimeView,
+    UsageHistory,
     UsageView,
     VersionView,
     VolumeView,
@@ -239,9 +241,9 @@ class FakeAdminBackend:
             self.put(pod)
         return ApplyResult(action="replaced", pod=pod)
 
-    async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
+    async def pod_history(self, target: PodTarget) -> PodHistory:
         """Return the pod's actions from `histories`. Raises NotFound for an unknown pod."""
-        return self.histories.get(self._find(target).ref, ())
+        return PodHistory(items=self.histories.get(self._find(target).ref, ()))
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Delete the pod at once; returns the pod.
@@ -357,6 +359,10 @@ class FakeAdminBackend:
     async def usage(self) -> UsageView:
         """Return the attribute `usage_view`, which a test may set."""
         return self.usage_view
+
+    def usage_history(self, after: int) -> UsageHistory:
+        """Return a history without samples."""
+        return UsageHistory(next=after, interval_seconds=10.0)
 
     # --- runtimes ---
 

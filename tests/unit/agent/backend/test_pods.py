@@ -29,11 +29,17 @@ async def test_an_applied_pod_is_listed_with_its_runtime_and_status(agent: Agent
 async def test_the_history_of_a_pod_names_its_actions_in_order(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod())
-        entries = await backend.pods.pod_history(WEB)
+        history = await backend.pods.pod_history(WEB)
+        entries = history.items
         actions = [entry.action for entry in entries]
         assert actions[0] == "bind"
         assert actions.index("create sandbox") < actions.index("start unit main")
         assert all(entry.result and entry.seconds >= 0 for entry in entries)
+        start = history.start
+        assert start is not None
+        assert start.running_at is not None
+        assert start.seen_at <= start.running_at
+        assert [step.action for step in start.steps if step.action.startswith("start")] == ["start unit main"]
 
 
 async def test_a_second_apply_changes_nothing_and_a_forbidden_change_is_refused(agent: AgentModel) -> None:

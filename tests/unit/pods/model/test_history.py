@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletx.api import SandboxId
+from kubeletx.kube.types.core import PodCondition, PodStatus
 from kubeletx.pods.model import results
 from kubeletx.pods.model.actions import Look, StartUnit
 from kubeletx.pods.model.history import KEPT, TEXT_LENGTH, History, describe_result
@@ -41,3 +42,23 @@ def test_a_cancelled_action_is_in_the_history() -> None:
     history = History()
     history.add(StartUnit(name="web", attempt=0, sandbox_id=SandboxId("s")), None, at=T0, seconds=1.0)
     assert history.last_lines() == ["start unit web: cancelled"]
+
+
+def test_the_start_has_its_actions_until_the_pod_is_ready() -> None:
+    history = History(T0)
+    unit = StartUnit(name="web", attempt=0, sandbox_id=SandboxId("s"))
+    for action in (Look(), unit):
+        history.add(action, results.Nothing(), at=T0, seconds=0.1)
+    seconds = iter(range(1, 9))
+    for ready in ("False", "False", "True", "True"):
+        status = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status=ready),))
+        history.published(status, T0 + timedelta(seconds=next(seconds)))
+    history.add(unit, results.Nothing(), at=T0, seconds=0.1)
+    start = history.start
+    assert start is not None
+    assert [step.action for step in start.steps] == ["start unit web"]
+    assert (start.running_at, start.ready_at) == (T0 + timedelta(seconds=1), T0 + timedelta(seconds=3))
+
+
+def test_the_start_of_a_pod_that_existed_before_is_unknown() -> None:
+    assert History().start is None
