@@ -8,6 +8,18 @@ import sys
 
 def start() -> None:
     """Run the command line. The guardian and node remedy start without the imports of the other commands."""
+    try:
+        _run()
+    except ModuleNotFoundError:
+        if missing := _missing_libraries():
+            sys.exit(
+                f"Error: {sys.executable} lacks libraries that kubeletx needs: {', '.join(missing)}; install them with "
+                f"'{sys.executable} -m pip install {' '.join(missing)}', or Debian's packages python3-NAME"
+            )
+        raise
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["health"]:
         from kubeletx.health.main import main as run_health
 
@@ -23,3 +35,15 @@ def start() -> None:
         run_all()
     finally:
         gc.freeze()  # none at the end of the process: another 10 ms
+
+
+def _missing_libraries() -> list[str]:
+    """Return the distributions that kubeletx needs and that are not installed, as for a zipapp."""
+    import re
+    from importlib import metadata
+
+    needed = [
+        re.split(r"[^\w.-]", one)[0] for one in metadata.requires("kubeletx") or () if "extra ==" not in one
+    ]
+    installed = {str(one.metadata["Name"]).lower().replace("_", "-") for one in metadata.distributions()}
+    return sorted(set(needed) - installed)

@@ -168,8 +168,9 @@ def check_types(plugins: tuple[FoundPlugin, ...], checked: Checked, report: Repo
     """Check types with mypy, if it is installed."""
     report.show("\ntypes")
     if not has_mypy():
-        report.show(f"{Mark.NOT_APPLICABLE} mypy is not installed", 2)
-        report.note(Mark.NOT_APPLICABLE, "types: mypy is not installed")
+        reason = "mypy is not installed, or cannot read kubeletx in a zipapp"
+        report.show(f"{Mark.NOT_APPLICABLE} {reason}", 2)
+        report.note(Mark.NOT_APPLICABLE, f"types: {reason}")
         return
     errors = type_errors({plugin.module.partition(".")[0] for plugin in plugins}, checked.tree)
     for line in errors:
@@ -224,8 +225,8 @@ def all_results(checked: Checked, tested: TestedEndpoint | None) -> Iterator[Tes
 
 
 def has_mypy() -> bool:
-    """Return True if mypy is installed."""
-    return importlib.util.find_spec("mypy") is not None
+    """Return True if mypy is installed and can read kubeletx, which it cannot in a zipapp."""
+    return importlib.util.find_spec("mypy") is not None and Path(__file__).exists()
 
 
 def type_errors(packages: set[str], tree: Path | None) -> list[str]:

@@ -108,6 +108,15 @@ def test_the_zipapp_has_all_plugins(dist: Path) -> None:
     assert "_KUBELETX_COMPLETE" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("words", [("get", "pods"), ("agent",), ("health",), ("remedy",)])
+def test_the_zipapp_names_the_libraries_that_are_missing(dist: Path, words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-IS", str(dist / "kubeletx.pyz"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert "libraries that kubeletx needs: aiohttp, click, cryptography, " in done.stderr
+    assert "-m pip install aiohttp click " in done.stderr
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("root", [COPY, pytest.param(NEW, marks=pytest.mark.long)], ids=["copy", "new"])
 def test_dpkg_installs_upgrades_removes_and_purges_the_package(dist: Path, tmp_path: Path, root: str) -> None:

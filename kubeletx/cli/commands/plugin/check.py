@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import click
+
+import kubeletx
 
 from ...options.go_flags import command
 from .environment import run_shown
@@ -37,4 +41,7 @@ def check(distribution: str, endpoint: str, settings: str) -> int:
     missing.
     """
     options = [f"--endpoint={endpoint}", f"--settings={settings}"]
+    source = Path(kubeletx.__file__).parents[1]
+    if not source.is_dir():  # a zipapp: option -m and the processes of the check find it by this variable
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(source), os.environ.get("PYTHONPATH"))))
     return run_shown([sys.executable, "-m", CHECK_MODULE, *options, "--", distribution])

@@ -42,6 +42,13 @@ import subprocess
 from kubeletx.linux.blank import PROBE
 print(subprocess.run([*PROBE, "/dev/null"], capture_output=True, text=True).stdout)
 """
+CHECK = f"""
+import sys
+sys.path[:] = [sys.argv[1], *sys.path, {SITE!r}]
+sys.argv = ["kubeletx", "plugin", "check", {str(ROOT / "examples/plugins/host-load")!r}]
+from kubeletx.cli import start
+start()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +80,9 @@ def test_a_runtime_in_a_child_process_is_imported_from_the_archive(archive: Path
 
 def test_the_probe_of_a_device_runs(archive: Path) -> None:
     assert "it is not a block device" in in_archive(archive, PROBE)
+
+
+def test_a_plugin_is_checked(archive: Path) -> None:
+    result = in_archive(archive, CHECK)
+    assert "cannot read kubeletx in a zipapp" in result
+    assert "✓ contract of panel/host-load" in result
