@@ -36,6 +36,15 @@ def human_duration(seconds: float) -> str:
     return f"{whole // _YEAR}y"
 
 
+def human_seconds(seconds: float) -> str:
+    """Format a short time with its unit: ``2 ms``, ``1.1 s``, ``42 s``; from two minutes on as `human_duration`."""
+    if seconds < 0.9995:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 2 * _MINUTE else human_duration(seconds)
+
+
 def _two(whole: int, unit: int, letter: str, small: int, small_letter: str) -> str:
     rest = whole % unit // small
     return f"{whole // unit}{letter}" + (f"{rest}{small_letter}" if rest else "")
