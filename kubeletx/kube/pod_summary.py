@@ -8,11 +8,13 @@ pkg/printers/internalversion/printers.go (printPod).
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kubeletx.api import names
 from kubeletx.kube.text.human import human_duration
-from kubeletx.kube.types.core import Container, ContainerState, ContainerStatus, Pod
+
+if TYPE_CHECKING:
+    from kubeletx.kube.types.core import Container, ContainerState, ContainerStatus, Pod
 
 RUNTIME_UNREACHABLE = "RuntimeUnreachable"
 """STATUS of a pod whose runtime does not answer; the other columns show the last known values."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kubeletx.kube.types.core import Pod
-
 from ..connection.client import AgentClient, pod_path
+from ..connection.pods import BriefPod
 from ..connection.remote import choose_container, run_in
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods, container_option
@@ -22,7 +21,7 @@ from ..options.go_flags import boolean, command
 @with_agent
 def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:
     """Connect to the streams of the main process of a container of POD."""
-    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    target = agent.get(pod_path(namespace, split_pod(pod)), BriefPod)
     chosen = choose_container(target, container)
     if stdin and tty:
         click.echo("If you don't see a command prompt, try pressing enter.", err=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from kubeletx.server.views import ConfigValue
 
@@ -17,10 +16,6 @@ from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..options.settings import Invocation
 from ..output.printers import Column, print_object, print_table
-
-
-class _Items(msgspec.Struct, frozen=True):
-    items: tuple[ConfigValue, ...]
 
 
 @click.group(cls=Group, short_help="Show the effective configuration.")
@@ -48,7 +43,7 @@ def view(invocation: Invocation, changed: bool, output: str | None) -> int:
 
 
 def _of_agent(invocation: Invocation) -> Sequence[ConfigValue]:
-    return AgentClient(invocation.socket_path).get("/v1/config", _Items).items
+    return AgentClient(invocation.socket_path).items("/v1/config", ConfigValue)
 
 
 def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:

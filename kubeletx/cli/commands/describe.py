@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 import click
-import msgspec
 
 from kubeletx.api import NotFound
-from kubeletx.kube.types.core import Pod, PodList
-from kubeletx.kube.types.event import Event, EventList
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import PodHistory, RuntimeDetail, RuntimeView
 
@@ -23,10 +22,6 @@ from ..options.selectors import parse_selector, select
 from ..output.kinds import OBJECT_PLURALS, OBJECTS, ObjectKind, kinds_and_names, list_volumes
 from ..output.printers import print_object
 from ..output.words import now
-
-
-class _Runtimes(msgspec.Struct, frozen=True):
-    items: tuple[RuntimeView, ...]
 
 
 @command(short_help="Show everything about a pod, the node, a runtime or a volume.")
@@ -66,7 +61,7 @@ def describe(
         elif chosen.singular == "node":
             _node(agent, wanted)
         elif chosen.singular == "runtime":
-            everything = [item.name for item in agent.get("/v1/runtimes", _Runtimes).items]
+            everything = [item.name for item in agent.items("/v1/runtimes", RuntimeView)]
             describe_runtimes(agent, wanted or tuple(everything), None)
         elif chosen.singular == "volume":
             _volumes(agent, wanted, None if all_namespaces else namespace)
@@ -88,13 +83,13 @@ def _pods(
         pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
     else:
         wanted = parse_selector(selector)
-        everything = agent.get("/v1/pods", PodList).items
+        everything = agent.items("/v1/pods", Pod)
         pods = [
             pod
             for pod in everything
             if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels)
         ]
-    events = agent.get("/v1/events", EventList).items
+    events = agent.items("/v1/events", Event)
     sheets = []
     for pod in pods:
         lines = describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now())
@@ -118,8 +113,8 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
     node = agent.get("/v1/node", Node)
     if names and names != (node.metadata.name,):
         raise NotFound(f"node {names[0]!r} not found; this agent's node is {node.metadata.name!r}")
-    runtimes = agent.get("/v1/runtimes", _Runtimes).items
-    pods = agent.get("/v1/pods", PodList).items
+    runtimes = agent.items("/v1/runtimes", RuntimeView)
+    pods = agent.items("/v1/pods", Pod)
     _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda _name: True), now())])
 
 
@@ -153,7 +148,7 @@ def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) 
         for volume in everything
         if not names or {volume_name(volume), volume.persistent_volume} & {*names}
     ]
-    events = agent.get("/v1/events", EventList).items
+    events = agent.items("/v1/events", Event)
     sheets = []
     for volume in wanted:
         about = [
@@ -187,7 +182,7 @@ def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | 
 
 
 def _events_of(agent: AgentClient, kind: str, is_wanted: Callable[[str], bool]) -> list[Event]:
-    events = agent.get("/v1/events", EventList).items
+    events = agent.items("/v1/events", Event)
     return [e for e in events if e.involved_object.kind == kind and is_wanted(e.involved_object.name or "")]
 
 

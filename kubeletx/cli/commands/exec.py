@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kubeletx.kube.types.core import Pod
-
 from ..connection.client import AgentClient, pod_path
+from ..connection.pods import BriefPod
 from ..connection.remote import choose_container, run_in
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods, container_option
@@ -34,5 +33,5 @@ def exec_(
 
     The exit code is COMMAND's.
     """
-    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    target = agent.get(pod_path(namespace, split_pod(pod)), BriefPod)
     return run_in(agent, "exec", target, choose_container(target, container), command, stdin=stdin, tty=tty)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import click
 
 from kubeletx.api import NotFound
-from kubeletx.server.admin.image_ids import is_short_id
 
 from ..connection.client import AgentClient
 from ..options.common import namespace_option, output_option, with_agent
@@ -67,6 +66,12 @@ class Query(NamedTuple):
         if self.show_labels:
             columns.append(Column("LABELS", lambda item, _: _pairs(kind.labels(item))))
         return columns
+
+    def fetch(self, agent: AgentClient) -> tuple[Sequence[Any], Sequence[str]]:
+        """Return all objects of the kind, and the names of the runtimes that did not answer."""
+        if self.kind.fetch_brief is None or self.sort_by or is_document(self.output):
+            return self.kind.fetch(agent)
+        return self.kind.fetch_brief(agent), ()
 
     def wants(self, item: Any) -> bool:
         """Return True if the object has one of `names`, and matches `namespace`, `about` and `selector`."""
@@ -164,7 +169,7 @@ def get(
 def _show_once(agent: AgentClient, queries: Sequence[Query]) -> int:
     answers = []
     for query in queries:
-        everything, missing = query.kind.fetch(agent)
+        everything, missing = query.fetch(agent)
         items = [item for item in everything if query.wants(item)]
         if query.sort_by and items:
             from ..output.templates import sort_items
@@ -319,6 +324,8 @@ def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
 
     For an image: its id, also as the table shortens it, a tag or a digest. For a volume: its persistent volume.
     """
+    from kubeletx.server.admin.image_ids import is_short_id
+
     image_id = getattr(item, "id", "")
     if any(is_short_id(name, image_id) for name in names):
         return True

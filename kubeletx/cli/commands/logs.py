@@ -9,9 +9,9 @@ from functools import partial
 import click
 
 from kubeletx.api import InvalidConfig
-from kubeletx.kube.types.core import Pod, PodList
 
 from ..connection.client import AgentClient, Parameters, pod_path
+from ..connection.pods import BriefPod
 from ..connection.remote import choose_container
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods, container_option
@@ -113,7 +113,7 @@ def logs(
             f"--max-log-requests={len(wanted)}"
         )
 
-    def read(target: Pod, name: str) -> Iterator[bytes]:
+    def read(target: BriefPod, name: str) -> Iterator[bytes]:
         path = pod_path(target.namespace, target.name, "log")
         pieces = agent.chunks(path, {**parameters, "container": name})
         return with_prefix(f"[pod/{target.name}/{name}] ", pieces) if prefix else pieces
@@ -125,15 +125,15 @@ def logs(
     return 0
 
 
-def _pods(agent: AgentClient, namespace: str, name: str, selector: str) -> list[Pod]:
+def _pods(agent: AgentClient, namespace: str, name: str, selector: str) -> list[BriefPod]:
     if name:
-        return [agent.get(pod_path(namespace, split_pod(name)), Pod)]
+        return [agent.get(pod_path(namespace, split_pod(name)), BriefPod)]
     terms = parse_selector(selector)
-    pods = agent.get("/v1/pods", PodList).items
+    pods = agent.items("/v1/pods", BriefPod)
     return [each for each in pods if each.namespace == namespace and select(terms, each.metadata.labels)]
 
 
-def _all_containers(pod: Pod) -> list[str]:
+def _all_containers(pod: BriefPod) -> list[str]:
     """Return the names of the pod's containers: init, regular, then ephemeral containers.
 
     For a pod with a virtual machine there is one empty name, which means the machine.

@@ -6,9 +6,8 @@ import asyncio
 
 import click
 
-from kubeletx.kube.types.core import Pod
-
 from ..connection.client import AgentClient, pod_path
+from ..connection.pods import BriefPod
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods
 from ..options.go_flags import command
@@ -30,7 +29,7 @@ def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: 
     from ..connection.forwarding import forward, parse_forward
 
     wanted = [parse_forward(text) for text in ports]
-    target = agent.get(pod_path(namespace, split_pod(pod)), Pod)
+    target = agent.get(pod_path(namespace, split_pod(pod)), BriefPod)
     path = pod_path(target.namespace, target.name, "portforward")
     asyncio.run(forward(agent.socket_path, path, address, wanted))
     return 0

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -38,6 +38,10 @@ class Line(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _Items(msgspec.Struct, Generic[T], frozen=True):
+    items: tuple[T, ...]
+
+
 class AgentClient:
     """HTTP client of one agent's admin socket. Every method raises KubeletxError, with a message for users."""
 
@@ -48,6 +52,10 @@ class AgentClient:
     def get(self, path: str, type_: type[T], **parameters: Any) -> T:
         """Make a GET request and decode the answer as `type_`. `parameters`: of the URL's query."""
         return self.call("GET", path, type_, parameters)
+
+    def items(self, path: str, type_: type[T]) -> tuple[T, ...]:
+        """Make a GET request and return the items of the list that it answers."""
+        return self.get(path, _Items[type_]).items  # type: ignore[valid-type]  # the type of the items is a variable
 
     def call(
         self,

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.kube.types.core import Pod
+from kubeletx.api import VM, names
 
 from .client import AgentClient, pod_path
+from .pods import BriefPod
+
+if TYPE_CHECKING:
+    from kubeletx.kube.types.core import Pod
 
 LEAVE = b"\x1d"
 """Ctrl-], the key that ends a session on a machine's console. The guest gets all other keys."""
 
 
-def is_machine(pod: Pod) -> bool:
+def is_machine(pod: Pod | BriefPod) -> bool:
     """Return True if the pod is a virtual machine, so that attaching to it opens the machine's console."""
-    return machine_of(pod) is not None or pod.status.virtual_machine_status is not None
+    return (
+        pod.spec.virtual_machine is not None
+        or pod.status.virtual_machine_status is not None
+        or pod.metadata.annotations.get(names.WORKLOAD_TYPE) == VM
+    )
 
 
-def choose_container(pod: Pod, wanted: str) -> str:
+def choose_container(pod: BriefPod, wanted: str) -> str:
     """Return the name of the container to use: `wanted` if set, else the pod's default container, else its first.
 
     The annotation ``kubectl.kubernetes.io/default-container`` names the default. If the pod has several containers and
@@ -26,11 +35,11 @@ def choose_container(pod: Pod, wanted: str) -> str:
     """
     if wanted or pod.spec.virtual_machine is not None:
         return wanted
-    names = [container.name for container in pod.spec.containers]
+    containers = [container.name for container in pod.spec.containers]
     preferred = pod.metadata.annotations.get("kubectl.kubernetes.io/default-container", "")
-    chosen = preferred if preferred in names else next(iter(names), "")
-    if len(names) > 1 and not preferred:
-        others = ", ".join([*names, *(f"{c.name} (init)" for c in pod.spec.init_containers)])
+    chosen = preferred if preferred in containers else next(iter(containers), "")
+    if len(containers) > 1 and not preferred:
+        others = ", ".join([*containers, *(f"{c.name} (init)" for c in pod.spec.init_containers)])
         click.echo(f'Defaulted container "{chosen}" out of: {others}', err=True)
     return chosen
 
@@ -38,7 +47,7 @@ def choose_container(pod: Pod, wanted: str) -> str:
 def run_in(
     agent: AgentClient,
     verb: str,
-    pod: Pod,
+    pod: BriefPod,
     container: str,
     command: tuple[str, ...],
     *,

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from kubeletx.api import KubeletxError
-from kubeletx.kube.types.core import Pod, PodList
 
 from ..connection.client import AgentClient
+from ..connection.pods import BriefPod
 from .common import DEFAULT_NAMESPACE
 from .settings import find_socket
 
@@ -102,16 +102,16 @@ def _names(ctx: click.Context, word: str) -> list[str]:
 
     try:
         kind = kind_of(word)
-        items, _ = kind.fetch(_agent(ctx))
+        items = kind.fetch_brief(_agent(ctx)) if kind.fetch_brief else kind.fetch(_agent(ctx))[0]
     except (click.UsageError, KubeletxError):
         return []
     everywhere = not kind.namespaced or ctx.params.get("all_namespaces")
     return [kind.name(item) for item in items if everywhere or kind.namespace(item) == _namespace(ctx)]
 
 
-def _pods(ctx: click.Context) -> list[Pod]:
+def _pods(ctx: click.Context) -> list[BriefPod]:
     try:
-        pods = _agent(ctx).get("/v1/pods", PodList).items
+        pods = _agent(ctx).items("/v1/pods", BriefPod)
     except KubeletxError:
         return []
     return [pod for pod in pods if pod.namespace == _namespace(ctx)]

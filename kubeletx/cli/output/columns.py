@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kubeletx.api import find_image_reference, names
 from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.text.human import age, human_bytes
-from kubeletx.kube.types.core import Pod
-from kubeletx.kube.types.event import Event
-from kubeletx.kube.types.node import Node
-from kubeletx.server.views import ImageView, RuntimeView, VolumeView
 
 from .printers import NONE, Column
+
+if TYPE_CHECKING:
+    from kubeletx.kube.types.core import Pod
+    from kubeletx.kube.types.event import Event
+    from kubeletx.kube.types.node import Node
+    from kubeletx.server.views import ImageView, RuntimeView, VolumeView
 
 
 def runtime_of(pod: Pod) -> str:

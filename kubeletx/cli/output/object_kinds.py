@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from kubeletx.api.names import CONFIG_SOURCE
 from kubeletx.kube.text.human import age
 
@@ -19,13 +17,9 @@ Item = dict[str, Any]
 WATCH_SECONDS: Final = 1.0
 
 
-class _Items(msgspec.Struct, frozen=True):
-    items: tuple[Item, ...]
-
-
 def lister(kind: str) -> Callable[[AgentClient], tuple[Sequence[Item], Sequence[str]]]:
     """Return a function that lists the objects of a kind such as ConfigMap, for `ObjectKind.fetch`."""
-    return lambda agent: (agent.get(f"/v1/objects/{kind}", _Items).items, ())
+    return lambda agent: (agent.items(f"/v1/objects/{kind}", Item), ())
 
 
 def lists(kind: str, agent: AgentClient) -> Iterator[Mapping[Any, Item]]:

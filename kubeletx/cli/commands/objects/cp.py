@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import click
 
-from kubeletx.kube.types.core import Pod
-
 from ...connection.client import AgentClient, pod_path
+from ...connection.pods import BriefPod
 from ...connection.remote import choose_container
 from ...options.common import namespace_option, with_agent
 from ...options.completing import container_option
@@ -60,7 +59,7 @@ def cp(
             f"one of SOURCE and TARGET must be {which} path; write POD:PATH for a remote one"
         )
     where = remote[0].namespace or namespace
-    pod = agent.get(pod_path(where, remote[0].pod), Pod)
+    pod = agent.get(pod_path(where, remote[0].pod), BriefPod)
     files = ContainerFiles(agent, where, pod.name, choose_container(pod, container))
     if places[0].pod:
         files.download(places[0].path, _below(Path(places[1].path), places[0].path))

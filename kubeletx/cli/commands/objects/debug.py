@@ -11,10 +11,10 @@ import click
 import msgspec
 
 from kubeletx.api import Conflict, TimedOut
-from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.status import ContainerStatus
 
 from ...connection.client import AgentClient, pod_path
+from ...connection.pods import BriefPod
 from ...connection.remote import run_in
 from ...options.common import namespace_option, seconds_of, split_pod, with_agent
 from ...options.completing import complete_containers, complete_pods
@@ -100,14 +100,14 @@ def _variable(text: str) -> dict[str, str]:
 
 def _wait(
     agent: AgentClient, namespace: str, name: str, container: str, seconds: float
-) -> tuple[Pod, int | None]:
+) -> tuple[BriefPod, int | None]:
     """Wait until the container runs or has ended; returns the pod, and the exit code of a container that has ended.
 
     Raises TimedOut after `seconds`.
     """
     end = time.monotonic() + seconds
     while True:
-        pod = agent.get(pod_path(namespace, name), Pod)
+        pod = agent.get(pod_path(namespace, name), BriefPod)
         statuses: tuple[ContainerStatus, ...] = pod.status.ephemeral_container_statuses
         state = next((each.state for each in statuses if each.name == container), None)
         if state is not None and state.running is not None:

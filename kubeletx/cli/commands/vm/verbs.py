@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, MachineView
 
 from ...connection.client import AgentClient, pod_path
+from ...connection.pods import BriefPod
 from ...describe.sheet import Sheet
 from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
 from ...options.completing import complete_pods
@@ -177,7 +177,7 @@ def console(agent: AgentClient, name: str, namespace: str) -> int:
     from ...connection.remote import run_in
 
     agent.get(vm_path(namespace, name), MachineView)
-    pod = agent.get(pod_path(namespace, split_pod(name)), Pod)
+    pod = agent.get(pod_path(namespace, split_pod(name)), BriefPod)
     click.echo("If you don't see a prompt, try pressing enter.", err=True)
     return run_in(agent, "attach", pod, "", (), stdin=True, tty=True)
 
