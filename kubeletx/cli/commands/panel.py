@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("TITLE", lambda row, _: row.title),
     Column("PLUGIN", lambda row, _: row.plugin),
     Column("STATE", lambda row, _: row.state, state=True),
-    Column("REASON", lambda row, _: row.reason),
+    Column("REASON", lambda row, _: row.reason, long=True),
 )
 
 

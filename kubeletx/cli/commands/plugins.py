@@ -48,7 +48,7 @@ _COLUMNS = (
         ),
         priority=5,
     ),
-    Column("REASON", lambda plugin, _: plugin.reason),
+    Column("REASON", lambda plugin, _: plugin.reason, long=True),
     Column("ISOLATION", lambda plugin, _: plugin.isolation, wide=True),
     Column("ABANDONED", lambda plugin, _: str(_abandoned(plugin)), wide=True),
     Column("PROCESSES", lambda plugin, _: _processes(plugin), wide=True),

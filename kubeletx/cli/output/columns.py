@@ -215,10 +215,10 @@ def _object(event: Event, _: datetime) -> str:
 
 EVENT: Final = (
     Column("LAST SEEN", last_seen),
-    Column("TYPE", lambda event, _: event.type or "", state=True),
+    Column("TYPE", lambda event, _: event.type or "", priority=1, state=True),
     Column("REASON", lambda event, _: event.reason or ""),
     Column("OBJECT", _object),
-    Column("MESSAGE", lambda event, _: (event.message or "").strip()),
+    Column("MESSAGE", lambda event, _: (event.message or "").strip(), long=True),
     Column("COUNT", lambda event, _: str(event.count or 1), wide=True),
     Column("FIRST SEEN", lambda event, now: age(event.first_timestamp, now), wide=True),
 )

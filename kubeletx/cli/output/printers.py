@@ -19,6 +19,8 @@ from .screen import WIDE_COLUMNS, colored, screen
 from .words import now
 
 NONE = "<none>"
+_LEAST_LONG = 20
+"""Width that a long text keeps when other columns are left out for it."""
 FORMATS = ("wide", "json", "yaml", "name")
 
 
@@ -27,7 +29,8 @@ class Column(NamedTuple):
 
     `cell`: returns an object's text at a present time; an empty text is shown as ``<none>``. `wide`: the column is shown
     only with ``-o wide``. `priority`: columns with the highest are left out first on a narrow terminal, 0: never.
-    `state`: its texts are states, which have colours.
+    `state`: its texts are states, which have colours. `long`: its texts are cut where the terminal ends, except with
+    ``-o wide``.
     """
 
     title: str
@@ -35,6 +38,7 @@ class Column(NamedTuple):
     wide: bool = False
     priority: int = 0
     state: bool = False
+    long: bool = False
 
 
 def shown(columns: Iterable[Column], *, wide: bool = False) -> list[Column]:
@@ -59,6 +63,7 @@ class ObjectTable:
         self._titles = [column.title for column in self._columns]
         self._widths = [len(title) for title in self._titles]
         self._screen = screen()
+        self._is_wide = any(column.wide for column in self._columns)
         self._kept: list[int] | None = None
 
     def print(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> None:
@@ -74,26 +79,38 @@ class ObjectTable:
         filled = self.fit(rows)
         if self._kept is None:
             self._kept = self._fitting()
-        lines = [self._line(self._titles, is_title=True)] if headers else []
-        return lines + [self._line(row) for row in filled]
+        widths = self._limited(self._kept)
+        lines = [self._line(self._titles, widths, is_title=True)] if headers else []
+        return lines + [self._line(row, widths) for row in filled]
 
-    def _line(self, row: Sequence[str], *, is_title: bool = False) -> str:
-        kept = self._kept or []
-        texts = [row[i].ljust(self._widths[i]) if i != kept[-1] else row[i] for i in kept]
-        if self._screen.colored and not is_title:
-            texts = [
-                colored(row[i], text) if self._columns[i].state else text
-                for i, text in zip(kept, texts, strict=True)
-            ]
+    def _line(self, row: Sequence[str], widths: dict[int, int], *, is_title: bool = False) -> str:
+        texts = []
+        for i, width in widths.items():
+            text = row[i] if len(row[i]) <= width else f"{row[i][: width - 3]}..."
+            is_colored = self._screen.colored and self._columns[i].state and not is_title
+            texts.append(colored(text, text.ljust(width)) if is_colored else text.ljust(width))
         return "   ".join(texts).rstrip()
+
+    def _limited(self, kept: list[int]) -> dict[int, int]:
+        """Return the widths of the columns that are shown; long texts have at most what the other columns leave."""
+        widths = {i: self._widths[i] for i in kept}
+        for i in kept:
+            if self._screen.width is not None and self._columns[i].long and not self._is_wide:
+                others = sum(width + 3 for other, width in widths.items() if other != i)
+                widths[i] = min(widths[i], max(self._screen.width - others, len(self._titles[i])))
+        return widths
 
     def _fitting(self) -> list[int]:
         """Return the indices of the columns that fit, in order; those with a high priority are left out first."""
         kept = list(range(len(self._columns)))
         width = self._screen.width
-        if width is not None and any(column.wide for column in self._columns):
+        if width is not None and self._is_wide:
             width = max(width, WIDE_COLUMNS)
-        while width is not None and sum(self._widths[i] + 3 for i in kept) - 3 > width:
+        least = [
+            min(each, _LEAST_LONG) if column.long and not self._is_wide else each
+            for each, column in zip(self._widths, self._columns, strict=True)
+        ]
+        while width is not None and sum(least[i] + 3 for i in kept) - 3 > width:
             last = max(kept, key=lambda i: (self._columns[i].priority, i))
             if not self._columns[last].priority:
                 break

@@ -36,6 +36,25 @@ def test_the_least_important_columns_are_left_out(
     assert ObjectTable(COLUMNS).render([["a", "b", "c", "d"]])[0].split() == titles.split()
 
 
+def test_long_texts_end_with_the_terminal_s_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [COLUMNS[0], Column("REASON", lambda *_: "", long=True), COLUMNS[3]]
+    rows = [["a", "a text that is quite long", "d"], ["b", "short", "e"]]
+    wide = Column("WIDE", lambda *_: "", wide=True)
+    for screen, shown in (
+        (
+            Screen(36),
+            ["NAME   REASON                   LESS", "a      a text that is quit...   d"],
+        ),
+        (Screen(22), ["NAME   REASON", "a      a text that ...", "b      short"]),
+        (Screen(5), ["NAME   REASON", "a      a t...", "b      short"]),
+        (Screen(), ["NAME   REASON                      LESS", "a      a text that is quite long   d"]),
+    ):
+        monkeypatch.setattr(printers, "screen", lambda screen=screen: screen)
+        assert ObjectTable(columns).render(rows)[: len(shown)] == shown
+    monkeypatch.setattr(printers, "screen", lambda: Screen(22))
+    assert "quite long" in ObjectTable([*columns, wide]).render([["a", rows[0][1], "d", "e"]])[1]
+
+
 @pytest.mark.parametrize(
     ("state", "code"),
     [
