@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Items(msgspec.Struct, Generic[T], frozen=True):
-    items: tuple[T, ...]
+    items: tuple[T, ...] = ()
 
 
 class AgentClient:

@@ -14,17 +14,7 @@ from .settings import Invocation
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
-_TEMPLATES = (
-    "jsonpath",
-    "jsonpath-as-json",
-    "jsonpath-file",
-    "go-template",
-    "go-template-file",
-    "template",
-    "templatefile",
-    "custom-columns",
-    "custom-columns-file",
-)
+_TEMPLATES = ("jsonpath", "go-template", "custom-columns")
 """Formats with a text after an equals sign; all commands that print JSON have them."""
 
 

@@ -1,45 +1,66 @@
 """Output format ``go-template``: the part of Go's text/template that scripts use with kubectl.
 
-A template is parsed to a list of functions (`_Node`). Each writes its text for a scope: the value of the dot, and the
-variables. Present: fields, variables, ``if``, ``with`` and ``range`` with ``else``, pipelines, parentheses, trimming with
-``{{-`` and ``-}}``, comments, and the functions in `_FUNCTIONS`, ``and`` and ``or``. Anything else is refused with its name.
-Source: Go, text/template; kubectl adds exists and base64decode.
+Present: fields, variables, ``if``, ``with`` and ``range`` with ``else``, pipelines, parentheses, trimming with ``{{-`` and
+``-}}``, comments, and the functions of `_FUNCTIONS`, ``and`` and ``or``. Anything else is refused with its name. An
+expression is parsed to a function of the scope: the value of the dot, and the variables. Source: Go, text/template.
 """
 
 from __future__ import annotations
 
+import json
+import operator
 import re
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kubeletx.api import InvalidConfig
 
-from . import go_functions
-from .go_functions import TemplateError, said
 from .go_values import go_text, unquote
+
+_QUOTED: Final = r"\"(?:\\.|[^\"\\\n])*\"|`[^`]*`"
+_ACTION: Final = re.compile(
+    rf"\{{\{{(?P<left>-(?=\s))?(?P<body>\s*/\*.*?\*/\s*|(?:{_QUOTED}|[^\"`])*?)(?P<right>(?<=\s)-)?\}}\}}",
+    re.S,
+)
+_TOKEN: Final = re.compile(
+    rf"\s*({_QUOTED}|[+-]?\d+(?:\.\d+)?(?![\w.])|\$?\w*(?:\.\w+)+|\$\w*|\w+|\.|:=|=|[|(),])"
+)
+_VERB: Final = re.compile(r"%([-+ 0]*\d*(?:\.\d+)?)(.)", re.S)
+_CONTROLS: Final = ("if", "with", "range")
+
+
+class _TemplateError(Exception):
+    """A template cannot be parsed or executed; its text is the reason."""
 
 
 class _Scope(NamedTuple):
     dot: Any
     variables: ChainMap[str, Any]
 
-    def inner(self, dot: Any) -> _Scope:
-        return _Scope(dot, self.variables.new_child())
+    def inner(self, dot: Any, variables: dict[str, Any]) -> _Scope:
+        return _Scope(dot, self.variables.new_child(variables))
+
+    def block_of(self, name: str) -> MutableMapping[str, Any]:
+        """Return the variables of the block in which this one is defined."""
+        for variables in self.variables.maps:
+            if name in variables:
+                return variables
+        raise _TemplateError(f"variable {name} is not defined")
 
 
 _Expression = Callable[[_Scope], Any]
-_Node = Callable[[_Scope, list[str]], None]
 
-_QUOTED: Final = r"\"(?:\\.|[^\"\\\n])*\"|`[^`]*`|'(?:\\.|[^'\\\n])*'"
-_ACTION: Final = re.compile(
-    rf"\{{\{{(?P<left>-(?=\s))?(?P<body>\s*/\*.*?\*/\s*|(?:{_QUOTED}|[^\"`'])*?)(?P<right>(?<=\s)-)?\}}\}}",
-    re.S,
-)
-_TOKEN: Final = re.compile(
-    rf"\s*(?P<token>{_QUOTED}|[+-]?\d+(?:\.\d+)?(?![\w.])|\$?\w*(?:\.\w+)+|\$\w*|\w+|\.|:=|=|[|(),])"
-)
-_REFUSED: Final = ("define", "template", "block", "break", "continue")
+
+class _Action(NamedTuple):
+    """An action in braces. `word`: if, with, range, or empty. `names`: variables that it sets, with `sign` := or =."""
+
+    word: str
+    names: list[str]
+    sign: str
+    value: _Expression
+    body: Sequence[str | _Action] = ()
+    rest: Sequence[str | _Action] = ()
 
 
 class GoTemplate:
@@ -47,13 +68,11 @@ class GoTemplate:
 
     def __init__(self, template: str) -> None:
         self._template = template
-        self._pieces = _pieces(template)
-        self._index = 0
         try:
-            self._nodes, stop = self._block()
+            self._nodes, stop = _block(_pieces(template))
             if stop:
-                raise TemplateError(f"{{{{{stop}}}}} has no if, with or range before it")
-        except TemplateError as error:
+                raise _TemplateError(f"{{{{{stop}}}}} has no if, with or range before it")
+        except _TemplateError as error:
             raise self._error(error) from None
 
     def print(self, value: Any) -> str:
@@ -61,220 +80,174 @@ class GoTemplate:
         texts: list[str] = []
         try:
             _write(self._nodes, _Scope(value, ChainMap({"$": value})), texts)
-        except TemplateError as error:
+        except _TemplateError as error:
             raise self._error(error) from None
         return "".join(texts)
 
-    def _error(self, error: TemplateError) -> InvalidConfig:
+    def _error(self, error: _TemplateError) -> InvalidConfig:
         return InvalidConfig(
             field="-o go-template", problem=f"{self._template!r}: {error}", fix="correct the template"
         )
 
-    def _block(self) -> tuple[list[_Node], str]:
-        """Parse until the action ``end`` or ``else``; returns the nodes and that action, empty at the template's end."""
-        nodes: list[_Node] = []
-        while self._index < len(self._pieces):
-            is_action, text = self._pieces[self._index]
-            self._index += 1
-            if not is_action:
-                nodes.append(_text(text))
-                continue
-            word = (text.split(None, 1) or [""])[0]
-            if word in ("end", "else"):
-                return nodes, text
-            if word in ("if", "with", "range"):
-                nodes.append(self._control(word, text[len(word) :]))
-            elif word in _REFUSED:
-                raise TemplateError(f"{{{{{word}}}}} is not supported")
-            elif text and not text.startswith("/*"):
-                nodes.append(_output(_Parser(text)))
-        return nodes, ""
 
-    def _control(self, word: str, text: str) -> _Node:
-        parser = _Parser(text)
-        names = parser.declared()
-        value = parser.all()
-        body, stop = self._block()
-        rest: list[_Node] = []
-        if stop.startswith("else"):
-            again = stop.removeprefix("else").strip()
-            if again:  # else if, else with: ends with the same {{end}}
-                inner = again.split(None, 1)[0]
-                rest = [self._control(inner, again[len(inner) :])]
-                return _controls(word, names, value, body, rest)
-            rest, stop = self._block()
-        if stop != "end":
-            raise TemplateError(f"{{{{{word}}}}} has no {{{{end}}}}")
-        return _controls(word, names, value, body, rest)
+# --- execution ---
 
 
-def _pieces(template: str) -> list[tuple[bool, str]]:
-    """Split a template to texts (False) and the bodies of actions (True); trims texts as the actions ask."""
-    pieces: list[tuple[bool, str]] = []
-    position, trims = 0, False
-    for match in _ACTION.finditer(template):
-        text = template[position : match.start()]
-        text = text.lstrip() if trims else text
-        pieces.append((False, text.rstrip() if match["left"] else text))
-        pieces.append((True, match["body"].strip()))
-        position, trims = match.end(), bool(match["right"])
-    rest = template[position:]
-    pieces.append((False, rest.lstrip() if trims else rest))
-    if any("{{" in text for is_action, text in pieces if not is_action):
-        raise InvalidConfig(
-            field="-o go-template", problem=f"{template!r}: an action is not closed", fix="close it with }}"
-        )
-    return pieces
-
-
-def _write(nodes: Sequence[_Node], scope: _Scope, texts: list[str]) -> None:
+def _write(nodes: Sequence[str | _Action], scope: _Scope, texts: list[str]) -> None:
     for node in nodes:
-        node(scope, texts)
-
-
-def _text(text: str) -> _Node:
-    return lambda _, texts: texts.append(text)
-
-
-def _output(parser: _Parser) -> _Node:
-    names = parser.declared(assigns=True)
-    value = parser.all()
-
-    def write(scope: _Scope, texts: list[str]) -> None:
-        result = value(scope)
-        if not names:
-            texts.append("<no value>" if result is None else go_text(result))
-        elif parser.assigns:
-            _map_with(names[0], scope)[names[0]] = result
+        if isinstance(node, str):
+            texts.append(node)
+            continue
+        result = node.value(scope)
+        if node.word == "range":
+            items = _pairs(result)
+            for pair in items:
+                variables = dict(zip(node.names, pair if len(node.names) > 1 else pair[1:], strict=False))
+                _write(node.body, scope.inner(pair[1], variables), texts)
+            if not items:
+                _write(node.rest, scope.inner(scope.dot, {}), texts)
+        elif node.word:
+            dot = result if node.word == "with" and result else scope.dot
+            inner = scope.inner(dot, dict.fromkeys(node.names, result))
+            _write(node.body if result else node.rest, inner, texts)
+        elif node.names:
+            block = scope.variables if node.sign == ":=" else scope.block_of(node.names[0])
+            block[node.names[0]] = result
         else:
-            scope.variables[names[0]] = result
-
-    return write
-
-
-def _map_with(name: str, scope: _Scope) -> Any:
-    for variables in scope.variables.maps:
-        if name in variables:
-            return variables
-    raise TemplateError(f"variable {name} is not defined")
-
-
-def _controls(word: str, names: list[str], value: _Expression, body: list[_Node], rest: list[_Node]) -> _Node:
-    def write(scope: _Scope, texts: list[str]) -> None:
-        result = value(scope)
-        if word == "range":
-            pairs = _pairs(result)
-            for key, item in pairs:
-                inner = scope.inner(item)
-                inner.variables.update(zip(names, (key, item) if len(names) > 1 else (item,), strict=False))
-                _write(body, inner, texts)
-            if not pairs:
-                _write(rest, scope.inner(scope.dot), texts)
-            return
-        inner = scope.inner(result if word == "with" and result else scope.dot)
-        inner.variables.update(dict.fromkeys(names[:1], result))
-        _write(body if result else rest, inner, texts)
-
-    return write
+            texts.append("<no value>" if result is None else go_text(result))
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    if isinstance(value, list):
-        return list(enumerate(value))
-    if isinstance(value, dict):
-        return sorted(value.items())
-    if value is None:
-        return []
-    raise TemplateError(f"range cannot iterate over {said(value)}")
+    match value:
+        case list():
+            return list(enumerate(value))
+        case dict():
+            return sorted(value.items())
+        case None:
+            return []
+    raise _TemplateError(f"range cannot iterate over {go_text(value)!r}")
 
 
-class _Parser:
-    """Parser of one action's pipeline."""
+# --- parser of blocks ---
 
-    def __init__(self, text: str) -> None:
-        self.assigns = False
-        self._tokens: list[str] = []
-        position = 0
-        while text[position:].strip():
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise TemplateError(f"{text[position:].strip()!r} is not understood")
-            self._tokens.append(match["token"])
-            position = match.end()
 
-    def declared(self, *, assigns: bool = False) -> list[str]:
-        """Parse the variables that the action sets, such as ``$i, $one :=``. `assigns`: ``$x =`` is allowed, too."""
-        for count in (1, 3):
-            if self._tokens[count : count + 1] == [":="] or (
-                assigns and self._tokens[count : count + 1] == ["="]
-            ):
-                names = self._tokens[:count:2]
-                self.assigns = self._tokens[count] == "="
-                del self._tokens[: count + 1]
-                return names
-        return []
+def _pieces(template: str) -> Iterator[tuple[bool, str]]:
+    """Split a template to texts (False) and the bodies of actions (True); trims texts as the actions ask."""
+    position, trims = 0, False
+    for match in (*_ACTION.finditer(template), None):
+        text = template[position : match.start() if match else None]
+        if "{{" in text:
+            raise _TemplateError("an action is not closed with }}")
+        text = text.lstrip() if trims else text
+        yield False, text.rstrip() if match and match["left"] else text
+        if match:
+            yield True, match["body"].strip()
+            position, trims = match.end(), bool(match["right"])
 
-    def all(self) -> _Expression:
-        """Parse everything that is left as one pipeline."""
-        value = self._pipeline()
-        if self._tokens:
-            raise TemplateError(f"{self._tokens[0]!r} is not understood")
-        return value
 
-    def _pipeline(self) -> _Expression:
-        value = self._command(None)
-        while self._tokens[:1] == ["|"]:
-            del self._tokens[0]
-            value = self._command(value)
-        return value
+def _block(pieces: Iterator[tuple[bool, str]]) -> tuple[list[str | _Action], str]:
+    """Parse until the action ``end`` or ``else``; returns the nodes and that action, empty at the template's end."""
+    nodes: list[str | _Action] = []
+    for is_action, text in pieces:
+        word = (text.split(None, 1) or [""])[0]
+        if not is_action:
+            nodes.append(text)
+        elif word in ("end", "else"):
+            return nodes, text
+        elif word in _CONTROLS:
+            nodes.append(_control(word, text[len(word) :], pieces))
+        elif text and not text.startswith("/*"):
+            nodes.append(_action("", text))
+    return nodes, ""
 
-    def _command(self, piped: _Expression | None) -> _Expression:
-        if not self._tokens or self._tokens[0] in ("|", ")"):
-            raise TemplateError("a command is missing")
-        first = self._tokens[0]
-        is_function = re.fullmatch(r"[^\W\d]\w*", first) and first not in ("true", "false", "nil")
-        if is_function:
-            del self._tokens[0]
-        values: list[_Expression] = []
-        while self._tokens and self._tokens[0] not in ("|", ")"):
-            values.append(self._operand())
-        if piped is not None:
-            values.append(piped)
-        if is_function:
-            return go_functions.call(first, values)
-        if len(values) > 1:
-            raise TemplateError(f"{first!r} is no function and takes no argument")
-        if first == "nil":
-            raise TemplateError("nil is no command")
-        return values[0]
 
-    def _operand(self) -> _Expression:
-        token = self._tokens.pop(0)
-        if token == "(":
-            value = self._pipeline()
-            if self._tokens[:1] != [")"]:
-                raise TemplateError("a ( is not closed")
-            del self._tokens[0]
-            follows = self._tokens[0] if self._tokens else ""
-            return _fields(value, self._tokens.pop(0)) if re.match(r"\.\w", follows) else value
-        if token[0] in '"`':
-            return _constant(unquote(token))
-        if token[0] == "'":
-            if len(character := unquote(token)) != 1:
-                raise TemplateError(f"{token} is not one character; write a text in double quotes")
-            return _constant(ord(character))
-        if re.match(r"[+-]?\d", token):
-            return _constant(float(token) if "." in token else int(token))
-        if token in ("true", "false", "nil"):
-            return _constant({"true": True, "false": False}.get(token))
-        if token == ".":
-            return lambda scope: scope.dot
-        if token[0] == ".":
-            return _fields(lambda scope: scope.dot, token)
-        if token[0] == "$":
-            name, dot, path = token.partition(".")
-            return _fields(lambda scope: _map_with(name, scope)[name], dot + path)
-        raise TemplateError(f"{token!r} is not understood")
+def _control(word: str, text: str, pieces: Iterator[tuple[bool, str]]) -> _Action:
+    action = _action(word, text)
+    body, stop = _block(pieces)
+    rest: list[str | _Action] = []
+    if stop.startswith("else "):  # else if, else with: ends with the same {{end}}
+        again, _, condition = stop.removeprefix("else ").strip().partition(" ")
+        if again not in _CONTROLS:
+            raise _TemplateError(f"{{{{{stop}}}}} is not understood")
+        rest = [_control(again, condition, pieces)]
+    else:
+        if stop == "else":
+            rest, stop = _block(pieces)
+        if stop != "end":
+            raise _TemplateError(f"{{{{{word}}}}} has no {{{{end}}}}")
+    return action._replace(body=body, rest=rest)
+
+
+# --- parser of expressions ---
+
+
+def _action(word: str, text: str) -> _Action:
+    tokens: list[str] = []
+    position = 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _TemplateError(f"{text[position:].strip()!r} is not understood")
+        tokens.append(match[1])
+        position = match.end()
+    names, sign = _declared(tokens)
+    value = _pipeline(tokens)
+    if tokens:
+        raise _TemplateError(f"{tokens[0]!r} is not understood")
+    return _Action(word, names, sign, value)
+
+
+def _declared(tokens: list[str]) -> tuple[list[str], str]:
+    """Remove the variables that an action sets, such as ``$i, $one :=``."""
+    for count in (1, 3):
+        if tokens[count : count + 1] in ([":="], ["="]):
+            names, sign = tokens[:count:2], tokens[count]
+            del tokens[: count + 1]
+            return names, sign
+    return [], ""
+
+
+def _pipeline(tokens: list[str]) -> _Expression:
+    value = _command(tokens, ())
+    while tokens[:1] == ["|"]:
+        del tokens[0]
+        value = _command(tokens, (value,))
+    return value
+
+
+def _command(tokens: list[str], piped: tuple[_Expression, ...]) -> _Expression:
+    name = ""
+    if tokens and re.match(r"[^\W\d]", tokens[0]) and tokens[0] not in ("true", "false"):
+        name = tokens.pop(0)
+    values: list[_Expression] = []
+    while tokens and tokens[0] not in ("|", ")"):
+        values.append(_operand(tokens))
+    values += piped
+    if name:
+        return _call(name, values)
+    if len(values) != 1:
+        raise _TemplateError("only a function has arguments" if values else "a command is missing")
+    return values[0]
+
+
+def _operand(tokens: list[str]) -> _Expression:
+    token = tokens.pop(0)
+    if token == "(":
+        value = _pipeline(tokens)
+        if not tokens or tokens.pop(0) != ")":
+            raise _TemplateError("a ( is not closed")
+        path = tokens.pop(0) if tokens and re.match(r"\.\w", tokens[0]) else ""
+        return _fields(value, path)
+    if token[0] in ".$":
+        name, _, path = token.partition(".")
+        return _fields(lambda scope: scope.block_of(name)[name] if name else scope.dot, path)
+    if token[0] in '"`':
+        return _constant(unquote(token))
+    if re.match(r"[+-]?\d", token):
+        return _constant(float(token) if "." in token else int(token))
+    if token in ("true", "false"):
+        return _constant(token == "true")
+    raise _TemplateError(f"{token!r} is not understood")
 
 
 def _constant(value: Any) -> _Expression:
@@ -282,14 +255,114 @@ def _constant(value: Any) -> _Expression:
 
 
 def _fields(base: _Expression, path: str) -> _Expression:
-    names = path.split(".")[1:]
-
     def get(scope: _Scope) -> Any:
         value = base(scope)
-        for name in names:
+        for name in filter(None, path.split(".")):
             if value is not None and not isinstance(value, dict):
-                raise TemplateError(f"{said(value)} has no field {name}")
+                raise _TemplateError(f"{go_text(value)!r} has no field {name}")
             value = value.get(name) if value is not None else None
         return value
 
     return get
+
+
+# --- functions ---
+
+
+def _call(name: str, values: Sequence[_Expression]) -> _Expression:
+    """Return an expression that calls the function with these arguments. Raises _TemplateError for an unknown name."""
+    if name in ("and", "or"):
+        return _shortcut(name == "or", values)
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        known = ", ".join(sorted((*_FUNCTIONS, "and", "or")))
+        raise _TemplateError(f"function {name!r} is not supported; supported are {known}")
+
+    def call(scope: _Scope) -> Any:
+        arguments = [value(scope) for value in values]
+        try:
+            return function(*arguments)
+        except (TypeError, ValueError, LookupError) as error:
+            given = ", ".join(go_text(each)[:40] for each in arguments)
+            raise _TemplateError(f"{name} of {given}: {error}") from None
+
+    return call
+
+
+def _shortcut(ends: bool, values: Sequence[_Expression]) -> _Expression:
+    """Return the expression for ``or`` (`ends` True) or ``and``: later arguments are not evaluated without need."""
+
+    def evaluate(scope: _Scope) -> Any:
+        result = None
+        for value in values:
+            result = value(scope)
+            if bool(result) is ends:
+                break
+        return result
+
+    return evaluate
+
+
+def _index(value: Any, *keys: Any) -> Any:
+    for key in keys:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif type(key) is int and key < 0:
+            raise IndexError("the index is negative")
+        else:
+            value = value[key]
+    return value
+
+
+def _len(value: Any) -> int:
+    return len(value.encode() if isinstance(value, str) else value)
+
+
+def _print(*values: Any) -> str:
+    texts = ""
+    for number, value in enumerate(values):
+        needs_space = number and not isinstance(value, str) and not isinstance(values[number - 1], str)
+        texts += (" " if needs_space else "") + go_text(value)
+    return texts
+
+
+def _printf(template: str, *values: Any) -> str:
+    """Format with Go's verbs v, s, q, d, t and f, whose flags are those of Python."""
+    rest = iter(values)
+
+    def fill(match: re.Match[str]) -> str:
+        form, verb = match.groups()
+        if verb == "%":
+            return "%"
+        if verb not in "vsqdtf":
+            raise _TemplateError(f"printf does not support %{verb}; supported are %v %s %q %d %t %f")
+        value = next(rest, rest)
+        if value is rest:
+            raise TypeError(f"%{verb} has no argument")
+        if verb in "df":
+            return f"%{form}{verb}" % value
+        return f"%{form}s" % (json.dumps(value, ensure_ascii=False) if verb == "q" else go_text(value))
+
+    return _VERB.sub(fill, template)
+
+
+def _compared(compare: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    def check(left: Any, *rights: Any) -> bool:
+        for right in rights:
+            is_nil = compare in (operator.eq, operator.ne) and None in (left, right)
+            if (type(left) is not type(right) and not is_nil) or isinstance(left, dict | list):
+                raise TypeError("values of these types are not compared")
+        return any(compare(left, right) for right in rights)
+
+    return check
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    **{name: _compared(getattr(operator, name)) for name in ("eq", "ge", "gt", "le", "lt", "ne")},
+    "index": _index,
+    "len": _len,
+    "not": operator.not_,
+    "print": _print,
+    "printf": _printf,
+    "println": lambda *values: " ".join(map(go_text, values)) + "\n",
+}

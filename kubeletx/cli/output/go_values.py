@@ -6,23 +6,18 @@ import json
 import re
 from typing import Any, Final
 
-_ESCAPE: Final = re.compile(
-    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3})|(.))", re.S
-)
-_LETTERS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.S)
+_LETTERS: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def unquote(literal: str) -> str:
-    """Return the text of a Go string literal with its quotes; one in backquotes has no escapes."""
+    """Return the text of a string literal with its quotes; one in backquotes has no escapes."""
     inner = literal[1:-1]
     return inner if literal[0] == "`" else _ESCAPE.sub(_unescape, inner)
 
 
 def _unescape(match: re.Match[str]) -> str:
-    digits = match[1] or match[2] or match[3]
-    if digits:
-        return chr(int(digits, 16))
-    return chr(int(match[4], 8)) if match[4] else _LETTERS.get(match[5], match[5])
+    return chr(int(match[1], 16)) if match[1] else _LETTERS.get(match[2], match[2])
 
 
 def compact_json(value: Any) -> str:
@@ -39,25 +34,10 @@ def go_text(value: Any) -> str:
         case bool():
             return str(value).lower()
         case float():
-            return _float(value)
+            return str(value).removesuffix(".0")
         case dict():
             return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
         case list():
             return f"[{' '.join(map(go_text, value))}]"
         case _:
             return str(value)
-
-
-def _float(value: float) -> str:
-    """Format the shortest digits; with an exponent below 1e-4 and from 1e21 on, as Go's verb ``%v``."""
-    digits, _, exponent = f"{value!r}".partition("e")
-    if exponent:
-        sign, power = exponent[0] if exponent[0] == "-" else "+", exponent.lstrip("+-").zfill(2)
-        return f"{digits}e{sign}{power}" if sign == "-" or int(power) >= 21 else f"{value:.0f}"
-    return digits.removesuffix(".0")
-
-
-def go_type(value: Any) -> str:
-    """Return the name of a value's type in Go, for messages."""
-    names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
-    return names.get(type(value), "map[string]interface {}")

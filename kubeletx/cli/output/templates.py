@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -20,34 +19,20 @@ from .jsonpath import JsonPath, relaxed
 Cell = Callable[[Any, datetime], str]
 """Returns the text of an object, as `printers.Column.cell`."""
 
-_ALIASES: Final = {"template": "go-template", "templatefile": "go-template-file"}
-_FILE: Final = "-file"
 _EXAMPLES: Final = {
     "jsonpath": "'{.metadata.name}'",
-    "jsonpath-as-json": "'{.metadata}'",
     "go-template": "'{{.metadata.name}}'",
     "custom-columns": "NAME:.metadata.name",
 }
 
 
 def checked(output: str) -> str:
-    """Check ``FORMAT=TEXT`` and return it; the content of a file stands for ``FORMAT-file=PATH``.
-
-    Raises InvalidConfig for a template with an error, UsageError for a file that cannot be read.
-    """
+    """Check ``FORMAT=TEXT`` and return it. Raises InvalidConfig for a template with an error, UsageError without a text."""
     name, _, text = output.partition("=")
-    name = _ALIASES.get(name, name)
-    if name.endswith(_FILE):
-        name = name.removesuffix(_FILE)
-        try:
-            text = Path(text).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"-o {name}{_FILE}: cannot read {text!r}: {error}") from None
-        text = _columns_of_file(text) if name == "custom-columns" else text
     if not text:
         raise click.UsageError(f"-o {name} needs a text, such as {name}={_EXAMPLES[name]}")
     _PARSERS[name](text)
-    return f"{name}={text}"
+    return output
 
 
 def render(value: Any, output: str) -> str:
@@ -112,22 +97,6 @@ def _cell(path: JsonPath) -> Cell:
     return cell
 
 
-def _columns_of_file(text: str) -> str:
-    """Return the columns of a file with a line of headers and a line of paths."""
-    headers, paths = ([line.split() for line in text.split("\n") if line.strip()] + [[], []])[:2]
-    return ",".join(f"{header}:{path}" for header, path in zip(headers, paths, strict=False))
-
-
-def _json_list(text: str) -> Callable[[Any], str]:
-    template = JsonPath(text)
-
-    def print(value: Any) -> str:
-        found = [item for values in template.find(value) for item in values]
-        return msgspec.json.format(msgspec.json.encode(found), indent=4).decode() + "\n"
-
-    return print
-
-
 def _go_template(text: str) -> Callable[[Any], str]:
     from .go_template import GoTemplate
 
@@ -136,7 +105,6 @@ def _go_template(text: str) -> Callable[[Any], str]:
 
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "jsonpath": lambda text: JsonPath(text).print,
-    "jsonpath-as-json": _json_list,
     "go-template": _go_template,
     "custom-columns": custom_columns,
 }

@@ -8,6 +8,7 @@ whose output depends on the order of Go's maps.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,15 @@ def check(kind: type[JsonPath] | type[GoTemplate], template: str, printed: str |
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{{define `x`}}{{end}}", "{{define}} is not supported"),
-        ("{{html .x}}", "function 'html' is not supported; supported are and, base64decode"),
+        ("{{define `x`}}{{end}}", "function 'define' is not supported"),
+        ("{{html .x}}", "function 'html' is not supported; supported are and, eq"),
         ('{{printf "%U" 1}}', "printf does not support %U"),
-        ("{{'ab'}}", "'ab' is not one character"),
-        ('{{base64decode "é"}}', "'é' is not base64"),
+        ('{{printf "%s-%d" "a"}}', "printf of %s-%d, a: %d has no argument"),
+        ('{{index .x "a"}}', "index of <nil>, a: 'NoneType' object is not subscriptable"),
     ],
 )
 def test_what_a_go_template_cannot_do_here_is_refused_by_name(template: str, words: str) -> None:
-    with pytest.raises(InvalidConfig, match=words.replace("{", r"\{")):
+    with pytest.raises(InvalidConfig, match=re.escape(words)):
         GoTemplate(template).print({})
 
 
@@ -76,9 +77,8 @@ def pods(agent: Any) -> Any:
     ("output", "printed"),
     [
         ("jsonpath={.items[*].metadata.name}", "db-10 db-9 web"),
-        ("jsonpath-as-json={.items[0].kind}", '[\n    "Pod"\n]\n'),
         ("go-template={{range .items}}{{.metadata.name}} {{end}}", "db-10 db-9 web "),
-        ("template={{len .items}}", "3"),
+        ("go-template={{len .items}}", "3"),
         (
             "custom-columns=NAME:.metadata.name,L:metadata.labels,C:{.spec.containers[*].image},N:.spec.none",
             "NAME    L                C         N\n"
@@ -98,16 +98,6 @@ def test_a_single_object_is_not_in_a_list_and_columns_may_have_no_headings(pods:
     result = kubeletx("get", "pod/web", "-ocustom-columns=N:.metadata.name", "--no-headers")
     assert result.stdout == "web\n"
     assert kubeletx("get", "runtimes", "-o", "jsonpath={.items}").stdout == "[]"
-
-
-def test_templates_may_be_in_files(pods: Any, kubeletx: Run, tmp_path: Path) -> None:
-    (tmp_path / "path").write_text("{.metadata.name}")
-    (tmp_path / "columns").write_text("NAME  PHASE\nmetadata.name .status.phase\n")
-    assert kubeletx("get", "pod", "web", f"-o=jsonpath-file={tmp_path}/path").stdout == "web"
-    found = kubeletx("get", "pod", "web", f"-o=custom-columns-file={tmp_path}/columns").stdout
-    assert found.splitlines() == ["NAME   PHASE", "web    Running"]
-    result = kubeletx("get", "pods", "-o", f"go-template-file={tmp_path}/none")
-    assert (result.exit_code, "cannot read" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
