@@ -34,6 +34,7 @@ from ..output.words import now
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @boolean("--history", help="Show the last actions of the agent on each pod, with their results.")
+@boolean("--timeline", help="Draw the start of each pod as bars on a time axis.")
 @with_agent
 def describe(
     agent: AgentClient,
@@ -43,6 +44,7 @@ def describe(
     namespace: str,
     all_namespaces: bool,
     history: bool,
+    timeline: bool,
 ) -> int:
     """Show everything about a pod, the node, a runtime, a volume or an object of 'kubeletx apply'.
 
@@ -57,7 +59,8 @@ def describe(
         if chosen.singular == "pod":
             if wanted and all_namespaces:
                 raise click.UsageError("give names or --all-namespaces, not both")
-            _pods(agent, wanted, selector, None if all_namespaces else namespace, history=history)
+            bound = None if all_namespaces else namespace
+            _pods(agent, wanted, selector, bound, history=history, timeline=timeline)
         elif chosen.singular == "node":
             _node(agent, wanted)
         elif chosen.singular == "runtime":
@@ -75,7 +78,13 @@ def describe(
 
 
 def _pods(
-    agent: AgentClient, names: tuple[str, ...], selector: str, namespace: str | None, *, history: bool
+    agent: AgentClient,
+    names: tuple[str, ...],
+    selector: str,
+    namespace: str | None,
+    *,
+    history: bool,
+    timeline: bool,
 ) -> None:
     from ..describe.pod import describe_history, describe_pod
 
@@ -92,12 +101,23 @@ def _pods(
     events = agent.items("/v1/events", Event)
     sheets = []
     for pod in pods:
-        lines = describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now())
+        past = _history(agent, pod)
+        lines = describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now(), past.start)
+        if timeline:
+            from ..describe.timeline import describe_start
+
+            lines += describe_start(past.start, now())
         if history:
-            path = pod_path(pod.namespace, pod.name, "history")
-            lines += describe_history(agent.get(path, PodHistory).items, now())
+            lines += describe_history(past.items, now())
         sheets.append(lines)
     _print(sheets)
+
+
+def _history(agent: AgentClient, pod: Pod) -> PodHistory:
+    try:
+        return agent.get(pod_path(pod.namespace, pod.name, "history"), PodHistory)
+    except NotFound:  # removed since the list was read
+        return PodHistory()
 
 
 def _is_about_pod(event: Event, pod: Pod) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from kubeletx.api import names
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.start_timeline import start_line
 from kubeletx.kube.text.human import age
 from kubeletx.kube.types.core import (
     Container,
@@ -20,7 +21,7 @@ from kubeletx.kube.types.core import (
     Volume,
 )
 from kubeletx.kube.types.event import Event
-from kubeletx.server.views import ActionView
+from kubeletx.server.views import ActionView, StartView
 
 from ..output.columns import last_seen, runtime_of
 from .sheet import Sheet
@@ -41,7 +42,9 @@ def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
     return Sheet().table("History", ("Age", "Count", "Took", "Action", "Result"), rows).lines()
 
 
-def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
+def describe_pod(
+    pod: Pod, events: Sequence[Event], now: datetime, start: StartView | None = None
+) -> list[str]:
     """Return the lines that ``kubeletx describe pod`` prints for one pod. `events`: the events about it."""
     sheet = Sheet()
     meta, spec, status = pod.metadata, pod.spec, pod.status
@@ -49,6 +52,7 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
     sheet.add("Runtime", runtime_of(pod)).add("Source", meta.annotations.get(names.CONFIG_SOURCE))
     sheet.add("Node", "/".join(filter(None, (spec.node_name, status.host_ip))))
     sheet.add("Start Time", _time(status.start_time))
+    sheet.add_if("Start", start_line(start, now) if start is not None else None)
     sheet.add_map("Labels", meta.labels).add_map("Annotations", meta.annotations, ": ")
     shown = summarise(pod, now).status
     is_resting = shown in ("Standby", "Hibernated")

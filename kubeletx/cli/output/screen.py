@@ -44,6 +44,15 @@ def screen() -> Screen:
     return Screen(_width() if is_terminal else None, colored)
 
 
+def shows(text: str) -> bool:
+    """Return True if standard output can encode `text`."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _width() -> int | None:
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):

@@ -44,6 +44,7 @@ from kubeletx.server.views import (
     PullUpdate,
     RuntimeDetail,
     RuntimeView,
+    StartView,
     UsageHistory,
     UsageView,
     VersionView,
@@ -92,6 +93,7 @@ class FakeAdminBackend:
         self.kept_awake: list[str] = []
         self.delete_takes_effect = True
         self.histories: dict[str, tuple[ActionView, ...]] = {}
+        self.start: StartView | None = None
         self.machines = FakeMachines(self.calls)
         self.standby = FakeStandby(self.calls)
         self.objects = FakeObjects()
@@ -242,8 +244,8 @@ class FakeAdminBackend:
         return ApplyResult(action="replaced", pod=pod)
 
     async def pod_history(self, target: PodTarget) -> PodHistory:
-        """Return the pod's actions from `histories`. Raises NotFound for an unknown pod."""
-        return PodHistory(items=self.histories.get(self._find(target).ref, ()))
+        """Return the pod's actions from `histories`, and `start`. Raises NotFound for an unknown pod."""
+        return PodHistory(items=self.histories.get(self._find(target).ref, ()), start=self.start)
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         """Delete the pod at once; returns the pod.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from kubeletx.cli.describe import timeline
+from kubeletx.cli.output.screen import Screen
 from kubeletx.kube.types.core import ObjectReference, PodCondition
 from kubeletx.kube.types.event import Event
-from kubeletx.server.views import ActionView, ImageServiceView, RuntimeDetail
+from kubeletx.server.views import ActionView, ImageServiceView, RuntimeDetail, StartView
 from tests.unit.cli.commands.objects import T0, Run, pod, runtime
 
 
@@ -71,6 +74,48 @@ def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run)
     text = kubeletx("describe", "pod", "web", "--history").stdout
     assert re.search(r"x3 +0.25s +start unit web +unit failed: StartError: no such file", text)
     assert "History" not in kubeletx("describe", "pod", "web").stdout
+
+
+STEPS = (
+    ActionView(at=T0 + timedelta(seconds=0.002), action="bind", result="bound", seconds=0.002),
+    ActionView(
+        at=T0 + timedelta(seconds=2),
+        action="ensure image web",
+        result="image failed: ErrImagePull: no such host",
+        seconds=1,
+    ),
+    ActionView(at=T0 + timedelta(seconds=4), action="start unit web", result="unit started", seconds=1),
+)
+
+
+@pytest.mark.parametrize(("width", "cells"), [(None, 80), (200, 200), (40, 40)])
+def test_the_start_of_a_pod_is_a_line_and_bars_that_fit_the_terminal(
+    agent: Any, kubeletx: Run, monkeypatch: pytest.MonkeyPatch, width: int | None, cells: int
+) -> None:
+    monkeypatch.setattr(timeline, "screen", lambda: Screen(width))
+    agent.backend.put(pod())
+    agent.backend.start = StartView(
+        seen_at=T0,
+        running_at=T0 + timedelta(seconds=4),
+        ready_at=T0 + timedelta(seconds=5),
+        steps=STEPS,
+    )
+    text = kubeletx("describe", "pod", "web", "--timeline").stdout
+    line = "bound 2 ms, image web failed (ErrImagePull), started 1.0 s, ready 5.0 s"
+    assert re.search(f"^Start: +{re.escape(line)}$", text, re.MULTILINE)
+    bind, image, container, ready, _, times = text.partition("Timeline:\n")[2].splitlines()
+    assert max(map(len, (bind, image, container, ready, times))) <= cells
+    assert re.match("  image web +✗+ ", image)
+    assert container.index("█") > image.rindex("✗")
+    assert ready.index("█") == container.rindex("█") + 1
+    assert times.split()[:2] == ["0", "ms"]
+
+
+def test_a_pod_older_than_the_agent_has_no_start(agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(pod())
+    text = kubeletx("describe", "pod", "web", "--timeline").stdout
+    assert "Start: " not in text
+    assert "Timeline:  <unknown: the pod is older than this process of the agent>" in text
 
 
 def test_a_runtime_is_described_with_what_it_can_do(agent: Any, kubeletx: Run) -> None:
