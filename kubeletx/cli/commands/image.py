@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -18,7 +17,7 @@ from ..options.common import with_agent
 from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
-from ..output.progress import ProgressLine
+from ..output.progress import progress
 from .get import list_command
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,36 +42,17 @@ def _runtime_option(text: str) -> Callable[[F], F]:
 def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet: bool) -> int:
     """Pull images. Ctrl-C stops the pull."""
     for name in images:
-        updates = _updates(agent, name, runtime)
-        last = _show(name, updates) if sys.stderr.isatty() and not quiet else _drain(updates)
+        last = None
+        with progress(name, quiet=quiet) as line:
+            for item in agent.lines("POST", "/v1/images/pull", {"image": name, "runtime": runtime}):
+                last = msgspec.json.decode(item.object, type=PullUpdate)
+                line.show(f"{name} {last.message}".rstrip(), last.done_bytes, last.total_bytes)
         if last is None or not last.ref:
             raise Internal(
                 f"the agent ended the pull of {name} without a result; see its log, and pull again"
             )
         click.echo(f"{name} pulled into {last.runtime}: {last.ref}")
     return ExitCode.OK
-
-
-def _updates(agent: AgentClient, name: str, runtime: str | None) -> Iterator[PullUpdate]:
-    for line in agent.lines("POST", "/v1/images/pull", {"image": name, "runtime": runtime}):
-        yield msgspec.json.decode(line.object, type=PullUpdate)
-
-
-def _drain(updates: Iterator[PullUpdate]) -> PullUpdate | None:
-    last = None
-    for update in updates:
-        last = update
-    return last
-
-
-def _show(name: str, updates: Iterator[PullUpdate]) -> PullUpdate | None:
-    """Show all updates of a pull as one line on the terminal; returns the last update, None if there was none."""
-    last = None
-    with ProgressLine(sys.stderr) as line:
-        for update in updates:
-            last = update
-            line.show(f"{name} {update.message}".rstrip(), update.done_bytes, update.total_bytes)
-    return last
 
 
 class _Removed(msgspec.Struct, frozen=True):

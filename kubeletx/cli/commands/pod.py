@@ -12,8 +12,10 @@ from ..options.completing import complete_pods
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..output.printers import print_object
+from ..output.progress import progress
 
 _LONGEST_SECONDS = 60.0
+_DOING = {"standby": "freezing", "hibernate": "hibernating", "activate": "waking"}
 _TIMEOUT = click.option(
     "--timeout",
     default="60s",
@@ -71,13 +73,15 @@ def _change(
     agent: AgentClient, verb: str, name: str, namespace: str, timeout: str, output: str | None
 ) -> int:
     seconds = seconds_of("--timeout", timeout)
-    standby = agent.call(
-        "POST",
-        pod_path(namespace, split_pod(name), f"standby/{verb}"),
-        StandbyView,
-        {"timeoutSeconds": f"{seconds:g}"},
-        timeout=seconds + _LONGEST_SECONDS,
-    )
+    short = split_pod(name)
+    with progress(f"{_DOING[verb]} pod/{short}"):
+        standby = agent.call(
+            "POST",
+            pod_path(namespace, short, f"standby/{verb}"),
+            StandbyView,
+            {"timeoutSeconds": f"{seconds:g}"},
+            timeout=seconds + _LONGEST_SECONDS,
+        )
     if output is not None:
         print_object(standby, output)
     else:

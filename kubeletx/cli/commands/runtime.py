@@ -8,13 +8,14 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from kubeletx.server.views import PluginReload, Progress, RuntimeAddition, RuntimeDetail, RuntimeView
+from kubeletx.server.views import PluginReload, RuntimeAddition, RuntimeDetail, RuntimeView
 
 from ..connection.client import AgentClient
 from ..options.common import output_option, seconds_of, with_agent
 from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
+from ..output.progress import show_steps
 from .get import list_command
 
 
@@ -52,11 +53,8 @@ def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -
 def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str) -> int:
     """Remove a runtime. Refused while it has pods, unless --drain or --force is given."""
     parameters = {"drain": drain, "force": force, "timeoutSeconds": seconds_of("--timeout", timeout)}
-    done = False
-    for line in agent.lines("DELETE", _path(name), parameters):
-        step = msgspec.json.decode(line.object, type=Progress)
-        click.echo(step.message)
-        done = step.done
+    doing = f"{'draining' if drain else 'removing'} runtime/{name}"
+    done = show_steps(doing, agent.lines("DELETE", _path(name), parameters))
     return ExitCode.OK if done else ExitCode.FAILED
 
 

@@ -1,62 +1,124 @@
-"""Shows the progress of an image pull as one line on the terminal, which is erased at the end.
+"""Shows the progress of long work as one line on the terminal, which is erased at the end.
 
-    docker.io/library/nginx:1.27 unpacking  [==========>         ]   52 %  31.2MB of 60MB  4 s
-
-The caller must use it only if the output is a terminal, not a pipe or a file.
+docker.io/library/nginx:1.27 unpacking  [==========>         ]   52 %  31.2MB of 60MB  4 s
+hibernating pod/web  3 s
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self, TextIO
 
+import click
+import msgspec
+
 from kubeletx.kube.text.human import human_bytes
+from kubeletx.server.views import Progress
+
+from ..connection.client import Line
 
 BAR_WIDTH = 20
 REDRAW_SECONDS = 0.1
+TICK_SECONDS = 0.5
 _ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
     """Context manager that shows a progress line on the terminal, and erases it at its end.
 
-    The line is cut to the width of the terminal, so that it never wraps.
+    The line is cut to the width of the terminal, so that it never wraps. Without `show`, it is drawn again by a thread,
+    so that its time goes on.
     """
 
     def __init__(
         self,
-        out: TextIO,
+        out: TextIO | None,
+        text: str = "",
         *,
         now: Callable[[], float] = time.monotonic,
         width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
+        tick_seconds: float | None = TICK_SECONDS,
     ) -> None:
+        """`out`: a terminal; None: show nothing. `text`: shown until `show` gives another one.
+
+        `tick_seconds`: interval of the thread's drawings; None: no thread.
+        """
         self._out = out
         self._now = now
         self._width = width
         self._began = now()
         self._drawn_at = float("-inf")
+        self._shown: tuple[str, int, int | None] = (text, 0, None)
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = None
+        if out is not None and tick_seconds is not None:
+            run = threading.Thread(target=self._tick, args=(tick_seconds,), name="progress", daemon=True)
+            self._thread = run
 
     def __enter__(self) -> Self:
+        if self._thread is not None:
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._out.write(_ERASE)
-        self._out.flush()
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._write(_ERASE)
 
-    def show(self, text: str, done_bytes: int, total_bytes: int | None) -> None:
-        """Draw the line, at most ten times a second; further calls do nothing. `total_bytes` None: not known yet."""
-        now = self._now()
-        if now - self._drawn_at < REDRAW_SECONDS:
-            return
-        self._drawn_at = now
-        line = progress_text(text, done_bytes, total_bytes, now - self._began)
-        self._out.write(_ERASE + line[: max(0, self._width() - 1)])
-        self._out.flush()
+    def show(self, text: str, done_bytes: int = 0, total_bytes: int | None = None) -> None:
+        """Draw the line, at most ten times a second. `total_bytes` None: not known yet."""
+        self._shown = (text, done_bytes, total_bytes)
+        if self._now() - self._drawn_at >= REDRAW_SECONDS:
+            self._draw()
+
+    def say(self, message: str) -> None:
+        """Print a line on standard output, above the progress line."""
+        with self._lock:
+            self._write(_ERASE)
+            click.echo(message)
+
+    def _tick(self, seconds: float) -> None:
+        while not self._over.wait(seconds):
+            self._draw()
+
+    def _draw(self) -> None:
+        with self._lock:
+            self._drawn_at = self._now()
+            line = progress_text(*self._shown, self._drawn_at - self._began)
+            self._write(_ERASE + line[: max(0, self._width() - 1)])
+
+    def _write(self, text: str) -> None:
+        if self._out is not None:
+            self._out.write(text)
+            self._out.flush()
+
+
+def progress(text: str = "", *, quiet: bool = False) -> ProgressLine:
+    """Return a progress line on standard error; it shows nothing if that is not a terminal. `quiet`: nothing at all."""
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return ProgressLine(sys.stderr if is_terminal and not quiet else None, text)
+
+
+def show_steps(text: str, lines: Iterable[Line]) -> bool:
+    """Print the messages of a drain or removal as they arrive; returns True if it is done. `text`: what goes on."""
+    done = False
+    with progress(text) as out:
+        for count, line in enumerate(lines, 1):
+            step = msgspec.json.decode(line.object, type=Progress)
+            out.say(step.message)
+            out.show(f"{text}  {count} done")
+            done = step.done
+    return done
 
 
 def progress_text(text: str, done_bytes: int, total_bytes: int | None, seconds: float) -> str:

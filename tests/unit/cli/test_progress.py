@@ -1,10 +1,17 @@
-"""The progress line of a pull."""
+"""The progress line of a pull and of other long work."""
 
 from __future__ import annotations
 
+import asyncio
 import io
+from typing import Any
+
+import pytest
 
 from kubeletx.cli.output.progress import ProgressLine, progress_text
+from kubeletx.server.views import PodTarget, StandbyView
+from tests.unit.cli.commands.objects import Run, pod
+from tests.unit.cli.terminal import terminal
 
 MB = 1_000_000
 
@@ -28,9 +35,38 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal() -> None:
 def test_the_line_fits_the_terminal_is_redrawn_rarely_and_erased_at_the_end() -> None:
     now = [0.0]
     out = io.StringIO()
-    with ProgressLine(out, now=lambda: now[0], width=lambda: 12) as line:
+    with ProgressLine(out, now=lambda: now[0], width=lambda: 12, tick_seconds=None) as line:
         line.show("a-long-image-name", 0, None)
         line.show("not drawn", 0, None)
         now[0] = 0.2
         line.show("drawn", 0, None)
     assert out.getvalue() == "\r\x1b[Ka-long-imag" + "\r\x1b[Kdrawn  0 s" + "\r\x1b[K"
+
+
+def test_long_work_has_a_line_on_a_terminal_and_none_in_a_pipe(
+    agent: Any, kubeletx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.backend.put(pod())
+    may_end, at_once = asyncio.Event(), agent.backend.standby.set_standby
+
+    async def slowly(target: PodTarget, verb: str, timeout_seconds: float) -> StandbyView:
+        await may_end.wait()
+        view: StandbyView = await at_once(target, verb, timeout_seconds)
+        return view
+
+    monkeypatch.setattr(agent.backend.standby, "set_standby", slowly)
+    with terminal("--root-dir", str(agent.root), "pod", "standby", "web", "--hibernate") as out:
+        out.read_until("\x1b[Khibernating pod/web  ")
+        agent.soon(may_end.set)
+        code, rest = out.end()
+        assert (code, rest.rpartition("\x1b[K")[2]) == (0, "pod/web hibernated\r\n")
+    result = kubeletx("pod", "standby", "web", "--hibernate")
+    assert (result.stdout, result.stderr) == ("pod/web hibernated\n", "")
+
+
+def test_steps_are_lines_above_the_line(agent: Any) -> None:
+    with terminal("--root-dir", str(agent.root), "drain", "--all") as out:
+        code, text = out.end()
+        assert code == 0
+        assert "\r\x1b[Kall pods have ended\r\n\r\x1b[Kdraining the node  1 done  " in text
+        assert text.endswith(" s\r\x1b[K")

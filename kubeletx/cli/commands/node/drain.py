@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from kubeletx.server.views import Progress, VersionView
 
@@ -11,6 +10,7 @@ from ...connection.client import AgentClient
 from ...options.common import seconds_of, with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean
+from ...output.progress import show_steps
 
 PATH = "/v1/node/drain"
 CORDON_PATH = "/v1/node/cordon"
@@ -34,12 +34,8 @@ def drain(agent: AgentClient, is_asked: bool, undo: bool, timeout: str) -> int:
     if undo:
         click.echo(agent.call("DELETE", PATH, Progress).message)
         return ExitCode.OK
-    done = False
-    for line in agent.lines("POST", PATH, {"timeoutSeconds": seconds_of("--timeout", timeout)}):
-        step = msgspec.json.decode(line.object, type=Progress)
-        click.echo(step.message)
-        done = step.done
-    return ExitCode.OK if done else ExitCode.FAILED
+    lines = agent.lines("POST", PATH, {"timeoutSeconds": seconds_of("--timeout", timeout)})
+    return ExitCode.OK if show_steps("draining the node", lines) else ExitCode.FAILED
 
 
 @click.command(cls=Command, short_help="Refuse new pods on this node.")

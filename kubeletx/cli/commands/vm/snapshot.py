@@ -14,6 +14,7 @@ from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
+from ...output.progress import progress
 from .paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0
@@ -48,7 +49,8 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
     """Make a snapshot."""
     body = msgspec.json.encode(SnapshotRequest(name=snapshot_name, memory=memory))
     path = vm_path(namespace, name, "snapshots")
-    made = agent.call("POST", path, SnapshotView, body=body, timeout=LONGEST_SECONDS)
+    with progress(f"creating snapshot/{snapshot_name}"):
+        made = agent.call("POST", path, SnapshotView, body=body, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{made.name} created" + (" with memory" if made.with_memory else ""))
     return ExitCode.OK
 
@@ -73,7 +75,8 @@ def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> 
 def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> int:
     """Restore a machine from a snapshot; later changes are lost."""
     path = item_path(namespace, name, "snapshots", snapshot_name, "restore")
-    agent.call("POST", path, MachineView, timeout=LONGEST_SECONDS)
+    with progress(f"restoring snapshot/{snapshot_name}"):
+        agent.call("POST", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} restored")
     return ExitCode.OK
 
@@ -86,6 +89,7 @@ def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -
 def delete(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> int:
     """Delete a snapshot; the machine does not change."""
     path = item_path(namespace, name, "snapshots", snapshot_name)
-    agent.call("DELETE", path, MachineView, timeout=LONGEST_SECONDS)
+    with progress(f"deleting snapshot/{snapshot_name}"):
+        agent.call("DELETE", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} deleted")
     return ExitCode.OK
