@@ -1,0 +1,80 @@
+"""The program ``kubeletx-web``: serves the page to the administrator of this node; ``kubeletx ui`` starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from aiohttp import web
+
+from kubeletx.api import SystemClock
+
+from .access import LocalAccess
+from .agent import Agent
+from .server import Pages
+
+ADDRESS = "127.0.0.1"
+
+
+@click.command()
+@click.option(
+    "--socket",
+    "socket_path",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="PATH",
+    help="Admin socket.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="TCP port on 127.0.0.1; 0: any free one."
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser, if there is one.")
+def main(socket_path: Path, port: int, browser: bool) -> None:
+    """Serve a read-only page about the node of the agent behind the admin socket."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(socket_path, port, browser=browser))
+
+
+async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
+    """Serve the page on 127.0.0.1 until SIGINT or SIGTERM."""
+    access = LocalAccess(SystemClock())
+    runner = web.AppRunner(
+        Pages(Agent(socket_path), access).app(),
+        handle_signals=False,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=0.5,
+        keepalive_timeout=15,
+    )
+    await runner.setup()
+    site = web.TCPSite(runner, ADDRESS, port)
+    try:
+        try:
+            await site.start()
+        except OSError as error:
+            raise click.ClickException(
+                f"cannot listen on {ADDRESS}:{port}: {error.strerror}; choose another --port"
+            ) from error
+        number = runner.addresses[0][1]
+        link = f"http://{ADDRESS}:{number}/?token={access.token}"
+        click.echo(
+            f"The page of this node is at\n\n    {link}\n\nThe link works once, within 5 minutes. Ctrl-C ends the page."
+        )
+        sys.stdout.flush()
+        if browser:
+            await asyncio.to_thread(webbrowser.open, link)
+        ended = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        await ended.wait()
+    finally:
+        await runner.cleanup()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""The web server: pages, live changes, pictures and the pinned scripts. All requests are GET or HEAD."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final, Protocol
+
+import structlog
+from aiohttp import web
+
+from kubeletx.api import KubeletxError, NotFound
+
+from .access import COOKIE, HEADERS, SESSION_SECONDS, Refused
+from .agent import Agent, pod_path
+from .live import Fragments, LivePage
+from .node_page import NodePage, Query
+from .pod_page import PodPage
+from .state import Feed, NodeState
+from .templates import render
+
+log = structlog.get_logger(__name__)
+
+MAX_WATCHERS: Final = 100
+"""Browsers that watch at the same time; further ones are refused with status 503."""
+WRITE_SECONDS: Final = 30.0
+"""A browser that reads nothing for this time is disconnected."""
+TYPES: Final = {".js": "text/javascript", ".css": "text/css"}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Access(Protocol):
+    """Decides whether a request may see the page."""
+
+    def check(self, request: web.Request) -> str | None:
+        """Let the request pass, or raise Refused. Returns the secret of a new session if the request began one."""
+        ...
+
+
+def utc_now() -> datetime:
+    """Return the present time in UTC."""
+    return datetime.now(UTC)
+
+
+class Pages:
+    """Answers all requests."""
+
+    def __init__(self, agent: Agent, access: Access, *, now: Callable[[], datetime] = utc_now) -> None:
+        """`now`: the present time, in UTC."""
+        self._agent = agent
+        self._access = access
+        self._now = now
+        self.feed = Feed(agent)
+        self._live: dict[tuple[str, ...], LivePage] = {}
+        self._watchers = 0
+
+    def app(self) -> web.Application:
+        """Return the web application."""
+        app = web.Application(middlewares=[self._guard], client_max_size=1024)
+        app.add_routes(
+            (
+                web.get("/", self._node),
+                web.get("/live", self._node_live),
+                web.get("/pods/{namespace}/{name}", self._pod),
+                web.get("/pods/{namespace}/{name}/live", self._pod_live),
+                web.get("/pods/{namespace}/{name}/screen.png", self._screen),
+                web.get("/static/{name}", _static),
+            )
+        )
+        app.on_cleanup.append(self._close)
+        return app
+
+    async def _close(self, _app: web.Application) -> None:
+        await self.feed.close()
+        await self._agent.close()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.method not in ("GET", "HEAD"):
+                raise Refused(405, "this page is read-only")
+            secret = self._access.check(request)
+            if secret is not None:
+                return _begin_session(request, secret)
+            response = await handler(request)
+        except Refused as refused:
+            response = _message(refused.status, "Not allowed", str(refused))
+        except NotFound as error:
+            response = _message(404, "Not found", str(error), back="/")
+        except KubeletxError as error:
+            response = _message(503, "The agent does not answer", str(error), back="/")
+        except web.HTTPException as error:
+            response = _message(error.status, error.reason, f"There is no page {request.path}.", back="/")
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    # --- pages ---
+
+    async def _node(self, request: web.Request) -> web.StreamResponse:
+        query = Query.of(request.query)
+        async with self.feed.viewing() as state:
+            live = self._live_page(
+                ("node", *query.text.values()), NodePage(state, query, self._now).fragments
+            )
+            page = live.now
+        rooms = [name for name in page.parts if name.startswith("room-")]
+        node = state.node.metadata.name or state.version.node_name
+        return _html(
+            request,
+            render(
+                "node",
+                node=node,
+                parts=page.parts,
+                rows=page.rows,
+                rooms=rooms,
+                query=query,
+                live=str(request.url.with_path("/live").update_query(since=live.number).relative()),
+            ),
+        )
+
+    async def _node_live(self, request: web.Request) -> web.StreamResponse:
+        query = Query.of(request.query)
+        return await self._stream(
+            request, ("node", *query.text.values()), lambda state: NodePage(state, query, self._now).fragments
+        )
+
+    async def _pod(self, request: web.Request) -> web.StreamResponse:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        async with self.feed.viewing() as state:
+            page = PodPage(state, namespace, name, self._now)
+            if page.pod is None:
+                raise NotFound(f"Pod {namespace}/{name} is not on this node.")
+            live = self._live_page(("pod", namespace, name), page.fragments)
+            parts = live.now.parts
+        return _html(
+            request,
+            render(
+                "pod",
+                namespace=namespace,
+                name=name,
+                parts=parts,
+                live=f"{request.path}/live?since={live.number}",
+            ),
+        )
+
+    async def _pod_live(self, request: web.Request) -> web.StreamResponse:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        return await self._stream(
+            request,
+            ("pod", namespace, name),
+            lambda state: PodPage(state, namespace, name, self._now).fragments,
+        )
+
+    async def _screen(self, request: web.Request) -> web.StreamResponse:
+        info = request.match_info
+        picture = await self._agent.read(pod_path(info["namespace"], info["name"], "vm/screenshot"))
+        return web.Response(body=picture, content_type="image/png")
+
+    # --- live ---
+
+    def _live_page(self, key: tuple[str, ...], page: Callable[[], Fragments]) -> LivePage:
+        """Return the live page of this key, which all its watchers share."""
+        live = self._live.get(key)
+        if live is None or not live.is_watched:
+            for old in [name for name, other in self._live.items() if not other.is_watched]:
+                del self._live[old]
+            live = self._live[key] = LivePage(self.feed, page)
+        return live
+
+    async def _stream(
+        self, request: web.Request, key: tuple[str, ...], page: Callable[[NodeState], Callable[[], Fragments]]
+    ) -> web.StreamResponse:
+        if self._watchers >= MAX_WATCHERS:
+            return _message(503, "Too many viewers", f"{MAX_WATCHERS} browsers watch this node already.")
+        since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
+        self._watchers += 1
+        try:
+            async with self.feed.viewing() as state:
+                live = self._live.get(key) or self._live_page(key, page(state))
+                number = int(since) if since.isdecimal() else -1
+                return await send_events(request, live.messages(number))
+        finally:
+            self._watchers -= 1
+
+
+async def send_events(request: web.Request, messages: AsyncIterator[bytes]) -> web.StreamResponse:
+    """Send server-sent events until the iterator ends or the browser goes away or does not read."""
+    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    async with aclosing(messages) as source:  # type: ignore[type-var] # an async generator
+        try:
+            async for message in source:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await response.write(message)
+        except (ConnectionResetError, TimeoutError):
+            if request.transport is not None:
+                request.transport.abort()
+    return response
+
+
+def _begin_session(request: web.Request, secret: str) -> web.Response:
+    response = web.Response(status=303, headers={**HEADERS, "Location": request.path})
+    response.set_cookie(
+        COOKIE, secret, max_age=int(SESSION_SECONDS), httponly=True, samesite="Strict", path="/"
+    )
+    return response
+
+
+def _html(request: web.Request, text: str) -> web.Response:
+    response = web.Response(text=text, content_type="text/html")
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        response.enable_compression(web.ContentCoding.gzip)
+    return response
+
+
+def _message(status: int, title: str, message: str, back: str = "") -> web.Response:
+    text = render("message", title=title, message=message, back=back, live="")
+    return web.Response(status=status, text=text, content_type="text/html")
+
+
+async def _static(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["name"]
+    content_type = TYPES.get(name[name.rfind(".") :])
+    body = _file(name) if content_type is not None and "/" not in name else None
+    if body is None:
+        raise NotFound(f"There is no file {name}.")
+    response = web.Response(body=body, content_type=content_type, charset="utf-8")
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        response.enable_compression(web.ContentCoding.gzip)
+    return response
+
+
+@lru_cache(maxsize=16)
+def _file(name: str) -> bytes | None:
+    path = files("kubeletx_web") / "static" / name
+    return path.read_bytes() if path.is_file() else None

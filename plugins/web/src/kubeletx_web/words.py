@@ -1,0 +1,128 @@
+"""Sentences and numbers for people: the verdict on the node, usage and limits of pods. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from kubeletx.api import names
+from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.text import quantity
+from kubeletx.kube.types.core import Pod
+from kubeletx.kube.types.node import Node, NodeCondition
+
+from .values import Runtime
+
+MEBIBYTE = 1024 * 1024
+TONES: Mapping[str, str] = {
+    "Running": "good",
+    "Ready": "good",
+    "Completed": "rest",
+    "Succeeded": "rest",
+    "Standby": "rest",
+    "Hibernated": "rest",
+    "Pending": "wait",
+    "ContainerCreating": "wait",
+    "PodInitializing": "wait",
+    "Terminating": "wait",
+    "Unknown": "wait",
+}
+"""Tone (colour) of a word of state; a word that is not here is bad."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The node's state in one sentence. `tone`: good, wait or bad. `since`: None if unknown."""
+
+    tone: str
+    text: str
+    since: datetime | None = None
+
+
+def tone(word: str) -> str:
+    """Return the tone of a word of state: good, rest, wait or bad."""
+    return TONES.get(word, "wait" if word.startswith("Init:") and "/" in word else "bad")
+
+
+def verdict(node: Node, runtimes: Iterable[Runtime], problem: str) -> Verdict:
+    """Return the verdict on the node. `problem`: why the agent does not answer; empty while it does."""
+    if problem:
+        return Verdict("bad", f"The agent does not answer: {problem}. The page shows what it said last.")
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is None:
+        return Verdict("wait", "The agent has not reported the node's state yet.")
+    since = ready.last_transition_time
+    if ready.status != "True":
+        return Verdict("bad", f"Not ready: {ready.message or ready.reason or 'no reason is given'}.", since)
+    worries = [*_worries(node.status.conditions)]
+    away = [runtime.name for runtime in runtimes if runtime.status != "Ready"]
+    if away:
+        worries.append(f"{_list(away)} {'is' if len(away) == 1 else 'are'} not ready")
+    if node.spec.unschedulable:
+        worries.append("it takes no new pods (cordoned)")
+    if worries:
+        return Verdict("wait", f"Ready, but {'; '.join(worries)}.", since)
+    return Verdict("good", "Ready, and all runtimes answer.", since)
+
+
+_SHOULD_BE_FALSE = {
+    "MemoryPressure": "memory is short",
+    "DiskPressure": "disk space is short",
+    "PIDPressure": "process IDs are short",
+    f"{names.OWN_PREFIX}MaintenanceMode": "it is in maintenance mode",
+}
+
+
+def _worries(conditions: Iterable[NodeCondition]) -> Iterable[str]:
+    for condition in conditions:
+        if condition.status == "True" and condition.type in _SHOULD_BE_FALSE:
+            yield _SHOULD_BE_FALSE[condition.type]
+        elif condition.status == "False" and "/Healthy-" in condition.type:
+            yield f"health check {condition.type.partition('/Healthy-')[2]} fails"
+        elif condition.status == "False" and condition.type.endswith("/EdgeHealthy"):
+            yield "a health check of the edge guardian fails"
+
+
+def _list(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def runtime_of(pod: Pod) -> str:
+    """Return the runtime of the pod; empty before it has one."""
+    return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
+
+
+def limits(pod: Pod) -> tuple[int | None, int | None]:
+    """Return the pod's limits of CPU, in millicores, and memory, in bytes; None if a container has none."""
+    machine = machine_of(pod, on_vm_runtime=True) if pod.spec.virtual_machine is not None else None
+    units = [machine] if machine is not None else list(pod.spec.containers)
+    return _sum(units, "cpu", quantity.to_millicores), _sum(units, "memory", quantity.to_bytes)
+
+
+def _sum(units: Iterable[object], resource: str, convert: Callable[[str], int]) -> int | None:
+    texts = [unit.resources.limits.get(resource) for unit in units]  # type: ignore[attr-defined] # container or machine
+    return sum(convert(text) for text in texts if text) if texts and all(texts) else None
+
+
+def mib(size: int | None) -> str:
+    """Return a size in MiB with one decimal below 10 MiB, without the unit; a dash for None."""
+    if size is None:
+        return "\u2013"
+    return f"{size / MEBIBYTE:.1f}" if size < 10 * MEBIBYTE else f"{size / MEBIBYTE:.0f}"
+
+
+_FREED = re.compile(r"memory: ([0-9.]+) MiB before, ([0-9.]+) MiB after")
+
+
+def frozen_memory(pod: Pod) -> str:
+    """Return the memory of a frozen pod, such as ``48.4 \u2192 0.4``, from the message of its condition; else empty.
+
+    A frozen pod that gave nothing back has the whole message.
+    """
+    for condition in pod.status.conditions:
+        if condition.type == names.STANDBY_CONDITION and condition.status == "True":
+            freed = _FREED.search(condition.message or "")
+            return f"{freed[1]} \u2192 {freed[2]}" if freed else condition.message or ""
+    return ""
