@@ -10,6 +10,7 @@ again if it is too far behind.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
@@ -50,7 +51,8 @@ class LivePage:
         self._feed = feed
         self._render = render
         self.now = render()
-        self.number = 0
+        self.number = time.monotonic_ns() // 1_000_000
+        """Number of the last message. It begins anywhere, so that a number of an earlier page is not taken for one of this."""
         self._kept: deque[_Message] = deque(maxlen=KEPT)
         self._watchers: set[asyncio.Queue[_Message | None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -90,25 +92,27 @@ class LivePage:
     def is_watched(self) -> bool:
         return bool(self._watchers)
 
+    def refresh(self) -> None:
+        """Render the page again, and send what has changed to the watchers."""
+        new, old = self._render(), self.now
+        self.now = new
+        if _others(new) != _others(old):  # a section has come or gone
+            self.number += 1
+            self._kept.clear()
+            for queue in tuple(self._watchers):
+                self._send_reload(queue)
+        elif body := changes(old, new):
+            self.number += 1
+            message = _Message(self.number, sse(body, self.number))
+            self._kept.append(message)
+            for queue in tuple(self._watchers):
+                self._send(queue, message)
+
     async def _follow(self) -> None:
         revision = -1
         while True:
             revision = await self._feed.wait_change(revision)
-            new = self._render()
-            if _others(new) != _others(self.now):  # a section has come or gone
-                self.now, self.number = new, self.number + 1
-                self._kept.clear()
-                for queue in tuple(self._watchers):
-                    self._send_reload(queue)
-                continue
-            body = changes(self.now, new)
-            self.now = new
-            if body:
-                self.number += 1
-                message = _Message(self.number, sse(body, self.number))
-                self._kept.append(message)
-                for queue in tuple(self._watchers):
-                    self._send(queue, message)
+            self.refresh()
             await asyncio.sleep(COALESCE_SECONDS)
 
     def _send(self, queue: asyncio.Queue[_Message | None], message: _Message) -> None:

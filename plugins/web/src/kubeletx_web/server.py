@@ -56,6 +56,7 @@ class Pages:
         self._now = now
         self.feed = Feed(agent)
         self._live: dict[tuple[str, ...], LivePage] = {}
+        self._live_of: NodeState | None = None
         self._watchers = 0
 
     def app(self) -> web.Application:
@@ -105,7 +106,7 @@ class Pages:
         query = Query.of(request.query)
         async with self.feed.viewing() as state:
             live = self._live_page(
-                ("node", *query.text.values()), NodePage(state, query, self._now).fragments
+                ("node", str(query.text)), state, NodePage(state, query, self._now).fragments
             )
             page = live.now
         rooms = [name for name in page.parts if name.startswith("room-")]
@@ -126,7 +127,7 @@ class Pages:
     async def _node_live(self, request: web.Request) -> web.StreamResponse:
         query = Query.of(request.query)
         return await self._stream(
-            request, ("node", *query.text.values()), lambda state: NodePage(state, query, self._now).fragments
+            request, ("node", str(query.text)), lambda state: NodePage(state, query, self._now).fragments
         )
 
     async def _pod(self, request: web.Request) -> web.StreamResponse:
@@ -135,7 +136,7 @@ class Pages:
             page = PodPage(state, namespace, name, self._now)
             if page.pod is None:
                 raise NotFound(f"Pod {namespace}/{name} is not on this node.")
-            live = self._live_page(("pod", namespace, name), page.fragments)
+            live = self._live_page(("pod", namespace, name), state, page.fragments)
             parts = live.now.parts
         return _html(
             request,
@@ -163,13 +164,17 @@ class Pages:
 
     # --- live ---
 
-    def _live_page(self, key: tuple[str, ...], page: Callable[[], Fragments]) -> LivePage:
-        """Return the live page of this key, which all its watchers share."""
+    def _live_page(self, key: tuple[str, ...], state: NodeState, page: Callable[[], Fragments]) -> LivePage:
+        """Return the live page of this key, which all its watchers share, as it is now."""
+        if self._live_of is not state:
+            self._live, self._live_of = {}, state
         live = self._live.get(key)
-        if live is None or not live.is_watched:
-            for old in [name for name, other in self._live.items() if not other.is_watched]:
-                del self._live[old]
+        if live is None:
+            if len(self._live) >= MAX_WATCHERS:
+                self._live = {name: other for name, other in self._live.items() if other.is_watched}
             live = self._live[key] = LivePage(self.feed, page)
+        elif not live.is_watched:
+            live.refresh()
         return live
 
     async def _stream(
@@ -181,7 +186,7 @@ class Pages:
         self._watchers += 1
         try:
             async with self.feed.viewing() as state:
-                live = self._live.get(key) or self._live_page(key, page(state))
+                live = self._live_page(key, state, page(state))
                 number = int(since) if since.isdecimal() else -1
                 return await send_events(request, live.messages(number))
         finally:

@@ -105,7 +105,7 @@ class Feed:
         self._viewers = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Condition()
-        self._ready = asyncio.Event()
+        self._beginning = asyncio.Lock()
         self._ending: asyncio.TimerHandle | None = None
         self.revision = 0
 
@@ -120,8 +120,9 @@ class Feed:
             self._ending.cancel()
             self._ending = None
         try:
-            if not self._tasks:
-                await self._begin()
+            async with self._beginning:
+                if not self._tasks:
+                    await self._begin()
             yield self.state
         finally:
             self._viewers -= 1
