@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeAlias
 
 import click
 
 from kubeletx.api import NotFound
-from kubeletx.kube.text.human import human_bytes, mebibytes, millicores
-from kubeletx.server.views import MeasuredUsage, PodUsage, UsageView
+from kubeletx.kube.text.human import human_bytes, human_duration, mebibytes, millicores
+from kubeletx.server.views import MeasuredUsage, PodUsage, UsageHistory, UsageView
 
 from ..connection.client import AgentClient
-from ..options.common import namespace_option, with_agent
+from ..options.common import color_option, namespace_option, seconds_of, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
 from ..output.kinds import kind_of
-from ..output.printers import ObjectTable
+from ..output.printers import Column, ObjectTable
+from ..output.screen import screen
+from ..output.words import without_control
+
+if TYPE_CHECKING:
+    from kubeletx.kube.types.core import Pod
+
+_Limits: TypeAlias = tuple[int | None, int | None]
+"""Of CPU in millicores, and of memory in bytes."""
+_Sample: TypeAlias = tuple[int | None, int | None]
+_MACHINE: Final = ""
+_LEAST_SAMPLES: Final = 10
+_MOST_SAMPLES: Final = 90
+_NARROW: Final = 80
+_NEAR: Final = 0.9
 
 
 @command(short_help="Show usage of pods, runtimes or the node.")
@@ -29,6 +46,11 @@ from ..output.printers import ObjectTable
 @boolean("--containers", help="One line for each container.")
 @click.option("--sort-by", type=click.Choice(["cpu", "memory"]), default=None, help="Largest first.")
 @boolean("--no-headers", help="Print no headings.")
+@boolean("-w", "--watch", help="Keep running and refresh, with the last minutes and limits.")
+@click.option(
+    "--interval", default="2s", metavar="DURATION", show_default=True, help="Time between refreshes."
+)
+@color_option
 @with_agent
 def top(
     agent: AgentClient,
@@ -40,16 +62,24 @@ def top(
     containers: bool,
     sort_by: str | None,
     no_headers: bool,
+    watch: bool,
+    interval: str,
 ) -> int:
-    """Show usage. KIND is pods, runtimes or node."""
+    """Show usage. KIND is pods, runtimes or node.
+
+    With -w the columns after CPU and MEMORY are the last minutes, a measurement of 10 seconds each, up to their
+    largest value. Usage of 90 % of a limit or more is red.
+    """
     chosen = kind_of(kind).singular
-    usage = agent.get("/v1/usage", UsageView)
-    if chosen == "node":
-        titles, rows = _node(usage)
-    elif chosen == "runtime":
-        titles, rows = _runtimes(usage, names)
-    elif chosen == "pod":
-        wanted = parse_selector(selector)
+    if chosen not in ("pod", "runtime", "node"):
+        raise click.UsageError(f"there is no usage of {kind_of(kind).plural}; use pods, runtimes or node")
+    wanted = parse_selector(selector)
+
+    def table_of(usage: UsageView) -> _Table:
+        if chosen == "node":
+            return _node(usage)
+        if chosen == "runtime":
+            return _runtimes(usage, () if watch else names)
         pods = [
             pod
             for pod in usage.pods
@@ -57,15 +87,37 @@ def top(
             and (not names or pod.name in names)
             and select(wanted, pod.labels)
         ]
-        _check(names, {pod.name for pod in pods}, "pod")
-        titles, rows = _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
-    else:
-        raise click.UsageError(f"there is no usage of {kind_of(kind).plural}; use pods, runtimes or node")
-    for line in ObjectTable(titles).render(rows, headers=not no_headers):
+        if not watch:
+            _check(names, {pod.name for pod in pods}, "pod")
+        return _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
+
+    if watch:
+        _watch(agent, table_of, seconds_of("--interval", interval), headers=not no_headers)
+    usage = agent.get("/v1/usage", UsageView)
+    for line in _plain(table_of(usage), headers=not no_headers):
         click.echo(line)
     if usage.missing and chosen != "node":
-        click.echo(f"Warning: no answer from {', '.join(usage.missing)}; sums are partial", err=True)
+        click.echo(f"Warning: {_missing(usage)}", err=True)
     return ExitCode.OK
+
+
+class _Row(NamedTuple):
+    """Cells before and after those of the usage. `uids`: the pods whose usage it is; the machine has an empty one."""
+
+    front: Sequence[str]
+    usage: MeasuredUsage
+    back: Sequence[str] = ()
+    uids: Sequence[str] = ()
+    limits: _Limits = (None, None)
+
+
+class _Table(NamedTuple):
+    """Rows with the titles of their own cells. `shares`: usage is also shown in percent of the limits."""
+
+    front: Sequence[str]
+    back: Sequence[str]
+    rows: Sequence[_Row]
+    shares: bool = False
 
 
 def _check(names: tuple[str, ...], measured: set[str], kind: str) -> None:
@@ -81,47 +133,147 @@ def _sorted(pods: list[PodUsage], by: str | None) -> list[PodUsage]:
     return sorted(pods, key=lambda pod: -(getattr(pod.usage, field) or 0))
 
 
-def _cells(usage: MeasuredUsage) -> list[str]:
-    return [millicores(usage.cpu_millicores), mebibytes(usage.memory_bytes)]
-
-
-def _pods(
-    pods: list[PodUsage], *, all_namespaces: bool, containers: bool
-) -> tuple[Sequence[str], list[list[str]]]:
+def _pods(pods: list[PodUsage], *, all_namespaces: bool, containers: bool) -> _Table:
     heads = ["NAMESPACE"] * all_namespaces + (["POD", "NAME"] if containers else ["NAME"])
     rows = []
     for pod in pods:
         front = [pod.namespace] * all_namespaces + [pod.name]
         if containers:
-            rows += [[*front, part.name, *_cells(part.usage), pod.runtime] for part in pod.containers]
+            rows += [_Row([*front, part.name], part.usage, [pod.runtime]) for part in pod.containers]
         else:
-            rows.append([*front, *_cells(pod.usage), pod.runtime])
-    return (*heads, "CPU(cores)", "MEMORY(bytes)", "RUNTIME"), rows
+            rows.append(_Row(front, pod.usage, [pod.runtime], [pod.uid]))
+    return _Table(heads, ["RUNTIME"], rows)
 
 
-def _runtimes(usage: UsageView, names: tuple[str, ...]) -> tuple[Sequence[str], list[list[str]]]:
-    _check(names, {item.name for item in usage.runtimes}, "runtime")
-    heads = ("NAME", "TYPE", "PODS", "CPU(cores)", "MEMORY(bytes)", "DISK")
+def _runtimes(usage: UsageView, names: tuple[str, ...]) -> _Table:
     rows = [
-        [item.name, item.workload_type, str(item.pods), *_cells(item.usage), human_bytes(item.usage.fs_bytes)]
+        _Row(
+            [item.name, item.workload_type, str(item.pods)],
+            item.usage,
+            [human_bytes(item.usage.fs_bytes)],
+            [pod.uid for pod in usage.pods if pod.runtime == item.name],
+        )
         for item in usage.runtimes
         if not names or item.name in names
     ]
-    return heads, rows
+    return _Table(["NAME", "TYPE", "PODS"], ["DISK"], rows)
 
 
-def _node(usage: UsageView) -> tuple[Sequence[str], list[list[str]]]:
-    cpu, memory = usage.node.cpu_millicores, usage.node.memory_bytes
-    heads = ("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)")
-    row = [
-        usage.node_name,
-        millicores(cpu),
-        _percent(cpu, usage.node_cpu_capacity_millicores),
-        mebibytes(memory),
-        _percent(memory, usage.node_memory_capacity_bytes),
-    ]
-    return heads, [row]
+def _node(usage: UsageView) -> _Table:
+    limits = usage.node_cpu_capacity_millicores, usage.node_memory_capacity_bytes
+    return _Table(["NAME"], [], [_Row([usage.node_name], usage.node, [], [_MACHINE], limits)], shares=True)
+
+
+def _plain(table: _Table, *, headers: bool) -> list[str]:
+    cpu_share, memory_share = (["CPU(%)"], ["MEMORY(%)"]) if table.shares else ([], [])
+    titles = [*table.front, "CPU(cores)", *cpu_share, "MEMORY(bytes)", *memory_share, *table.back]
+    rows = []
+    for row in table.rows:
+        cpu, memory = row.usage.cpu_millicores, row.usage.memory_bytes
+        cells = [*row.front, millicores(cpu), *[_percent(cpu, row.limits[0])] * table.shares]
+        cells += [mebibytes(memory), *[_percent(memory, row.limits[1])] * table.shares, *row.back]
+        rows.append([without_control(cell) for cell in cells])
+    return ObjectTable(titles).render(rows, headers=headers)
 
 
 def _percent(part: int | None, whole: int | None) -> str:
     return f"{100 * part // whole}%" if part is not None and whole else "<unknown>"
+
+
+def _missing(usage: UsageView) -> str:
+    return f"no answer from {', '.join(map(without_control, usage.missing))}; sums are partial"
+
+
+class _Past:
+    """Usage of the last minutes, and the limits of pods, as far as they were read."""
+
+    def __init__(self, agent: AgentClient) -> None:
+        self._agent = agent
+        self._next = 0
+        self.interval_seconds = 0.0
+        self.series: dict[str, list[_Sample]] = {}
+        self.limits: dict[str, _Limits] = {}
+
+    def read(self, usage: UsageView) -> None:
+        """Read the samples since the last call, and the limits if there are other pods."""
+        new = self._agent.get("/v1/usage/history", UsageHistory, after=self._next)
+        before = self.series if new.next >= self._next else {}  # a smaller number: the agent was restarted
+        self.series = {
+            item.uid: [*before.get(item.uid, ()), *zip(item.cpu, item.memory, strict=True)][-_MOST_SAMPLES:]
+            for item in new.series
+        }
+        self._next, self.interval_seconds = new.next, new.interval_seconds
+        if any(pod.uid not in self.limits for pod in usage.pods):
+            from kubeletx.kube.types.core import PodList  # here: a decoder of all fields takes 20 ms
+
+            pods = self._agent.get("/v1/pods", PodList).items
+            self.limits = dict.fromkeys((pod.uid for pod in usage.pods), (None, None))
+            self.limits.update((str(pod.uid), _limits(pod)) for pod in pods)
+
+    def sum_of(self, uids: Sequence[str], index: int) -> list[int | None]:
+        """Return the sums over these pods, newest last. `index`: 0 for CPU, 1 for memory."""
+        newest_first = zip_longest(
+            *(reversed(self.series.get(uid, ())) for uid in uids), fillvalue=(None, None)
+        )
+        sums = []
+        for samples in newest_first:
+            known = [sample[index] for sample in samples if sample[index] is not None]
+            sums.append(sum(value for value in known if value is not None) if known else None)
+        return sums[::-1]
+
+
+def _limits(pod: Pod) -> _Limits:
+    from kubeletx.kube.requests import enforceable_limits
+
+    amounts = enforceable_limits(pod.spec)
+    cpu, memory = amounts.get("cpu"), amounts.get("memory")
+    return cpu.milli_value if cpu is not None else None, memory.value if memory is not None else None
+
+
+def _watch(
+    agent: AgentClient, table_of: Callable[[UsageView], _Table], seconds: float, *, headers: bool
+) -> NoReturn:
+    from ..output.live import keep_showing
+
+    past = _Past(agent)
+
+    def fetch() -> UsageView:
+        usage = agent.get("/v1/usage", UsageView)
+        past.read(usage)
+        return usage
+
+    def draw(usage: UsageView) -> list[str]:
+        lines = _with_past(table_of(usage), past, headers=headers)
+        return [*lines, f"Warning: {_missing(usage)}"] if usage.missing else lines
+
+    keep_showing(fetch, draw, seconds)
+
+
+def _with_past(table: _Table, past: _Past, *, headers: bool) -> list[str]:
+    from ..output.live import sparkline
+
+    out = screen()
+    room = min(_MOST_SAMPLES, _LEAST_SAMPLES + max(0, (out.width or 0) - _NARROW) // 3)
+    span = human_duration(room * past.interval_seconds)
+    titles = ["CPU/LIMIT", f"LAST {span}", "MEMORY/LIMIT", f"LAST {span}", *table.back]
+    columns = [
+        Column(title, lambda *_: "", priority=int(title in table.back), long=title == "NAME")
+        for title in (*table.front, *titles)
+    ]
+    rows, near = [], []
+    for row in table.rows:
+        measured = row.usage.cpu_millicores, row.usage.memory_bytes
+        limits = past.limits.get(row.uids[0], row.limits) if len(row.uids) == 1 else row.limits
+        cells = list(row.front)
+        for index, show in enumerate((millicores, mebibytes)):
+            value, limit = measured[index], limits[index]
+            text = show(value) + (f"/{show(limit)}" if limit is not None else "")
+            if value is not None and limit and value >= limit * _NEAR:
+                near.append(text)
+            cells += [text, sparkline(past.sum_of(row.uids, index), room)]
+        rows.append([without_control(cell) for cell in (*cells, *row.back)])
+    lines = ObjectTable(columns).render(rows, headers=headers)
+    if out.colored:
+        pattern = "|".join(map(re.escape, near)) or "(?!)"
+        lines = [re.sub(rf"(?<!\S)(?:{pattern})(?!\S)", r"\033[31m\g<0>\033[0m", line) for line in lines]
+    return lines

@@ -67,10 +67,10 @@ def output_option(*formats: str) -> Callable[[F], F]:
         metavar="|".join(formats),
         help="Output format; also jsonpath=TEXT, go-template=TEXT and custom-columns=SPEC.",
     )
-    return lambda function: output(_color(function) if "wide" in formats else function)
+    return lambda function: output(color_option(function) if "wide" in formats else function)
 
 
-_color = click.option(
+color_option = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",

@@ -6,7 +6,6 @@ hibernating pod/web  3 s
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import threading
@@ -22,6 +21,8 @@ from kubeletx.kube.text.human import human_bytes
 from kubeletx.server.views import Progress
 
 from ..connection.client import Line
+from .screen import is_movable
+from .words import without_control
 
 BAR_WIDTH = 20
 REDRAW_SECONDS = 0.1
@@ -105,8 +106,7 @@ class ProgressLine:
 
 def progress(text: str = "", *, quiet: bool = False) -> ProgressLine:
     """Return a progress line on standard error; it shows nothing if that is not a terminal. `quiet`: nothing at all."""
-    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return ProgressLine(sys.stderr if is_terminal and not quiet else None, text)
+    return ProgressLine(sys.stderr if is_movable(sys.stderr) and not quiet else None, text)
 
 
 def show_steps(text: str, lines: Iterable[Line]) -> bool:
@@ -123,7 +123,7 @@ def show_steps(text: str, lines: Iterable[Line]) -> bool:
 
 def progress_text(text: str, done_bytes: int, total_bytes: int | None, seconds: float) -> str:
     """Return the progress line, without control characters. `seconds`: time since the pull began. Pure."""
-    parts = ["".join(c if c.isprintable() else "?" for c in text)]
+    parts = [without_control(text)]
     if total_bytes:
         share = min(1.0, max(0.0, done_bytes / total_bytes))
         filled = int(share * BAR_WIDTH)

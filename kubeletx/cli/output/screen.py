@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 import click
 
@@ -42,6 +42,11 @@ def screen() -> Screen:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     colored = wanted == "always" or (wanted != "never" and is_terminal and not plain)
     return Screen(_width() if is_terminal else None, colored)
+
+
+def is_movable(out: TextIO) -> bool:
+    """Return True if `out` is a terminal on which text can be replaced."""
+    return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def shows(text: str) -> bool:

@@ -15,6 +15,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def without_control(text: str) -> str:
+    """Return the text with ``?`` for characters that are not printable, which could change the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def process_text(process: PluginProcessView) -> str:
     """Return process id, memory, CPU time and restarts, such as ``pid 12, 48Mi, CPU 0.31s, 0 restarts``."""
     from kubeletx.kube.text.human import mebibytes  # here: --help needs no kubeletx.kube

@@ -94,6 +94,7 @@ class FakeAdminBackend:
         self.delete_takes_effect = True
         self.histories: dict[str, tuple[ActionView, ...]] = {}
         self.start: StartView | None = None
+        self.history = UsageHistory(next=0, interval_seconds=10.0)
         self.machines = FakeMachines(self.calls)
         self.standby = FakeStandby(self.calls)
         self.objects = FakeObjects()
@@ -363,8 +364,12 @@ class FakeAdminBackend:
         return self.usage_view
 
     def usage_history(self, after: int) -> UsageHistory:
-        """Return a history without samples."""
-        return UsageHistory(next=after, interval_seconds=10.0)
+        """Return the samples of the attribute `history`, which a test may set, from number `after` on."""
+        series = (
+            msgspec.structs.replace(each, cpu=each.cpu[after:], memory=each.memory[after:])
+            for each in self.history.series
+        )
+        return msgspec.structs.replace(self.history, series=tuple(series))
 
     # --- runtimes ---
 
