@@ -10,9 +10,10 @@ again if it is too far behind.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -46,10 +47,19 @@ class _Message(msgspec.Struct, frozen=True):
 class LivePage:
     """One page that at least one browser watches."""
 
-    def __init__(self, feed: Feed, render: Callable[[], Fragments]) -> None:
-        """`render`: returns the page as it is now; it is called after each change of the state."""
+    def __init__(
+        self,
+        feed: Feed,
+        render: Callable[[], Fragments],
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`render`: returns the page as it is now; it is called after each change of the state.
+
+        `prepare`: is awaited after each change before that; it reads what `render` needs beside the state.
+        """
         self._feed = feed
         self._render = render
+        self._prepare = prepare
         self.now = render()
         self.number = time.monotonic_ns() // 1_000_000
         """Number of the last message. It begins anywhere, so that a number of an earlier page is not taken for one of this."""
@@ -57,7 +67,7 @@ class LivePage:
         self._watchers: set[asyncio.Queue[_Message | None]] = set()
         self._task: asyncio.Task[None] | None = None
 
-    async def messages(self, since: int) -> AsyncIterator[bytes]:
+    async def messages(self, since: int) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events: what changed after message number `since`, then each change as it comes."""
         queue: asyncio.Queue[_Message | None] = asyncio.Queue(BEHIND)
         missed = [kept for kept in self._kept if kept.number > since]
@@ -112,6 +122,8 @@ class LivePage:
         revision = -1
         while True:
             revision = await self._feed.wait_change(revision)
+            if self._prepare is not None:
+                await self._prepare()
             self.refresh()
             await asyncio.sleep(COALESCE_SECONDS)
 
@@ -133,8 +145,8 @@ def _others(page: Fragments) -> set[str]:
 
 
 def sse(body: str, number: int) -> bytes:
-    """Return a server-sent event with this number; `body` may have several lines."""
-    lines = "".join(f"data: {line}\n" for line in body.split("\n"))
+    """Return a server-sent event with this number; `body` may have several lines, and CR ends one, too."""
+    lines = "".join(f"data: {line}\n" for line in re.split("\r\n|\r|\n", body))
     return f"id: {number}\n{lines}\n".encode()
 
 

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from kubeletx_web.agent import Agent
+from kubeletx_web.live import Fragments, LivePage, sse
+from kubeletx_web.state import Feed
+
+
+def test_a_carriage_return_in_a_page_does_not_begin_a_field_of_its_message() -> None:
+    message = sse("<p>one\revent: reload\r\ntwo\nthree</p>", 7)
+    assert message == b"id: 7\ndata: <p>one\ndata: event: reload\ndata: two\ndata: three</p>\n\n"
+
+
+async def test_a_change_between_loading_and_watching_is_sent(tmp_path: Path) -> None:
+    text = ["old"]
+    page = LivePage(Feed(Agent(tmp_path / "socket")), lambda: Fragments({"a": f'<p id="a">{text[-1]}</p>'}))
+    loaded = page.number
+    text.append("new")
+    page.refresh()  # another browser loads the page
+    messages = page.messages(loaded)
+    assert await anext(messages) == b"retry: 2000\n\n"
+    assert b'<p hx-swap-oob="true" id="a">new</p>' in await anext(messages)
+    await messages.aclose()
