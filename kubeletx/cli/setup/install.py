@@ -1,7 +1,8 @@
 """Writes the files of a node and removes them again.
 
 Each file that `write` makes is recorded with the hash of its content, before it is written; so `remove` knows which
-files are unchanged, also after a crash of `write`. A file that exists is never overwritten.
+files are unchanged, also after a crash of `write`. `write` renews those, as after an upgrade; any other file that exists is
+never overwritten.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ _VERSION: Final = 1
 
 
 class SetupRecord(msgspec.Struct, kw_only=True):
-    """Record of setup: SHA-256 of each file by its path, and directories. `started`: setup enabled the service."""
+    """Record of setup: SHA-256 of each file by its path, and directories. `started`: setup enabled the service.
+
+    `renewed`: SHA-256 that renewed files had before, which they still have if setup was killed.
+    """
 
     version: int = _VERSION
     files: dict[str, str] = {}
+    renewed: dict[str, str] = {}
     directories: list[str] = []
     started: bool = False
 
 
 class SetupStep(NamedTuple):
-    """One path, and what is done with it. `verb`: write, keep or remove. `file` None: nothing is written."""
+    """One path, and what is done with it. `verb`: write, renew, keep or remove. `file` None: nothing is written."""
 
     verb: str
     path: str
@@ -60,8 +65,14 @@ class SetupFiles:
         for pattern in (file.path, *file.instead):
             for found in sorted(self.root.glob(pattern.lstrip("/"))) or self._dangling(pattern):
                 path = f"/{found.relative_to(self.root)}"
-                is_ours = path in self.record.files or path in self.record.directories
-                return SetupStep("keep", path, "setup wrote it" if is_ours else "not overwritten")
+                if path not in self.record.files:
+                    is_ours = path in self.record.directories
+                    return SetupStep("keep", path, "setup wrote it" if is_ours else "not overwritten")
+                if not self._is_unchanged(path):
+                    return SetupStep("keep", path, "was changed")
+                if file.text is None or path != file.path or found.read_bytes() == file.text.encode():
+                    return SetupStep("keep", path, "setup wrote it")
+                return SetupStep("renew", path, file.purpose, file)
         return SetupStep("write", file.path, file.purpose, file)
 
     def _dangling(self, pattern: str) -> list[Path]:
@@ -73,6 +84,8 @@ class SetupFiles:
         files = [step.file for step in steps if step.file is not None]
         for file in files:
             if file.text is not None:
+                if file.path in self.record.files and self.at(file.path).exists():
+                    self.record.renewed[file.path] = _hash(self.at(file.path).read_bytes())
                 self.record.files[file.path] = _hash(file.text.encode())
         for file in files:
             self._make_directory(file.path if file.text is None else str(Path(file.path).parent))
@@ -102,13 +115,18 @@ class SetupFiles:
     def removal(self) -> list[SetupStep]:
         """Return a step for each recorded file that exists: it is removed, or kept since it was changed."""
         steps = []
-        for path, recorded in self.record.files.items():
-            there = self.at(path)
-            if there.is_symlink() or (there.exists() and _hash(there.read_bytes()) != recorded):
-                steps.append(SetupStep("keep", path, "was changed"))
-            elif there.exists():
-                steps.append(SetupStep("remove", path, "setup wrote it"))
+        for path in self.record.files:
+            if self.at(path).exists() or self.at(path).is_symlink():
+                verb, reason = (
+                    ("remove", "setup wrote it") if self._is_unchanged(path) else ("keep", "was changed")
+                )
+                steps.append(SetupStep(verb, path, reason))
         return steps
+
+    def _is_unchanged(self, path: str) -> bool:
+        there = self.at(path)
+        known = self.record.files[path], self.record.renewed.get(path)
+        return not there.is_symlink() and _hash(there.read_bytes()) in known
 
     def remove(self, steps: Iterable[SetupStep]) -> None:
         """Remove the files of the steps, the record, and the directories that setup made and that are empty now."""

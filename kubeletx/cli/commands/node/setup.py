@@ -36,7 +36,8 @@ def setup(ctx: click.Context, dry_run: bool, remove: bool, start: bool, root: Pa
     """Write the files that this node lacks, each with its purpose: settings with the runtimes that are here, the
     service, a pod network if there is none, completions of shells, man pages.
 
-    A file that exists is never overwritten. The service is started only with --start. --remove removes the files that
+    A file that exists is not overwritten, unless setup wrote it and it is unchanged: it is renewed, as after an
+    upgrade. The service is started, or restarted with new files, only with --start. --remove removes the files that
     setup wrote; one that was changed since then stays.
     """
     from ...setup.install import SetupFiles
@@ -86,7 +87,8 @@ def _write(files: SetupFiles, program: click.Group, *, dry_run: bool, start: boo
         _systemctl("daemon-reload")
         files.record.started = True
         files.save()
-        _systemctl("enable", "--now", UNIT)
+        _systemctl("enable", UNIT)
+        _systemctl("restart" if any(step.file for step in steps) else "start", UNIT)
         click.echo(f"{UNIT} is enabled and started. Next: kubeletx doctor")
     elif any(step.file for step in steps):
         click.echo("Next: kubeletx doctor; then kubeletx setup --start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ Setup: TypeAlias = Callable[..., Result]
 CONFIG = "etc/kubeletx/config.yaml"
 NETWORK = "etc/cni/net.d/99-kubeletx.conflist"
 UNIT = "etc/systemd/system/kubeletx.service"
+RECORD = "etc/kubeletx/.setup.json"
 WRITTEN = {
     CONFIG,
     NETWORK,
@@ -93,6 +95,30 @@ def test_a_second_setup_writes_nothing_and_a_lost_file_again(root: Path, setup: 
     assert {path: (root / path).stat().st_mtime_ns for path in files_below(root)} == before
     (root / UNIT).unlink()
     assert [path for path, verb in verbs(setup()).items() if verb == "write"] == [UNIT]
+
+
+def test_setup_renews_the_files_of_an_earlier_version_but_not_changed_ones(root: Path, setup: Setup) -> None:
+    setup()
+    record = json.loads((root / RECORD).read_text())
+    texts = {path: (root / path).read_text() for path in WRITTEN}
+    for path in (UNIT, CONFIG):
+        (root / path).write_text("earlier")
+        record["files"][f"/{path}"] = hashlib.sha256(b"earlier").hexdigest()
+    (root / RECORD).write_text(json.dumps(record))
+    (root / CONFIG).write_text("by hand")
+    result = setup()
+    assert [path for path, verb in verbs(result).items() if verb == "write"] == [UNIT]
+    rows = {
+        line.split()[1]: line for line in result.stdout.splitlines() if line.startswith(("write", "keep"))
+    }
+    assert rows[f"/{UNIT}"].endswith("  service, renewed")
+    assert rows[f"/{CONFIG}"].endswith("  was changed")
+    assert (root / CONFIG).read_text() == "by hand"
+    assert (root / UNIT).read_text() == texts[UNIT]
+    (root / UNIT).write_text("earlier")  # as if setup had been killed before it wrote
+    assert [path for path, verb in verbs(setup()).items() if verb == "write"] == [UNIT]
+    shown = verbs(setup("--remove"))
+    assert [path for path, verb in shown.items() if verb == "keep"] == [CONFIG]
 
 
 def test_remove_leaves_nothing_of_setup(root: Path, setup: Setup) -> None:
