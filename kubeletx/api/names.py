@@ -67,6 +67,9 @@ ORPHANED: Final = "kubeletx.io/orphaned"
 AGENT_IDENTITY: Final = "kubeletx.io/agent-identity"
 """Annotation on the node's Lease: identity of the agent that renews the Lease."""
 
+BACKOFF_LIMIT: Final = "kubeletx.io/backoff-limit"
+"""Annotation: restarts of all containers after which the pod fails, as ``backoffLimit`` of a Job; absent: no limit."""
+
 # --- annotations on pods (ours): standby ---
 STANDBY: Final = "kubeletx.io/standby"
 """Annotation: state of the pod once it is ready, ``standby`` or ``hibernated``; absent: it runs."""
@@ -237,6 +240,7 @@ class Event:
     RESIZE_ERROR: Final = "ResizeError"
     INVALID_VARIABLE_NAMES: Final = "InvalidEnvironmentVariableNames"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+    BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
     MISSING_CLUSTER_DNS: Final = "MissingClusterDNS"
     CGROUP_V1: Final = "CgroupV1"
     STARTING: Final = "Starting"

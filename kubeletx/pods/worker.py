@@ -37,7 +37,7 @@ from .model.results import Result
 from .model.roles import changed_images
 from .model.runs import without_old_boots
 from .plan.doubt import count_confirming, without_old_doubt
-from .plan.pod import deadline_end, plan_pod
+from .plan.pod import limit_end, plan_pod
 from .plan.progress import restartable
 from .workloads.overrides import overrides_of
 from .workloads.power import Power
@@ -305,7 +305,7 @@ class PodWorker:
         self.facts = self._context.observe(self.facts, self.desired)
         self.facts = without_old_doubt(self.desired, without_old_boots(note_exits(self.facts, now)))
         self._settle_pending(now)
-        end = deadline_end(self.desired, self.facts, now)
+        end = limit_end(self.desired, self.facts, now)
         if end is not None:
             self._context.notify(
                 self.desired, PlannedEvent(reason=end.reason, message=end.message, type="Normal")

@@ -7,7 +7,7 @@
 | StatefulSet             | `NAME-0` | one replica; its claims become claims         |
 | Job                     | `NAME`   | one completion, not Indexed, without policies |
 
-Nothing replaces the pod: it is restarted by its restart policy only. Source: apps/v1, batch/v1; podman kube play.
+Nothing replaces the pod: its restart policy restarts containers, those of a Job up to `backoffLimit` times. Source: apps/v1, batch/v1; podman kube play.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kubeletx.api import InvalidPod
+from kubeletx.api.names import BACKOFF_LIMIT
 
 from ..types.meta import ApiStruct, LabelSelector, ObjectMeta
 from .convert import convert
@@ -57,6 +58,7 @@ class _Spec(ApiStruct, frozen=True, kw_only=True):
     completions: int | None = None
     parallelism: int | None = None
     active_deadline_seconds: int | None = None
+    backoff_limit: int = 6
     service_name: str = ""
     selector: LabelSelector | None = None
     template: _Template | None = None
@@ -111,7 +113,17 @@ def documents_of(
         problem = "does not match the labels of the template"
         raise refuse("selector.matchLabels", problem, "correct spec.template.metadata.labels")
     pod_spec = {**template.spec, "restartPolicy": policy}
+    annotations = template.metadata.annotations
     if kind == "Job":
+        if spec.backoff_limit < 0:
+            raise refuse("backoffLimit", f"{spec.backoff_limit} is negative", "write 0 or more")
+        if policy == "OnFailure":
+            annotations = {**annotations, BACKOFF_LIMIT: str(spec.backoff_limit)}
+        elif written.get("backoffLimit"):
+            problem = (
+                f"{spec.backoff_limit} has no effect with restartPolicy Never: nothing replaces a failed pod"
+            )
+            raise refuse("backoffLimit", problem, "write 0, or restartPolicy: OnFailure")
         labels = {**labels, "job-name": name, "batch.kubernetes.io/job-name": name}
         if spec.active_deadline_seconds is not None:
             pod_spec.setdefault("activeDeadlineSeconds", spec.active_deadline_seconds)
@@ -132,6 +144,7 @@ def documents_of(
         "name": pod_name,
         "namespace": made.metadata.namespace,
         "labels": labels,
+        "annotations": annotations,
     }
     return claims, {"metadata": metadata, "spec": pod_spec}, f"{dot}spec.template"
 

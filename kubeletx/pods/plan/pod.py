@@ -36,7 +36,7 @@ from ..model.phase import FAILED
 from ..model.roles import init_units, regular_units
 from ..workloads.table import workload_of
 from .doubt import in_doubt
-from .progress import has_ended, is_blind, wants_any_unit
+from .progress import has_ended, is_blind, is_past_backoff_limit, wants_any_unit
 from .sandbox import SandboxNeed, sandbox_need, stop_stale
 from .stop import plan_evacuation, plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
@@ -61,22 +61,24 @@ def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
     return Goal.END if has_ended(desired, facts) else Goal.RUN
 
 
-def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | None:
-    """Return the `Deletion` that ends a pod which has reached its activeDeadlineSeconds.
+def limit_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | None:
+    """Return the `Deletion` that ends a pod which has reached its activeDeadlineSeconds, or backoffLimit of its Job.
 
-    None if the deadline is not reached, or if the pod is already ending or has ended (docs/kubelet-parity.md,
+    None if no limit is reached, or if the pod is already ending or has ended (docs/kubelet-parity.md,
     row T8).
     """
-    if facts.deadline_at is None or facts.deadline_at > now.mono or desired.deletion is not None:
+    if facts.deadline_at is not None and facts.deadline_at <= now.mono:
+        reason, message = (
+            Event.DEADLINE_EXCEEDED,
+            "Pod was active on the node longer than the specified deadline",
+        )
+    elif is_past_backoff_limit(desired, facts, now):
+        reason, message = Event.BACKOFF_LIMIT_EXCEEDED, "Job has reached the specified backoff limit"
+    else:
         return None
-    if has_ended(desired, facts):
+    if desired.deletion is not None or has_ended(desired, facts):
         return None
-    return Deletion(
-        requested_at=now.mono,
-        grace_seconds=facts.grace_seconds,
-        reason=Event.DEADLINE_EXCEEDED,
-        message="Pod was active on the node longer than the specified deadline",
-    )
+    return Deletion(requested_at=now.mono, grace_seconds=facts.grace_seconds, reason=reason, message=message)
 
 
 def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:

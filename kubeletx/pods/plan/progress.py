@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kubeletx.api import SandboxId, SandboxState, UnitId, UnitState, UnitSummary
-from kubeletx.api.names import START_CUT_OFF
+from kubeletx.api.names import BACKOFF_LIMIT, START_CUT_OFF
 from kubeletx.kube.types.core import Container, ContainerStatus, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
@@ -136,6 +136,18 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
         killed=facts.unit(container.name).killed,
         is_init=_is_init(desired, container.name) and not is_sidecar(container),
     )
+
+
+def is_past_backoff_limit(desired: DesiredPod, facts: PodFacts, now: Now) -> bool:
+    """Return True if the restarts of all containers, with those that are due, exceed the limit of the pod's Job."""
+    limit = desired.pod.metadata.annotations.get(BACKOFF_LIMIT, "")
+    if not limit.isdecimal() or facts.snapshot is None:
+        return False
+    counts = {due.name: due.attempt for due in due_units(desired, facts, now, fresh=False)}
+    for container in (*init_units(desired.pod), *regular_units(desired.pod)):
+        if container.name not in counts and (unit := facts.newest(container.name)) is not None:
+            counts[container.name] = restarts_of(facts, unit)
+    return sum(counts.values()) > int(limit)
 
 
 def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:

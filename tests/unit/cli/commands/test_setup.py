@@ -66,7 +66,7 @@ def verbs(result: Result) -> dict[str, str]:
     """Return the printed verb of each path, without the slash at the beginning."""
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines()]
-    return {row[1][1:]: row[0] for row in rows if row[0] in ("write", "keep", "remove")}
+    return {row[1][1:]: row[0] for row in rows if row[0] in ("write", "renew", "keep", "remove")}
 
 
 def test_setup_writes_what_is_missing_and_prints_it_before(root: Path, setup: Setup) -> None:
@@ -99,26 +99,20 @@ def test_a_second_setup_writes_nothing_and_a_lost_file_again(root: Path, setup: 
 
 def test_setup_renews_the_files_of_an_earlier_version_but_not_changed_ones(root: Path, setup: Setup) -> None:
     setup()
-    record = json.loads((root / RECORD).read_text())
-    texts = {path: (root / path).read_text() for path in WRITTEN}
+    record, text = json.loads((root / RECORD).read_text()), (root / UNIT).read_text()
     for path in (UNIT, CONFIG):
-        (root / path).write_text("earlier")
         record["files"][f"/{path}"] = hashlib.sha256(b"earlier").hexdigest()
+        (root / path).write_text("earlier" if path == UNIT else "by hand")
     (root / RECORD).write_text(json.dumps(record))
-    (root / CONFIG).write_text("by hand")
     result = setup()
-    assert [path for path, verb in verbs(result).items() if verb == "write"] == [UNIT]
-    rows = {
-        line.split()[1]: line for line in result.stdout.splitlines() if line.startswith(("write", "keep"))
-    }
-    assert rows[f"/{UNIT}"].endswith("  service, renewed")
-    assert rows[f"/{CONFIG}"].endswith("  was changed")
-    assert (root / CONFIG).read_text() == "by hand"
-    assert (root / UNIT).read_text() == texts[UNIT]
+    assert [path for path, verb in verbs(result).items() if verb != "keep"] == [UNIT]
+    assert [line.split()[1] for line in result.stdout.splitlines() if line.endswith("was changed")] == [
+        f"/{CONFIG}"
+    ]
+    assert [(root / path).read_text() for path in (UNIT, CONFIG)] == [text, "by hand"]
     (root / UNIT).write_text("earlier")  # as if setup had been killed before it wrote
-    assert [path for path, verb in verbs(setup()).items() if verb == "write"] == [UNIT]
-    shown = verbs(setup("--remove"))
-    assert [path for path, verb in shown.items() if verb == "keep"] == [CONFIG]
+    assert verbs(setup())[UNIT] == "renew"
+    assert [path for path, verb in verbs(setup("--remove")).items() if verb == "keep"] == [CONFIG]
 
 
 def test_remove_leaves_nothing_of_setup(root: Path, setup: Setup) -> None:

@@ -114,6 +114,9 @@ def test_a_job_keeps_its_restart_policy_and_deadline() -> None:
     _, (pod,) = load("Job", "batch/v1", spec={"template": template, "activeDeadlineSeconds": 5})
     assert (pod.spec.restart_policy, pod.spec.active_deadline_seconds) == ("OnFailure", 5)
     assert pod.metadata.labels["job-name"] == "web"
+    assert pod.metadata.annotations == {"kubeletx.io/backoff-limit": "6"}
+    _, (pod,) = load("Job", "batch/v1", spec={"template": TEMPLATE, "backoffLimit": 0})
+    assert (pod.spec.restart_policy, pod.metadata.annotations) == ("Never", {})
 
 
 @pytest.mark.parametrize(
@@ -130,6 +133,8 @@ def test_a_job_keeps_its_restart_policy_and_deadline() -> None:
         ("Job", "batch/v1", {"completions": 3}, "spec.completions: 3 is not one pod"),
         ("Job", "batch/v1", {"completionMode": "Indexed"}, "numbers its pods"),
         ("Job", "batch/v1", {"podFailurePolicy": {"rules": []}}, "needs the Job controller"),
+        ("Job", "batch/v1", {"backoffLimit": 4}, "spec.backoffLimit: 4 has no effect with restartPolicy Never"),
+        ("Job", "batch/v1", {"backoffLimit": -1}, "spec.backoffLimit: -1 is negative"),
         ("CronJob", "batch/v1", {}, "kind: 'CronJob' is not run by a node"),
     ],
 )  # fmt: skip

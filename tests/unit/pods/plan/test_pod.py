@@ -13,7 +13,7 @@ from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Goal
 from kubeletx.pods.plan.doubt import CONFIRMING_LOOKS
-from kubeletx.pods.plan.pod import deadline_end, plan_pod
+from kubeletx.pods.plan.pod import limit_end, plan_pod
 from kubeletx.pods.plan.progress import has_ended
 from kubeletx.pods.plan.units import STARTS_AT_ONCE
 from tests.unit.pods.pod_model import PodModel, make_pod
@@ -280,15 +280,15 @@ def test_an_init_container_that_was_created_beside_running_containers_is_removed
     assert started(model) == ["i", "web"]
 
 
-def test_an_active_deadline_ends_the_pod_once() -> None:
+def test_an_active_limit_ends_the_pod_once() -> None:
     model = PodModel(make_pod())
     model.settle()
     model.facts = replace(model.facts, deadline_at=model.mono)
-    end = deadline_end(model.desired, model.facts, model.now())
+    end = limit_end(model.desired, model.facts, model.now())
     assert end is not None
     assert end.reason == "DeadlineExceeded"
     model.desired = replace(model.desired, deletion=end)
-    assert deadline_end(model.desired, model.facts, model.now()) is None
+    assert limit_end(model.desired, model.facts, model.now()) is None
     assert model.settle().goal is Goal.END
     assert model.alive() == []
 
