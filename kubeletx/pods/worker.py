@@ -213,14 +213,14 @@ class PodWorker:
         self.facts = results.apply(self.facts, result, self._context.now())
 
     def restart(self, wanted: str = "") -> dict[str, UnitId]:
-        """Request a restart of the container `wanted`, or of all containers; returns their units by container name.
+        """Return the units to stop for a restart of the container `wanted`, or of all, by container name.
 
-        Only containers that run, or wait for their next run, are restarted, and only if their policy is not Never.
+        Only containers that run, or wait for their next run, are restarted, and only if their policy is not Never. Their
+        back-off ends. The caller stores the units in the overrides, which stops them.
         """
         asked = dict(restartable(self.desired, self.facts, wanted))
-        for name, unit_id in asked.items():
-            self._apply(results.RestartAsked(name, unit_id))
-        self._woken.set()
+        for name in asked:
+            self._apply(results.RestartAsked(name))
         return asked
 
     def set_overrides(self, overrides: Grants) -> None:

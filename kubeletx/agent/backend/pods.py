@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from kubeletx.api import (
     Conflict,
     InvalidConfig,
@@ -211,6 +213,9 @@ class PodBackend:
                     f"no container of pod {target.ref} can be restarted that runs and has a restart policy other than "
                     "Never; delete and apply the pod to run it again"
                 )
+            await self._services.overrides.amend(
+                worker, lambda old: replace(old, restarts={**old.restarts, **asked})
+            )
 
             def is_restarted() -> bool:
                 newest = [(worker.facts.newest(name), old) for name, old in asked.items()]

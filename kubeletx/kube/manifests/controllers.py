@@ -12,7 +12,7 @@ Nothing replaces the pod: its restart policy restarts containers, those of a Job
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -45,6 +45,8 @@ _REFUSED: Final = {
     ("suspend", True): "a suspended Job makes no pod",
     ("completionMode", "Indexed"): "an Indexed Job numbers its pods",
 }
+_RETRIES: Final = 6
+"""backoffLimit of a Job without one."""
 _POLICIES: Final = ("podFailurePolicy", "successPolicy")
 
 
@@ -58,7 +60,7 @@ class _Spec(ApiStruct, frozen=True, kw_only=True):
     completions: int | None = None
     parallelism: int | None = None
     active_deadline_seconds: int | None = None
-    backoff_limit: int = 6
+    backoff_limit: int | None = None
     service_name: str = ""
     selector: LabelSelector | None = None
     template: _Template | None = None
@@ -115,15 +117,7 @@ def documents_of(
     pod_spec = {**template.spec, "restartPolicy": policy}
     annotations = template.metadata.annotations
     if kind == "Job":
-        if spec.backoff_limit < 0:
-            raise refuse("backoffLimit", f"{spec.backoff_limit} is negative", "write 0 or more")
-        if policy == "OnFailure":
-            annotations = {**annotations, BACKOFF_LIMIT: str(spec.backoff_limit)}
-        elif written.get("backoffLimit"):
-            problem = (
-                f"{spec.backoff_limit} has no effect with restartPolicy Never: nothing replaces a failed pod"
-            )
-            raise refuse("backoffLimit", problem, "write 0, or restartPolicy: OnFailure")
+        annotations = {**annotations, **_retries(spec.backoff_limit, policy, refuse)}
         labels = {**labels, "job-name": name, "batch.kubernetes.io/job-name": name}
         if spec.active_deadline_seconds is not None:
             pod_spec.setdefault("activeDeadlineSeconds", spec.active_deadline_seconds)
@@ -147,6 +141,18 @@ def documents_of(
         "annotations": annotations,
     }
     return claims, {"metadata": metadata, "spec": pod_spec}, f"{dot}spec.template"
+
+
+def _retries(limit: int | None, policy: str, refuse: Callable[[str, str, str], InvalidPod]) -> dict[str, str]:
+    """Return the annotation with a Job's limit of restarts. Raises InvalidPod if it cannot have effect."""
+    if limit is not None and limit < 0:
+        raise refuse("backoffLimit", f"{limit} is negative", "write 0 or more")
+    if policy == "OnFailure":
+        return {BACKOFF_LIMIT: str(_RETRIES if limit is None else limit)}
+    if limit:
+        problem = f"{limit} has no effect with restartPolicy Never: nothing replaces a failed pod"
+        raise refuse("backoffLimit", problem, "write 0, or restartPolicy: OnFailure")
+    return {}
 
 
 def _claim(

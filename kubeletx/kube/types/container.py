@@ -13,7 +13,12 @@ from .security import SecurityContext
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    """A port the container listens on; published on the node when `host_port` is set."""
+    """A port the container listens on.
+
+    `name`: name by which probes refer to it. `host_port`: port of the node that leads to it; None: none.
+    `container_port`: number of the port. `protocol`: TCP, UDP or SCTP; default TCP. `host_ip`: address of the node
+    for `host_port`; None: all.
+    """
 
     name: str = ""
     host_port: int | None = None
@@ -37,7 +42,10 @@ class SecretEnvSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
-    """Source of environment variables: all keys of one config map or secret, each with `prefix` before its name."""
+    """Source of environment variables: all keys of one config map or secret, each with `prefix` before its name.
+
+    `prefix`: text before each name.
+    """
 
     prefix: str | None = None
     config_map_ref: ConfigMapEnvSource | None = None
@@ -45,7 +53,10 @@ class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectFieldSelector(ApiStruct, frozen=True, kw_only=True):
-    """Reference to a field of the pod itself, such as ``metadata.name`` or ``status.podIP``."""
+    """Reference to a field of the pod itself, such as ``metadata.name`` or ``status.podIP``.
+
+    `api_version`: version of the field's path; default v1. `field_path`: path of the field.
+    """
 
     api_version: str | None = None
     field_path: str = ""
@@ -54,7 +65,8 @@ class ObjectFieldSelector(ApiStruct, frozen=True, kw_only=True):
 class ResourceFieldSelector(ApiStruct, frozen=True, kw_only=True):
     """Reference to a resource of a container, such as ``limits.cpu``. Its value is divided by `divisor` and rounded up.
 
-    `container_name`: None: the container that has the environment variable.
+    `container_name`: None: the container that has the environment variable. `resource`: the resource, with limits. or
+    requests. before it. `divisor`: unit of the value, such as 1Mi; None: 1.
     """
 
     container_name: str | None = None
@@ -79,7 +91,11 @@ class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """Reference to the variable `key` of an environment file in a volume. `optional`: file or key may be missing."""
+    """Reference to the variable `key` of an environment file in a volume.
+
+    `optional`: file or key may be missing. `volume_name`: name of the volume. `path`: path of the file in the volume.
+    `key`: name of the variable in the file.
+    """
 
     volume_name: str = ""
     path: str = ""
@@ -101,6 +117,8 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
     """One environment variable: `value`, which may contain $(VAR) references, or `value_from`.
 
     The repr hides the value.
+
+    `name`: name of the variable. `value`: its value. `value_from`: where the value is read from.
     """
 
     name: str = ""
@@ -115,6 +133,7 @@ class ContainerResizePolicy(ApiStruct, frozen=True, kw_only=True):
     """Policy for resizing one resource (cpu or memory) of a running container.
 
     `restart_policy`: NotRequired, or RestartContainer if a new amount needs a restart of the container.
+    `resource_name`: cpu or memory.
     """
 
     resource_name: str = ""
@@ -122,7 +141,7 @@ class ContainerResizePolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerRestartRuleOnExitCodes(ApiStruct, frozen=True, kw_only=True):
-    """Exit codes that a restart rule matches. `operator`: In or NotIn, applied to `values`."""
+    """Exit codes that a restart rule matches. `operator`: In or NotIn. `values`: the exit codes."""
 
     operator: str = ""
     values: tuple[int, ...] = ()
@@ -139,7 +158,14 @@ class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeMount(ApiStruct, frozen=True, kw_only=True):
-    """Mount of one of the pod's volumes at `mount_path` in the container."""
+    """Mount of one of the pod's volumes in the container.
+
+    `name`: name of the volume. `read_only`: the container cannot write to it. `recursive_read_only`: Enabled,
+    IfPossible or Disabled: whether mounts below it are read-only too. `mount_path`: where it is in the container.
+    `sub_path`: mount only this file or directory of the volume. `mount_propagation`: None, HostToContainer or
+    Bidirectional: whether later mounts are seen on the other side. `sub_path_expr`: as `sub_path`, with $(VAR)
+    replaced.
+    """
 
     name: str = ""
     read_only: bool = False
@@ -151,7 +177,10 @@ class VolumeMount(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeDevice(ApiStruct, frozen=True, kw_only=True):
-    """Block volume of the pod, which the container gets as a device at `device_path`. `name`: name of the volume."""
+    """Block volume of the pod, which the container gets as a device at `device_path`.
+
+    `name`: name of the volume. `device_path`: path of the device in the container.
+    """
 
     name: str = ""
     device_path: str = ""
@@ -165,7 +194,11 @@ class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
-    """Limits and requests: quantities as written, by resource name. `claims`: device claims that the container uses."""
+    """Limits and requests: quantities as written, by resource name.
+
+    `claims`: device claims that the container uses. `limits`: most that it may use. `requests`: what is reserved for
+    it.
+    """
 
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
@@ -173,7 +206,23 @@ class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
-    """One container of a pod, regular or init."""
+    """One container of a pod, regular or init.
+
+    `name`: name of the container, unique in the pod. `image`: name of the image. `command`: program in place of the
+    image's entry point; $(VAR) is replaced. `args`: arguments in place of those of the image; $(VAR) is replaced.
+    `working_dir`: directory in which it starts; None: that of the image. `ports`: ports that it listens on.
+    `env_from`: config maps and secrets whose keys become environment variables. `env`: environment variables.
+    `resources`: CPU, memory and others that are reserved for it, and its limits. `resize_policy`: whether a resize of
+    a resource restarts it. `restart_policy`: of an init container, Always makes it a sidecar; None: the policy of the
+    pod. `restart_policy_rules`: exceptions from the policy by exit code. `volume_mounts`: volumes of the pod and
+    where it sees them. `volume_devices`: block devices that it gets. `liveness_probe`: check that restarts it when it
+    fails. `readiness_probe`: check that decides whether it gets traffic. `startup_probe`: check before which the
+    other probes do not run. `termination_message_path`: file whose content is shown when it has ended; default
+    /dev/termination-log. `termination_message_policy`: File, or FallbackToLogsOnError to show the end of the log.
+    `image_pull_policy`: Always, IfNotPresent or Never; default Always for tag latest, otherwise IfNotPresent.
+    `security_context`: user, capabilities and other limits of its processes. `stdin`: keep its standard input open,
+    for attach. `stdin_once`: close standard input when the first client leaves. `tty`: give it a terminal.
+    """
 
     name: str = ""
     image: str = ""

@@ -149,14 +149,21 @@ from .volumes import (
 
 
 class PodDNSConfigOption(ApiStruct, frozen=True, kw_only=True):
-    """One entry of the options line in the pod's resolv.conf."""
+    """One entry of the options line in the pod's resolv.conf.
+
+    `name`: name of the option, such as ndots. `value`: its value; None: it has none.
+    """
 
     name: str = ""
     value: str | None = None
 
 
 class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
-    """Resolver settings of a pod, added to the settings that its dnsPolicy gives; dnsPolicy ``None`` gives none."""
+    """Resolver settings of a pod, added to the settings that its dnsPolicy gives; dnsPolicy ``None`` gives none.
+
+    `nameservers`: addresses of further servers. `searches`: further domains in which names are searched. `options`:
+    options of the resolver.
+    """
 
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -164,14 +171,14 @@ class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
 
 
 class HostAlias(ApiStruct, frozen=True, kw_only=True):
-    """One extra line of the pod's hosts file."""
+    """One extra line of the pod's hosts file. `ip`: the address. `hostnames`: names of the address."""
 
     ip: str = ""
     hostnames: tuple[str, ...] = ()
 
 
 class PodReadinessGate(ApiStruct, frozen=True, kw_only=True):
-    """Extra condition of the pod that must be True before the pod is ready."""
+    """Extra condition of the pod that must be True before the pod is ready. `condition_type`: its type."""
 
     condition_type: str = ""
 
@@ -205,7 +212,9 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
 class Toleration(ApiStruct, frozen=True, kw_only=True):
     """Taint that this pod tolerates. `operator`: Exists, Equal, Lt or Gt; None: Equal.
 
-    `toleration_seconds`: how long it tolerates a taint with effect NoExecute; None: without end.
+    `toleration_seconds`: how long it tolerates a taint with effect NoExecute; None: without end. `key`: key of the
+    taint; None: every taint. `value`: value of the taint, for Equal. `effect`: NoSchedule, PreferNoSchedule or
+    NoExecute; None: all.
     """
 
     key: str | None = None
@@ -216,7 +225,34 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a pod. The last four fields are extensions of core/v1; see the module's docstring."""
+    """Specification of a pod. The last four fields are extensions of core/v1.
+
+    `volumes`: directories and devices that containers can mount. `init_containers`: run before the others, each after
+    the one before it has ended; a sidecar keeps running. `containers`: containers of the pod; at least one, unless it
+    has a machine. `ephemeral_containers`: containers added for debugging while the pod runs. `restart_policy`:
+    Always, OnFailure or Never: whether ended containers run again; default Always.
+    `termination_grace_period_seconds`: time from the stop signal until containers are killed; default 30.
+    `active_deadline_seconds`: longest time that the pod may run before it fails; None: no limit. `dns_policy`:
+    ClusterFirst, ClusterFirstWithHostNet, Default or None: where names are resolved; default ClusterFirst.
+    `node_selector`: labels of the nodes on which it may run. `service_account_name`: account whose token the
+    containers get. `service_account`: older name of `service_account_name`. `automount_service_account_token`: False:
+    containers get no token. `node_name`: node that runs the pod. `host_network`: use the node's network instead of
+    one of its own. `host_pid`: see the processes of the node. `host_ipc`: use the shared memory and semaphores of the
+    node. `share_process_namespace`: containers see each other's processes. `image_pull_secrets`: secrets with logins
+    for image registries. `hostname`: host name of the pod; None: its name. `subdomain`: domain of the pod below its
+    namespace. `scheduler_name`: scheduler that chooses the node; no effect on the node. `tolerations`: taints of a
+    node in spite of which it runs there. `host_aliases`: further lines of the hosts file. `priority_class_name`:
+    class that gives the priority. `priority`: a pod of higher priority may take the place of others; set by the
+    cluster. `readiness_gates`: further conditions that must be True before it is ready. `runtime_class_name`:
+    RuntimeClass, which names the handler that runs it. `enable_service_links`: False: no environment variables for
+    services. `preemption_policy`: PreemptLowerPriority or Never. `overhead`: resources of the sandbox itself, by
+    name. `topology_spread_constraints`: how pods are spread over places; no effect on the node.
+    `set_hostname_as_fqdn`: the host name includes subdomain and domain. `host_users`: False: the pod has user IDs of
+    its own. `scheduling_gates`: what must be removed before it is scheduled; no effect on the node. `resources`: CPU
+    and memory of all containers together. `hostname_override`: host name in place of all others. `vpc`: virtual
+    private cloud of the machine's interfaces. `nics`: network interfaces of the machine. `runtime_service_name`:
+    runtime that runs the pod; None: the default of its type.
+    """
 
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()

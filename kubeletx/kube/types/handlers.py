@@ -11,20 +11,24 @@ IntOrString: TypeAlias = int | str
 
 
 class ExecAction(ApiStruct, frozen=True, kw_only=True):
-    """A command run inside the container, without a shell."""
+    """A command run inside the container, without a shell. `command`: the program and its arguments."""
 
     command: tuple[str, ...] = ()
 
 
 class HTTPHeader(ApiStruct, frozen=True, kw_only=True):
-    """One request header."""
+    """One request header. `name`: name of the header. `value`: its value."""
 
     name: str = ""
     value: str = ""
 
 
 class HTTPGetAction(ApiStruct, frozen=True, kw_only=True):
-    """HTTP GET request. `host` None: the pod's address; `scheme`: HTTP or HTTPS."""
+    """HTTP GET request.
+
+    `host` None: the pod's address; `scheme`: HTTP or HTTPS. `path`: path of the URL; None: /. `port`: number or name
+    of a port of the container. `http_headers`: headers of the request.
+    """
 
     path: str | None = None
     port: IntOrString = 0
@@ -34,21 +38,27 @@ class HTTPGetAction(ApiStruct, frozen=True, kw_only=True):
 
 
 class TCPSocketAction(ApiStruct, frozen=True, kw_only=True):
-    """TCP check, which succeeds if a connection to the port can be opened. `host` None: the pod's address."""
+    """TCP check, which succeeds if a connection to the port can be opened.
+
+    `host` None: the pod's address. `port`: number or name of a port of the container.
+    """
 
     port: IntOrString = 0
     host: str | None = None
 
 
 class GRPCAction(ApiStruct, frozen=True, kw_only=True):
-    """A gRPC health check of `service`; None: of the server as a whole."""
+    """A gRPC health check.
+
+    `port`: number of the port. `service`: name of the service; None: the server as a whole.
+    """
 
     port: int = 0
     service: str | None = None
 
 
 class SleepAction(ApiStruct, frozen=True, kw_only=True):
-    """Action of a lifecycle hook that only waits for `seconds`."""
+    """Action of a lifecycle hook that only waits. `seconds`: how long."""
 
     seconds: int = 0
 
@@ -63,7 +73,14 @@ class ProbeHandler(ApiStruct, frozen=True, kw_only=True):
 
 
 class Probe(ProbeHandler, frozen=True, kw_only=True):
-    """Periodic check of a container. A field that is None gets its default in `kubeletx.kube.manifests.defaults`."""
+    """Periodic check of a container.
+
+    `initial_delay_seconds`: time from the container's start to the first check; default 0. `timeout_seconds`: time
+    after which a check without an answer fails; default 1. `period_seconds`: time between two checks; default 10.
+    `success_threshold`: successes in a row after which it counts as passed; default 1. `failure_threshold`: failures
+    in a row after which it counts as failed; default 3. `termination_grace_period_seconds`: grace period of a
+    container that this probe restarts; None: that of the pod.
+    """
 
     initial_delay_seconds: int | None = None
     timeout_seconds: int | None = None
@@ -83,7 +100,12 @@ class LifecycleHandler(ApiStruct, frozen=True, kw_only=True):
 
 
 class Lifecycle(ApiStruct, frozen=True, kw_only=True):
-    """Lifecycle hooks of a container. `stop_signal`: signal that stops it; None: the default of its image."""
+    """Lifecycle hooks of a container.
+
+    `stop_signal`: signal that stops it; None: the default of its image. `post_start`: runs right after the
+    container's start; if it fails, the container is restarted. `pre_stop`: runs before the container is stopped,
+    within the grace period.
+    """
 
     post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None

@@ -13,7 +13,10 @@ from .meta import ApiStruct
 
 
 class VirtualMachineResizePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Policy for changes of one resource of a running machine. `policy`: NoRestart or RestartContainer."""
+    """Policy for changes of one resource of a running machine.
+
+    `policy`: NoRestart or RestartContainer. `resource_name`: cpu or memory.
+    """
 
     resource_name: str = ""
     policy: str = ""
@@ -23,8 +26,13 @@ class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
     """The virtual machine of a pod, in place of containers.
 
     `user_data`: base64, as in the manifest. `power_spec`: Running, Paused, Shutdown or Suspended;
-    `shutdown_behavior`: stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and
-    to keep; None: boot from a temporary overlay of the image.
+    `shutdown_behavior`: stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and to keep;
+    None: boot from a temporary overlay of the image. `name`: name of the machine. `image`: name of the disk image.
+    `resources`: CPUs and memory of the machine. `resources_allocated`: set by the node; no effect in a manifest.
+    `volume_mounts`: volumes that the guest can mount. `volume_devices`: block devices that the machine gets.
+    `image_pull_policy`: Always, IfNotPresent or Never. `key_pair_name`: name of the SSH key pair. `public_key`: SSH
+    key that may log in. `cloud_init_user_data_script`: script that cloud-init runs at the first start.
+    `trusted_image_certificate`: certificates that the image is checked with.
     """
 
     name: str = ""
@@ -46,7 +54,12 @@ class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
 
 
 class Nic(ApiStruct, frozen=True, kw_only=True):
-    """Network interface of a virtual machine. `name` None: eth0, eth1, ... by its position in the list."""
+    """Network interface of a virtual machine.
+
+    `name` None: eth0, eth1, ... by its position in the list. `subnet_name`: subnet or network that it is in.
+    `port_id`: port that exists already. `ip_address`: its address; None: given by DHCP. `tag`: text for the network.
+    `ipv6_enabled`: it also gets an IPv6 address.
+    """
 
     name: str | None = None
     subnet_name: str | None = None

@@ -40,7 +40,14 @@ def json_name(attribute: str) -> str:
 
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=json_name, gc=False):
-    """Base of every API type. Subclasses repeat ``frozen=True, kw_only=True``."""
+    """Base of every API type. Subclasses repeat ``frozen=True, kw_only=True``.
+
+    Descriptions of fields that many types have, for ``kubeletx explain``: `name`: name of the object that is referred
+    to. `key`: key in its data. `optional`: it may be missing. `items`: the files; for a config map or secret None
+    means all keys. `default_mode`: permission bits of files without a mode of their own; None: 0644. `fs_type`: file
+    system of the volume, such as ext4. `read_only`: mount it read-only. `secret_ref`: secret of the pod's namespace
+    with what the driver needs to log in. `path`: path of the file in the volume.
+    """
 
 
 def constant(value: str) -> str:

@@ -6,7 +6,10 @@ from .meta import ApiStruct
 
 
 class Capabilities(ApiStruct, frozen=True, kw_only=True):
-    """Linux capabilities to add and to drop, as written: with or without the prefix CAP_, or ALL."""
+    """Linux capabilities, as written: with or without the prefix CAP_, or ALL.
+
+    `add`: those to add. `drop`: those to take away.
+    """
 
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -53,14 +56,21 @@ class AppArmorProfile(ApiStruct, frozen=True, kw_only=True):
 
 
 class Sysctl(ApiStruct, frozen=True, kw_only=True):
-    """One kernel setting of the pod."""
+    """One kernel setting of the pod. `name`: name of the setting, such as net.core.somaxconn. `value`: its value."""
 
     name: str = ""
     value: str = ""
 
 
 class SecurityContext(ApiStruct, frozen=True, kw_only=True):
-    """Security settings of one container. A field that is set here overrides the one of `PodSecurityContext`."""
+    """Security settings of one container. A field that is set here overrides the one of `PodSecurityContext`.
+
+    `privileged`: the container may do all that root of the node may. `run_as_user`: user ID of its processes; None:
+    that of the image. `run_as_group`: group ID of its processes; None: that of the image. `run_as_non_root`: refuse
+    to start it as user 0. `read_only_root_filesystem`: mount its root file system read-only.
+    `allow_privilege_escalation`: False: a process cannot gain privileges of its parent's binary, such as by setuid.
+    `proc_mount`: Default, or Unmasked for all of /proc.
+    """
 
     capabilities: Capabilities | None = None
     privileged: bool | None = None
@@ -77,7 +87,15 @@ class SecurityContext(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSecurityContext(ApiStruct, frozen=True, kw_only=True):
-    """Security settings of the pod, which its containers inherit."""
+    """Security settings of the pod, which its containers inherit.
+
+    `run_as_user`: user ID of all processes; None: that of each image. `run_as_group`: group ID of all processes;
+    None: that of each image. `run_as_non_root`: refuse to start containers as user 0. `supplemental_groups`: further
+    group IDs of all processes. `supplemental_groups_policy`: Merge, to add the groups of the image, or Strict.
+    `fs_group`: group ID that owns the files of volumes, and that all processes have. `sysctls`: kernel settings of
+    the pod. `fs_group_change_policy`: Always, or OnRootMismatch to skip volumes that have the group already.
+    `se_linux_change_policy`: MountOption or Recursive: how volumes get the SELinux label.
+    """
 
     se_linux_options: SELinuxOptions | None = None
     windows_options: WindowsSecurityContextOptions | None = None

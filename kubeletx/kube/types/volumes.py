@@ -12,14 +12,20 @@ from .meta import ApiStruct, LabelSelector, LocalObjectReference
 
 
 class HostPathVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """File or directory of the node. `type`: kind of file that must exist at the path, or is created there."""
+    """File or directory of the node.
+
+    `type`: kind of file that must exist at the path, or is created there. `path`: path on the node.
+    """
 
     path: str = ""
     type: str | None = None
 
 
 class EmptyDirVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Empty directory that exists as long as the pod. `medium`: empty for the node's disk, or Memory."""
+    """Empty directory that exists as long as the pod.
+
+    `medium`: empty for the node's disk, or Memory. `size_limit`: the pod is evicted when it holds more.
+    """
 
     medium: str | None = None
     size_limit: str | None = None
@@ -52,7 +58,10 @@ class GitRepoVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class KeyToPath(ApiStruct, frozen=True, kw_only=True):
-    """One key of a config map or secret, written to `path` in the volume. `mode` None: the volume's default mode."""
+    """One key of a config map or secret, written to `path` in the volume.
+
+    `mode` None: the volume's default mode. `path`: path of the file in the volume.
+    """
 
     key: str = ""
     path: str = ""
@@ -60,7 +69,10 @@ class KeyToPath(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecretVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Files from a secret, one for each key. `items`: only these keys; empty: all."""
+    """Files from a secret, one for each key.
+
+    `items`: only these keys; empty: all. `secret_name`: name of the secret.
+    """
 
     secret_name: str | None = None
     items: tuple[KeyToPath, ...] = ()
@@ -69,7 +81,7 @@ class SecretVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class NFSVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """An NFS export."""
+    """An NFS export. `server`: name or address of the server. `path`: path that the server exports."""
 
     server: str = ""
     path: str = ""
@@ -101,7 +113,7 @@ class GlusterfsVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A persistent volume claim in the pod's namespace."""
+    """A persistent volume claim in the pod's namespace. `claim_name`: name of the claim."""
 
     claim_name: str = ""
     read_only: bool = False
@@ -121,7 +133,10 @@ class RBDVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class FlexVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A volume that an executable driver on the node provides."""
+    """A volume that an executable driver on the node provides.
+
+    `driver`: name of the driver, such as vendor/driver. `options`: values that the driver gets.
+    """
 
     driver: str = ""
     fs_type: str | None = None
@@ -158,7 +173,10 @@ class FlockerVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class DownwardAPIVolumeFile(ApiStruct, frozen=True, kw_only=True):
-    """One file with a field of the pod or a resource of a container."""
+    """One file with a field of the pod or a resource of a container.
+
+    `mode`: permission bits; None: the volume's default mode.
+    """
 
     path: str = ""
     field_ref: ObjectFieldSelector | None = None
@@ -261,7 +279,11 @@ class ConfigMapProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceAccountTokenProjection(ApiStruct, frozen=True, kw_only=True):
-    """File with a service account token, inside a projected volume. `audience` None: the API server's own audience."""
+    """File with a service account token, inside a projected volume.
+
+    `audience` None: the API server's own audience. `expiration_seconds`: life of the token; it is renewed before;
+    default 3600.
+    """
 
     audience: str | None = None
     expiration_seconds: int | None = None
@@ -302,7 +324,7 @@ class VolumeProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class ProjectedVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Files of several sources in one directory."""
+    """Files of several sources in one directory. `sources`: what the directory contains."""
 
     sources: tuple[VolumeProjection, ...] = ()
     default_mode: int | None = None
@@ -352,13 +374,19 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EphemeralVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Persistent volume claim that is created from a template, only for this pod."""
+    """Persistent volume claim that is created from a template, only for this pod.
+
+    `volume_claim_template`: metadata and spec of the claim.
+    """
 
     volume_claim_template: dict[str, Any] | None = None
 
 
 class ImageVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """The content of an OCI image or artifact."""
+    """The content of an OCI image or artifact.
+
+    `reference`: name of the image. `pull_policy`: Always, IfNotPresent or Never.
+    """
 
     reference: str | None = None
     pull_policy: str | None = None
@@ -400,6 +428,6 @@ class VolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class Volume(VolumeSource, frozen=True, kw_only=True):
-    """A named volume that containers of the pod mount."""
+    """A named volume that containers of the pod mount. `name`: name by which containers refer to it."""
 
     name: str = ""

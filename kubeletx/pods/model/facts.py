@@ -180,8 +180,6 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
     resize_failure: ActionFailure | None = None
-    restart_asked: UnitId | None = None
-    """Unit that a user wants to be restarted."""
     killed: str = ""
     """Reason of the `StopUnit` that stopped the newest unit for a restart; empty if there was none."""
     termination_messages: dict[UnitId, str] = {}
@@ -240,15 +238,17 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Resources granted by in-place resizes of one pod, from its overrides file.
+    """Resources granted by in-place resizes of one pod, and requested restarts, from its overrides file.
 
-    Subclass `PodOverrides` adds the requests of operators.
+    Subclass `PodOverrides` adds the other requests of operators.
     """
 
     granted: dict[str, Granted] = {}
     """Container name → granted resources. A container that is not listed has the resources of its creation."""
     granted_pod: ResourceRequirements | None = None
     """Granted pod-level CPU and memory; None: the pod has the resources of its creation."""
+    restarts: dict[str, UnitId] = {}
+    """Container name → unit that a user wants to be restarted."""
 
 
 class Doubt(Fact, frozen=True, kw_only=True):

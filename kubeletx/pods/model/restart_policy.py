@@ -16,6 +16,8 @@ LOST_EXIT_CODE = 137
 """Exit code reported for a container that ran, but that its runtime no longer has."""
 
 RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
+RESTART_REQUESTED = "RestartRequested"
+"""Reason for stopping a container of which a user wants a restart."""
 SPEC_CHANGED = "SpecChanged"
 """Reason for stopping a container that no longer matches its spec, for example because its image changed."""
 

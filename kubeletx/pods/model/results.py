@@ -423,13 +423,12 @@ class Probed(Result, frozen=True):
 
 
 class RestartAsked(Result, frozen=True):
-    """A user wants `unit_id` of the container to be restarted, without the back-off of earlier restarts."""
+    """A user wants the container to be restarted, without the back-off of earlier restarts."""
 
     name: str
-    unit_id: UnitId
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        return _unit(facts, self.name, restart_asked=self.unit_id, backoff=None)
+        return _unit(facts, self.name, backoff=None)
 
 
 class Resized(Result, frozen=True):

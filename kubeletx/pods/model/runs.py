@@ -15,6 +15,7 @@ from kubeletx.kube.types.core import ContainerStatus
 
 from .facts import PodFacts
 from .frame import at_ns, is_of_unit, previous_of
+from .restart_policy import RESTART_REQUESTED
 
 
 def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
@@ -40,6 +41,18 @@ def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
     if reported is not None and (reported.container_id or "").endswith(unit.id):
         return max(unit.attempt, reported.restart_count)
     return unit.attempt
+
+
+def killed_for(facts: PodFacts, name: str) -> str:
+    """Return why the newest unit of the container is stopped for a restart; empty if it is not.
+
+    A restart that a user requested is known from the overrides file, also if an earlier agent process stopped the unit.
+    """
+    unit = facts.newest(name)
+    is_asked = (
+        unit is not None and facts.overrides is not None and facts.overrides.restarts.get(name) == unit.id
+    )
+    return RESTART_REQUESTED if is_asked else facts.unit(name).killed
 
 
 def stored_exit_code(facts: PodFacts, name: str, unit_id: str | None) -> int | None:

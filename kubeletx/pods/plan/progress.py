@@ -21,7 +21,7 @@ from ..model.facts import DesiredPod, Now, PodFacts
 from ..model.frame import previous_of
 from ..model.restart_policy import ALWAYS, LOST_EXIT_CODE, NEVER, restart_policy_of, should_restart
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units, sidecars
-from ..model.runs import exit_code_of, restarts_of, stored_exit_code
+from ..model.runs import exit_code_of, killed_for, restarts_of, stored_exit_code
 from ..workloads.table import workload_of
 from .restart_all import due_generation, generation_of, is_outdated, outdated_units
 from .sandbox import current_sandbox
@@ -133,7 +133,7 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
         container,
         desired.pod.spec.restart_policy,
         code,
-        killed=facts.unit(container.name).killed,
+        killed=killed_for(facts, container.name),
         is_init=_is_init(desired, container.name) and not is_sidecar(container),
     )
 
@@ -159,8 +159,8 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
     previous = facts.previous_status
     if previous is not None and previous.phase in ("Succeeded", "Failed"):
         return True
-    if facts.snapshot is None:
-        return False
+    if facts.snapshot is None or (facts.recovered and facts.overrides is None):
+        return False  # a restart that a user requested may still be in the overrides file
     for container in init_units(desired.pod):
         if is_sidecar(container) or not _ended_for_good(desired, facts, container):
             continue

@@ -10,8 +10,9 @@ from kubeletx.kube.types.core import Container, Probe
 from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, HookState, Now, PodFacts
-from ..model.restart_policy import RESTART_ALL, SPEC_CHANGED
+from ..model.restart_policy import RESTART_ALL, RESTART_REQUESTED, SPEC_CHANGED
 from ..model.roles import init_units, is_sidecar, regular_units, sidecars
+from ..model.runs import killed_for
 from ..workloads.table import workload_of
 from .garbage import dead_objects
 from .progress import due_units, is_initialized, was_cut_off
@@ -148,8 +149,8 @@ def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft
         _kill(unit, facts, draft, SPEC_CHANGED, "definition changed, will be restarted")
         return
     known = facts.unit(container.name)
-    if known.restart_asked == unit.id:
-        _kill(unit, facts, draft, "RestartRequested", "will be restarted on request")
+    if killed_for(facts, container.name) == RESTART_REQUESTED:
+        _kill(unit, facts, draft, RESTART_REQUESTED, "will be restarted on request")
         return
     if known.hook_unit == unit.id:
         if known.hook is HookState.PENDING:

@@ -15,7 +15,7 @@ from ..model.facts import ActionFailure, UnitFacts
 from ..model.frame import Frame
 from ..model.restart_policy import should_restart
 from ..model.roles import init_units, is_sidecar
-from ..model.runs import exit_code_of
+from ..model.runs import exit_code_of, killed_for
 from ..plan.restart_all import MESSAGE, RESTARTING_ALL, is_outdated, is_restarting
 from ..workloads.table import workload_of
 
@@ -40,7 +40,7 @@ def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: b
     code = exit_code_of(frame.facts, unit)
     if code is None:
         return False
-    killed = frame.facts.unit(container.name).killed
+    killed = killed_for(frame.facts, container.name)
     return should_restart(
         container, frame.desired.pod.spec.restart_policy, code, killed=killed, is_init=is_init
     )

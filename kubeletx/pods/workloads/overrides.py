@@ -9,6 +9,7 @@ process and its database. The file contains:
     resources   limits requested with ``vm resize``; valid until the spec's limits change
     granted     resources granted to running containers after their creation
     granted_pod pod-level resources granted after the pod's creation
+    restarts    IDs of containers that ``kubeletx restart`` restarts
     nics        interfaces that ``vm nic`` added or removed; valid until the spec's interfaces change
     operations  reboots, snapshots, restores: begun, then done, failed, cancelled or unknown (after a crash)
 

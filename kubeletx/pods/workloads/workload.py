@@ -21,6 +21,7 @@ from kubeletx.kube.types.core import (
     ResourceRequirements,
 )
 
+from ..model.actions import ReadOverrides
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts, WorkloadFacts
 from .power import RESTING, Power
@@ -56,8 +57,10 @@ class Workload:
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan actions that are needed before the sandbox is created, such as loading the overrides file.
 
-        Plain containers need none.
+        A pod from before this agent process may have been frozen, and a user may have requested a restart.
         """
+        if facts.overrides is None and facts.recovered:
+            draft.do(ReadOverrides())
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Plan actions that concern several units of the pod, while its sandbox is ready. Plain containers need none.

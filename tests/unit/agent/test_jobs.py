@@ -20,9 +20,8 @@ spec:
 async def test_a_job_fails_after_its_backoff_limit_also_across_a_restart(tmp_path: Path) -> None:
     agent = AgentModel(tmp_path)
 
-    def units(name: str = "main") -> list[bool]:
-        backend = agent.runtimes["one"].backend
-        return [unit.summary.state.is_alive for unit in backend.units.values() if unit.summary.name == name]
+    def alive() -> int:
+        return len(agent.alive())
 
     def fail(name: str = "main") -> None:
         (unit,) = [
@@ -36,8 +35,8 @@ async def test_a_job_fails_after_its_backoff_limit_also_across_a_restart(tmp_pat
         await agent.apply(load_all(JOB, "x").pods[0].pod)
         for name in ("main", "side"):
             fail(name)
-            await agent.until(lambda: not any(units(name)))
-            await agent.until(lambda: any(units(name)))
+            await agent.until(lambda: alive() == 1)
+            await agent.until(lambda: alive() == 2)
     async with agent.running() as backend:
         await agent.until(lambda: agent.phase("web") == "Running")
         fail()

@@ -63,7 +63,8 @@ def explain(path: str, recursive: bool) -> int:
     if shown:
         click.echo(f"FIELD: {shown[-1]} <{_name(type_)}>\n")
     struct = _struct(type_)
-    _describe("\n".join(dict.fromkeys([text, _doc(struct) if struct is not None else ""])))
+    doc = _doc(struct) if struct is not None else ""
+    _describe(doc if doc.startswith(text) else f"{text}. {doc}".strip())
     if whole == _ANNOTATIONS:
         for key, meaning in own_annotations():
             click.echo(f"  {key}")
@@ -93,13 +94,20 @@ def _lines(struct: type[msgspec.Struct], *, recursive: bool, depth: int) -> Iter
 
 
 def _fields(struct: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
-    """Return type and description of each field, by its name in manifests. A description may be empty."""
-    hints = typing.get_type_hints(struct)
-    said = dict(_sentences(inspect.getdoc(struct) or "", struct))
-    return {
-        field.encode_name: (hints[field.name], said.get(field.name, ""))
-        for field in msgspec.structs.fields(struct)
-    }
+    """Return type and description of each field, by its name in manifests.
+
+    The description comes from the docstring of the struct or of a base; else it is that of the field's type. It may be
+    empty.
+    """
+    hints, said = typing.get_type_hints(struct), {}
+    for base in reversed(struct.__mro__):
+        said.update(_sentences(base.__doc__ or "", struct))
+    found = {}
+    for field in msgspec.structs.fields(struct):
+        type_ = _struct(hints[field.name])
+        whole = _doc(type_).partition(". ")[0] if type_ is not None else ""
+        found[field.encode_name] = hints[field.name], said.get(field.name, whole).rstrip(".")
+    return found
 
 
 def _sentences(text: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
@@ -109,7 +117,9 @@ def _sentences(text: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, s
 
 
 def _doc(struct: type[msgspec.Struct]) -> str:
-    return _camel(inspect.getdoc(struct) or "", struct)
+    """Return the docstring without the descriptions of fields, which follow the text on the whole."""
+    text = re.split(r"(?:^|(?<=[.;] ))`\w+`(?::| None:)", " ".join((struct.__doc__ or "").split()))[0]
+    return _camel(text.strip(), struct)
 
 
 def _camel(text: str, struct: type[msgspec.Struct]) -> str:

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from kubeletx.api import UnitState, UnitSummary, names
 from kubeletx.kube.types.core import Container, Pod
 
-from ...model.actions import ReadOverrides, StopUnit
+from ...model.actions import StopUnit
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import ephemeral_units, regular_units, sidecars
@@ -88,12 +88,6 @@ def with_requests(lasting: str, facts: PodFacts) -> Power:
     """
     words = [*facts.asked.values(), lasting]
     return strongest(_WORDS[word] for word in words if word in _WORDS)
-
-
-def plan_overrides(facts: PodFacts, draft: Draft) -> None:
-    """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""
-    if facts.overrides is None and facts.recovered:
-        draft.do(ReadOverrides())
 
 
 def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:

@@ -29,9 +29,6 @@ class StandbyWorkload(Workload):
             return None
         return plan.settled(pod, facts, standby_of(facts))
 
-    def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        plan.plan_overrides(facts, draft)
-
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         plan.plan_standby(desired, facts, draft, is_settled=is_settled)
 

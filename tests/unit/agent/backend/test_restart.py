@@ -15,6 +15,7 @@ from kubeletx.kube.types.core import (
     VirtualMachine,
 )
 from kubeletx.server.views import PodTarget
+from kubeletx.testing.fake_backend import Behaviour
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 WEB = PodTarget(namespace="default", name="web")
@@ -53,6 +54,24 @@ async def test_a_restart_does_not_wait_for_the_back_off_of_a_crash_loop(agent: A
         before = agent.clock.monotonic()
         await agent.done(backend.pods.restart(WEB, "", 60))
         assert agent.clock.monotonic() - before < 5
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+async def test_a_restart_is_carried_out_after_a_restart_of_the_agent(
+    agent: AgentModel, is_ended: bool
+) -> None:
+    async with agent.running() as backend:
+        fake = agent.runtimes["one"].backend
+        fake.behave = lambda _: Behaviour(stop_seconds=20, stop_exit_code=0)
+        await agent.apply(a_pod(containers=TWO, restart_policy="OnFailure"))
+        await agent.done(backend.pods.restart(WEB, "side", 0))
+    if is_ended:
+        (unit,) = [one for one in fake.find_units({}) if one.name == "side"]
+        fake.exit_unit(unit.id, 0)
+    async with agent.running():
+        await agent.until(lambda: len(agent.alive()) == 2 and len(fake.units) == 3)
+        await agent.until(lambda: agent.phase("web") == "Running")
+        assert await restarts(agent) == {"main": 0, "side": 1}
 
 
 async def test_what_cannot_be_restarted_is_refused(agent: AgentModel) -> None:
