@@ -20,6 +20,8 @@ VERSION: Final = 1
 """Version of the wire format. A change that an older program would not understand increases it."""
 CANCEL: Final = "cancel"
 """Feature: the child reads cancel frames. Without it, the agent sends none."""
+TRACE: Final = "trace"
+"""Feature: calls to the child may have a traceparent."""
 HELLO_SECONDS: Final = 30.0
 LARGEST_HELLO: Final = 64 * 1024
 
@@ -33,7 +35,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = PROTOCOL
     versions: tuple[int, ...] = (VERSION,)
     encodings: tuple[str, ...] = tuple(CODECS)
-    features: tuple[str, ...] = (CANCEL,)
+    features: tuple[str, ...] = (CANCEL, TRACE)
 
 
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +52,10 @@ class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the handshake. `cancels`: the child reads cancel frames."""
+    """Result of the handshake. `features`: what both support."""
 
     codec: Codec
-    cancels: bool
+    features: tuple[str, ...]
 
 
 async def handshake(
@@ -91,7 +93,7 @@ def agreed(name: str, reply: HelloReply) -> Agreement:
         )
     if reply.encoding not in CODECS:
         raise Unsupported(f"{name} chose encoding {reply.encoding!r}; this agent has: {', '.join(CODECS)}")
-    return Agreement(codec=CODECS[reply.encoding], cancels=CANCEL in reply.features)
+    return Agreement(codec=CODECS[reply.encoding], features=reply.features)
 
 
 def reply_to(data: bytes) -> HelloReply:
@@ -106,7 +108,7 @@ def reply_to(data: bytes) -> HelloReply:
     encoding = next((name for name in hello.encodings if name in CODECS), "")
     if not encoding:
         return HelloReply(refused=f"it has the encodings {', '.join(CODECS)}; the agent offered none of them")
-    features = tuple(feature for feature in hello.features if feature == CANCEL)
+    features = tuple(feature for feature in hello.features if feature in (CANCEL, TRACE))
     return HelloReply(version=VERSION, encoding=encoding, features=features)
 
 

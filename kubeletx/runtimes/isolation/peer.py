@@ -21,9 +21,11 @@ import structlog
 
 from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
 from kubeletx.api.names import PLUGIN_ERROR
+from kubeletx.cri.tracing import CURRENT_SPAN, CurrentSpan
 
 from ..plugins.failures import is_no_answer, place_of, words_of
 from .codec import MSGPACK, Codec, Encoded
+from .handshake import CANCEL, TRACE
 from .wire import (
     LARGEST_FRAME,
     MOST_CALLS,
@@ -36,6 +38,7 @@ from .wire import (
     Frame,
     Item,
     Note,
+    TracedCall,
     error_of,
     failure_of,
 )
@@ -81,8 +84,8 @@ class Peer:
     """One end of the connection between agent and child process.
 
     `name`: description of the process at the other end, for messages. `server`: handles its calls. `codec`: encoding of
-    the frames. `cancels`: the other process reads cancel frames. `largest_frame`: most bytes of a frame that is read.
-    `first_call`: number of the first call.
+    the frames. `features`: what the other process supports, see `handshake`. `largest_frame`: most bytes of a frame that
+    is read. `first_call`: number of the first call.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Peer:
         server: CallHandler,
         *,
         codec: Codec = MSGPACK,
-        cancels: bool = True,
+        features: tuple[str, ...] = (CANCEL,),
         largest_frame: int = LARGEST_FRAME,
         first_call: int = 1,
     ) -> None:
@@ -102,7 +105,7 @@ class Peer:
         self._writer = writer
         self._server = server
         self._codec = codec
-        self._cancels = cancels
+        self._features = features
         self._largest_frame = largest_frame
         self._ids = itertools.count(first_call)
         self._waiting: dict[int, asyncio.Queue[Any]] = {}
@@ -205,7 +208,9 @@ class Peer:
             raise Unavailable(f"{self._name}: {self._closed}")
         call_id = next(self._ids)
         queue = self._waiting[call_id] = asyncio.Queue()
-        self._send(Call(call_id, target, method, self._codec.encode(args)))
+        call = Call(call_id, target, method, self._codec.encode(args))
+        span = CURRENT_SPAN.get() if TRACE in self._features else None
+        self._send(call if span is None else TracedCall(*msgspec.structs.astuple(call), span.traceparent))
         try:
             with contextlib.suppress(ConnectionError):  # `run` notices it and ends this call
                 await self._writer.drain()
@@ -217,10 +222,10 @@ class Peer:
 
     def _end(self, call_id: int, ended: bool) -> None:
         was_waiting = self._waiting.pop(call_id, None) is not None
-        if was_waiting and not ended and self._cancels and self._closed is None:
+        if was_waiting and not ended and CANCEL in self._features and self._closed is None:
             self._send(Cancel(call_id))
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: Frame | Call) -> None:
         data = self._codec.write_frame(frame)
         if self._closed is None and not self._writer.is_closing():
             self._writer.write(len(data).to_bytes(4, "big") + data)
@@ -254,7 +259,7 @@ class Peer:
 
     def _take(self, frame: Frame) -> None:
         match frame:
-            case Call():
+            case TracedCall():
                 if len(self._serving) >= MOST_CALLS or frame.id in self._serving:
                     raise Internal(
                         f"call {frame.id} exceeds the limit of {MOST_CALLS} concurrent calls, or its number is in use"
@@ -281,7 +286,10 @@ class Peer:
                         raise Internal(f"it sent more items than the window of {WINDOW} unread items allows")
                     queue.put_nowait(frame)
 
-    async def _serve(self, call: Call) -> None:
+    async def _serve(self, call: TracedCall) -> None:
+        if call.traceparent:  # for this task and the calls that it makes
+            CURRENT_SPAN.set(CurrentSpan(call=_as_it_is, traceparent=call.traceparent))
+
         async def emit(item: Any) -> None:
             # Before sending: a reader that stops must stop the sender, or its queue would grow without limit.
             await self._credits[call.id].acquire()
@@ -319,6 +327,11 @@ class Peer:
             queue.put_nowait(failure)
         for task in self._serving.values():
             task.cancel()
+
+
+async def _as_it_is(_name: str, start: Callable[[], Awaitable[Any]]) -> Any:
+    """Make a call without a span of its own: only the agent sends spans."""
+    return await start()
 
 
 def _foreign(error: BaseException, method: str) -> KubeletxError:

@@ -147,7 +147,7 @@ class ChildProcess:
             await _kill(process, ends_group)
             output.close()
             raise
-        peer = Peer(who, reader, writer, server, codec=agreement.codec, cancels=agreement.cancels)
+        peer = Peer(who, reader, writer, server, codec=agreement.codec, features=agreement.features)
         return cls(owner, process, peer, output, ends_group=ends_group, cgroup=cgroup)
 
     @property

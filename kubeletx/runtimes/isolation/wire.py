@@ -43,6 +43,15 @@ class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
     args: msgspec.Raw
 
 
+class TracedCall(Call, frozen=True, tag="call", array_like=True):
+    """Frame: a call in a span. Every received call is read as this.
+
+    `traceparent`: see `CurrentSpan`; empty: the call is not traced.
+    """
+
+    traceparent: str = ""
+
+
 class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
     """Frame: a one-way message, without an answer. `target`: name of the receiving object."""
 
@@ -89,7 +98,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     id: int
 
 
-Frame = Call | Note | Answer | Failure | Item | Credit | Cancel
+Frame = TracedCall | Note | Answer | Failure | Item | Credit | Cancel
 
 
 class Streamed(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, PodSta
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Plan
-from kubeletx.pods.model.facts import Deletion, DesiredPod, Doubt, Now, PodFacts
+from kubeletx.pods.model.facts import Deletion, DesiredPod, Doubt, Grants, Now, PodFacts
 from kubeletx.pods.model.roles import find_unit
 from kubeletx.pods.plan.doubt import count_confirming, without_old_doubt
 from kubeletx.pods.plan.pod import plan_pod
@@ -155,6 +155,8 @@ class PodModel:
         for action in plan.actions:
             self.journal.append(action)
             self.apply(self._carry_out(action), action)
+            if isinstance(action, act.ReadOverrides):
+                self.facts = replace(self.facts, overrides=Grants())
             if isinstance(action, act.Look):
                 self.facts = count_confirming(self.desired, replace(self.facts, snapshot=self.snapshot()))
                 self.hidden = max(self.hidden - 1, 0)

@@ -99,7 +99,8 @@ def _fields(struct: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
     The description comes from the docstring of the struct or of a base; else it is that of the field's type. It may be
     empty.
     """
-    hints, said = typing.get_type_hints(struct), {}
+    hints = typing.get_type_hints(struct)
+    said: dict[str, str] = {}
     for base in reversed(struct.__mro__):
         said.update(_sentences(base.__doc__ or "", struct))
     found = {}

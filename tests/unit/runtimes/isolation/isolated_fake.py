@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
-from kubeletx.api import Conflict, Endpoint, Host, ObjectRef, PodUid, RuntimeHealth, UnitId
+from kubeletx.api import Conflict, Endpoint, Host, ObjectRef, PodUid, RuntimeHealth, RuntimeVersion, UnitId
+from kubeletx.cri.tracing import CURRENT_SPAN
 from kubeletx_testing.suite_fake import SuiteFakeRuntime
 from kubeletx_testing.waiting import let_others_work
 
@@ -42,6 +44,12 @@ class TroubledRuntime(SuiteFakeRuntime):
         if self.host.pod_network is not None:
             await self.host.pod_network.add(PodUid("u"), "n", "ns", "/ns", [{"hostPort": 1}])
         return await super().health()
+
+    async def version(self) -> RuntimeVersion:
+        """Returns the span of this call and of the next ones that it makes."""
+        span = CURRENT_SPAN.get()
+        same = await span.call("x", super().version) if span is not None else await super().version()
+        return replace(same, name=span.traceparent if span is not None else "no span")
 
     async def start_unit(self, unit_id: UnitId) -> None:
         """Crashes, blocks, or raises an error with data of its own."""

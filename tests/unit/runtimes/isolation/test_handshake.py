@@ -23,9 +23,9 @@ def program(tmp_path: Path, script: str) -> IsolatedRuntime:
 
 def test_a_python_child_chooses_the_agents_first_encoding() -> None:
     reply = reply_to(msgspec.json.encode(Hello()))
-    assert agreed("x", reply) == Agreement(codec=MSGPACK, cancels=True)
+    assert agreed("x", reply) == Agreement(codec=MSGPACK, features=("cancel", "trace"))
     reply = reply_to(msgspec.json.encode(Hello(encodings=("xml", "json"), features=())))
-    assert agreed("x", reply) == Agreement(codec=JSON, cancels=False)
+    assert agreed("x", reply) == Agreement(codec=JSON, features=())
 
 
 @pytest.mark.parametrize(
