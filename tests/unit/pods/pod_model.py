@@ -75,7 +75,15 @@ class AgentRestarted(msgspec.Struct, frozen=True):
         )
 
 
-Recorded = Observed | Ended | AgentRestarted
+class OverridesRead(msgspec.Struct, frozen=True):
+    """A recorded read of the overrides file, which is missing unless a subclass has read one."""
+
+    def onto(self, facts: PodFacts) -> PodFacts:
+        """The facts after the read."""
+        return facts if facts.overrides is not None else replace(facts, overrides=Grants())
+
+
+Recorded = Observed | Ended | AgentRestarted | OverridesRead
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 NODE = NodeIdentity(name="n")
@@ -156,7 +164,8 @@ class PodModel:
             self.journal.append(action)
             self.apply(self._carry_out(action), action)
             if isinstance(action, act.ReadOverrides):
-                self.facts = replace(self.facts, overrides=Grants())
+                self.record.append(OverridesRead())
+                self.facts = OverridesRead().onto(self.facts)
             if isinstance(action, act.Look):
                 self.facts = count_confirming(self.desired, replace(self.facts, snapshot=self.snapshot()))
                 self.hidden = max(self.hidden - 1, 0)
