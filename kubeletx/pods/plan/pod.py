@@ -26,13 +26,14 @@ from ..model.actions import (
     Look,
     PrepareVolumes,
     ReadMessage,
+    ReadOverrides,
     ReleaseVolumes,
     RemoveDirectories,
     Unbind,
 )
 from ..model.draft import Draft, Goal, Plan, PlannedEvent
 from ..model.facts import Deletion, DesiredPod, Now, PodFacts
-from ..model.phase import FAILED
+from ..model.phase import FAILED, FINAL
 from ..model.roles import init_units, regular_units
 from ..workloads.table import workload_of
 from .doubt import in_doubt
@@ -94,6 +95,9 @@ def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
     draft = Draft(goal, facts, now)
     if facts.unbound:
         return draft.plan("unbound", finished=True)
+    if goal is Goal.END and _may_be_restarted(desired, facts):
+        draft.do(ReadOverrides())
+        return draft.plan("reads what users requested", is_partial=True, in_doubt=True)
     if facts.outage is None:
         _read_messages(desired, facts, draft)
     if goal is Goal.RUN:
@@ -101,6 +105,13 @@ def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
     if goal is Goal.END:
         return _plan_end(desired, facts, draft)
     return _plan_delete(desired, facts, draft)
+
+
+def _may_be_restarted(desired: DesiredPod, facts: PodFacts) -> bool:
+    """Return True if the pod ended while no agent ran: a user may have requested the restart of its containers."""
+    is_unread = facts.recovered and facts.overrides is None and facts.snapshot is not None
+    is_final = facts.previous_status is not None and facts.previous_status.phase in FINAL
+    return is_unread and not is_final and desired.deletion is None and facts.rejection is None
 
 
 def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:

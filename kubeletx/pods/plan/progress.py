@@ -159,8 +159,8 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
     previous = facts.previous_status
     if previous is not None and previous.phase in ("Succeeded", "Failed"):
         return True
-    if facts.snapshot is None or (facts.recovered and facts.overrides is None):
-        return False  # a restart that a user requested may still be in the overrides file
+    if facts.snapshot is None:
+        return False
     for container in init_units(desired.pod):
         if is_sidecar(container) or not _ended_for_good(desired, facts, container):
             continue
