@@ -11,6 +11,7 @@ its manifest was removed. A claim is bound at once: see `local_claims`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -55,6 +56,8 @@ class LocalObjects:
         """Called with the other origins whose `problem` may be another one after a `put`."""
         self._claims = claims
         self._wait_seconds = wait_seconds
+        self._versions = itertools.count(1)
+        """Resource versions, by which a watch sees also the change of a secret to values of equal size."""
         self._brought: defaultdict[Key, dict[str, LocalObject]] = defaultdict(dict)
         self._keys: dict[str, set[Key]] = {}
         self._frozen: set[tuple[str, Key]] = set()
@@ -83,9 +86,15 @@ class LocalObjects:
             if (item := new.get(key)) is None:
                 here.pop(origin, None)
             elif (known := here.get(origin)) is None or not self._is_frozen(origin, key, known, item):
-                since = known.metadata.creation_timestamp if known is not None else None
-                since = since or item.metadata.creation_timestamp
-                here[origin] = replace(item, metadata=replace(item.metadata, creation_timestamp=since))
+                old = known.metadata if known is not None else item.metadata
+                since, version = (
+                    old.creation_timestamp or item.metadata.creation_timestamp,
+                    old.resource_version,
+                )
+                made = replace(item.metadata, creation_timestamp=since, resource_version=version)
+                if (item := replace(item, metadata=made)) != known:
+                    made = replace(made, resource_version=str(next(self._versions)))
+                here[origin] = replace(item, metadata=made)
             if not here:
                 del self._brought[key]
             if self.find(key) != before:

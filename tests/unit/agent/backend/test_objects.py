@@ -16,5 +16,12 @@ async def test_a_dry_run_marks_the_changed_values_of_a_secret(tmp_path: Path) ->
         for dry_run, item in ((True, old), (False, old), (True, old)):
             result = await backend.objects.apply_object(item, dry_run=dry_run)
             assert result.object["data"] == {"user": "<2 bytes>", "password": "<2 bytes>"}
+        (before,) = await backend.objects.list_objects("Secret")
+        await backend.objects.apply_object(old)
+        assert await backend.objects.list_objects("Secret") == [before]
         result = await backend.objects.apply_object(new, dry_run=True)
         assert result.object["data"] == {"user": "<2 bytes>", "password": "*** (after)"}
+        await backend.objects.apply_object(new)
+        (after,) = await backend.objects.list_objects("Secret")
+        assert after["data"] == before["data"]
+        assert after != before, "a watch compares them"
