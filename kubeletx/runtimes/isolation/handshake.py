@@ -21,7 +21,7 @@ VERSION: Final = 1
 CANCEL: Final = "cancel"
 """Feature: the child reads cancel frames. Without it, the agent sends none."""
 TRACE: Final = "trace"
-"""Feature: calls to the child may have a traceparent."""
+"""Feature: the child reads calls with a traceparent."""
 HELLO_SECONDS: Final = 30.0
 LARGEST_HELLO: Final = 64 * 1024
 

@@ -225,7 +225,7 @@ class Peer:
         if was_waiting and not ended and CANCEL in self._features and self._closed is None:
             self._send(Cancel(call_id))
 
-    def _send(self, frame: Frame | Call) -> None:
+    def _send(self, frame: Frame) -> None:
         data = self._codec.write_frame(frame)
         if self._closed is None and not self._writer.is_closing():
             self._writer.write(len(data).to_bytes(4, "big") + data)
@@ -259,7 +259,7 @@ class Peer:
 
     def _take(self, frame: Frame) -> None:
         match frame:
-            case TracedCall():
+            case Call() | TracedCall():
                 if len(self._serving) >= MOST_CALLS or frame.id in self._serving:
                     raise Internal(
                         f"call {frame.id} exceeds the limit of {MOST_CALLS} concurrent calls, or its number is in use"
@@ -286,8 +286,8 @@ class Peer:
                         raise Internal(f"it sent more items than the window of {WINDOW} unread items allows")
                     queue.put_nowait(frame)
 
-    async def _serve(self, call: TracedCall) -> None:
-        if call.traceparent:  # for this task and the calls that it makes
+    async def _serve(self, call: Call) -> None:
+        if isinstance(call, TracedCall):  # for this task and the calls that it makes
             CURRENT_SPAN.set(CurrentSpan(call=_as_it_is, traceparent=call.traceparent))
 
         async def emit(item: Any) -> None:

@@ -43,13 +43,10 @@ class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
     args: msgspec.Raw
 
 
-class TracedCall(Call, frozen=True, tag="call", array_like=True):
-    """Frame: a call in a span. Every received call is read as this.
+class TracedCall(Call, frozen=True, tag="traced_call", array_like=True):
+    """Frame: a call in a span. `traceparent`: see `CurrentSpan`."""
 
-    `traceparent`: see `CurrentSpan`; empty: the call is not traced.
-    """
-
-    traceparent: str = ""
+    traceparent: str
 
 
 class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
@@ -98,7 +95,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     id: int
 
 
-Frame = TracedCall | Note | Answer | Failure | Item | Credit | Cancel
+Frame = Call | TracedCall | Note | Answer | Failure | Item | Credit | Cancel
 
 
 class Streamed(msgspec.Struct, frozen=True):
