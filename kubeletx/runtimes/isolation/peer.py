@@ -208,9 +208,12 @@ class Peer:
             raise Unavailable(f"{self._name}: {self._closed}")
         call_id = next(self._ids)
         queue = self._waiting[call_id] = asyncio.Queue()
-        call = Call(call_id, target, method, self._codec.encode(args))
+        data = self._codec.encode(args)
         span = CURRENT_SPAN.get() if TRACE in self._features else None
-        self._send(call if span is None else TracedCall(*msgspec.structs.astuple(call), span.traceparent))
+        if span is None:
+            self._send(Call(call_id, target, method, data))
+        else:
+            self._send(TracedCall(call_id, target, method, data, span.traceparent))
         try:
             with contextlib.suppress(ConnectionError):  # `run` notices it and ends this call
                 await self._writer.drain()

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from kubeletx.api import (
     Unavailable,
     UnitId,
 )
-from kubeletx.cri.tracing import CURRENT_SPAN, CurrentSpan
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
@@ -89,20 +88,6 @@ async def test_the_plugin_runs_in_another_process_that_ends_with_close(tmp_path:
     await runtime.close()
     assert not is_there(pid)
     await runtime.close()
-
-
-async def test_a_call_of_a_traced_start_has_its_span_in_the_other_process(runtime: IsolatedRuntime) -> None:
-    assert (await runtime.version()).name == "no span"
-
-    async def call(_: str, start: Callable[[], Awaitable[Any]]) -> Any:
-        return await start()
-
-    token = CURRENT_SPAN.set(CurrentSpan(call=call, traceparent="00-1-2-01"))
-    try:
-        assert (await runtime.version()).name == "00-1-2-01"
-    finally:
-        CURRENT_SPAN.reset(token)
-    assert (await runtime.version()).name == "no span"
 
 
 async def test_a_crash_costs_the_calls_under_way_and_the_next_opening_starts_again(
