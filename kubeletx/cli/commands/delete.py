@@ -23,7 +23,6 @@ from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.group import show
 from ..options.manifests import read_manifests
-from ..options.selectors import parse_selector, select
 from ..output.kinds import OBJECT_PLURALS, OBJECTS, kinds_and_names
 
 SAY_SECONDS = 10.0
@@ -144,11 +143,9 @@ def _targets(
         raise click.UsageError("names belong to one namespace; leave out --all-namespaces")
     yield from ((kind, namespace or DEFAULT_NAMESPACE, name) for kind, name in names)
     if not names:
-        wanted = parse_selector(selector)
         for each, _ in kinds:
-            for item in each.fetch(agent)[0]:
-                if namespace in (None, each.namespace(item)) and select(wanted, each.labels(item)):
-                    yield each.singular, each.namespace(item), each.name(item)
+            for item in each.selected(agent, selector, namespace):
+                yield each.singular, each.namespace(item), each.name(item)
 
 
 def _instead(kind: str) -> str:

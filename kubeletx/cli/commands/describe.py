@@ -18,8 +18,7 @@ from ..options.common import DEFAULT_NAMESPACE, namespace_option, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
-from ..options.selectors import parse_selector, select
-from ..output.kinds import OBJECT_PLURALS, OBJECTS, ObjectKind, kinds_and_names, list_volumes
+from ..output.kinds import OBJECT_PLURALS, OBJECTS, ObjectKind, kind_of, kinds_and_names
 from ..output.printers import print_object
 from ..output.words import now
 
@@ -91,13 +90,7 @@ def _pods(
     if names and namespace is not None:
         pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
     else:
-        wanted = parse_selector(selector)
-        everything = agent.items("/v1/pods", Pod)
-        pods = [
-            pod
-            for pod in everything
-            if namespace in (None, pod.namespace) and select(wanted, pod.metadata.labels)
-        ]
+        pods = kind_of("pods").selected(agent, selector, namespace)
     events = agent.items("/v1/events", Event)
     sheets = []
     for pod in pods:
@@ -143,12 +136,7 @@ def _objects(
 ) -> None:
     from ..describe.object import describe_object
 
-    requirements = parse_selector(selector)
-    everything = [
-        item
-        for item in kind.fetch(agent)[0]
-        if namespace in (None, kind.namespace(item)) and select(requirements, kind.labels(item))
-    ]
+    everything = kind.selected(agent, selector, namespace)
     for name in names:
         if all(kind.name(item) != name for item in everything):
             raise NotFound(f"{kind.singular} {name!r} not found; 'kubeletx get {kind.plural} -A' lists all")
@@ -159,7 +147,7 @@ def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) 
     from ..describe.volume import describe_volume
     from ..output.columns import volume_name
 
-    everything = [volume for volume in list_volumes(agent)[0] if namespace in (None, volume.namespace)]
+    everything = kind_of("volumes").selected(agent, "", namespace)
     for name in names:
         if not any(name in (volume_name(volume), volume.persistent_volume) for volume in everything):
             raise NotFound(f"volume {name!r} not found; 'kubeletx get volumes -A' lists all of them")

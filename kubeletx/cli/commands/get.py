@@ -14,8 +14,6 @@ from ..options.common import namespace_option, output_option, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
-from ..options.selectors import Requirement, parse_selector, select
-from ..output.fields import FieldRequirement, parse_field_selector
 from ..output.kinds import OBJECT_PLURALS, ObjectKind, kind_of, kinds_and_names
 from ..output.printers import (
     FORMATS,
@@ -29,6 +27,7 @@ from ..output.printers import (
     to_json,
     to_yaml,
 )
+from ..output.selectors import Requirement, field_of, parse_field_selector, parse_selector, select
 from ..output.words import did_you_mean
 
 
@@ -40,7 +39,7 @@ class Query(NamedTuple):
     namespace: str | None
     """Only objects of this namespace; None: of all namespaces."""
     selector: tuple[Requirement, ...]
-    fields: tuple[FieldRequirement, ...]
+    fields: tuple[Requirement, ...]
     sort_by: str
     """Path of the field to sort by; empty: the order of the agent."""
     about: str
@@ -82,9 +81,9 @@ class Query(NamedTuple):
             return False
         if self.about and _about(item) != self.about:
             return False
-        return select(self.selector, kind.labels(item)) and all(
-            field.matches(item, kind) for field in self.fields
-        )
+        own = {"metadata.name": kind.name(item), "metadata.namespace": kind.namespace(item)}
+        fields = {key: own.get(key) or field_of(item, key) for key, _, _ in self.fields}
+        return select(self.selector, kind.labels(item)) and select(self.fields, fields)
 
 
 @command(short_help="Show pods, runtimes, the node, images, volumes or events.")
@@ -139,7 +138,7 @@ def get(
             names=some,
             namespace=None if all_namespaces else namespace,
             selector=parse_selector(selector),
-            fields=parse_field_selector(field_selector, wanted_kind),
+            fields=parse_field_selector(field_selector, wanted_kind.singular),
             sort_by=sort_by,
             about=_normal(about),
             output=output,

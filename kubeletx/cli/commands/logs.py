@@ -16,7 +16,6 @@ from ..connection.remote import choose_container
 from ..options.common import namespace_option, split_pod, with_agent
 from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
-from ..options.selectors import parse_selector, select
 from ..output.log_lines import merge, with_prefix
 
 
@@ -128,9 +127,9 @@ def logs(
 def _pods(agent: AgentClient, namespace: str, name: str, selector: str) -> list[BriefPod]:
     if name:
         return [agent.get(pod_path(namespace, split_pod(name)), BriefPod)]
-    terms = parse_selector(selector)
-    pods = agent.items("/v1/pods", BriefPod)
-    return [each for each in pods if each.namespace == namespace and select(terms, each.metadata.labels)]
+    from ..output.kinds import kind_of
+
+    return kind_of("pods").selected(agent, selector, namespace)
 
 
 def _all_containers(pod: BriefPod) -> list[str]:

@@ -127,11 +127,10 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> 
 @with_agent
 def manifests(agent: AgentClient, output: str) -> int:
     """Print a RuntimeClass for every runtime, or the list of runtimes, for 'kubectl apply -f -'."""
-    from ..output.kinds import list_runtimes
     from ..output.printers import to_yaml
 
-    listed, _ = list_runtimes(agent)
-    details = [agent.get(_path(item.name), RuntimeDetail) for item in listed]
+    runtimes = agent.items("/v1/runtimes", RuntimeView)
+    details = [agent.get(_path(item.name), RuntimeDetail) for item in runtimes]
     documents: Sequence[object]
     if output == "configmap":
         from kubeletx.kube.types.node import Node

@@ -18,10 +18,10 @@ from ..options.common import color_option, namespace_option, seconds_of, with_ag
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
-from ..options.selectors import parse_selector, select
 from ..output.kinds import kind_of
 from ..output.printers import Column, ObjectTable
 from ..output.screen import screen
+from ..output.selectors import parse_selector, select
 from ..output.words import without_control
 
 if TYPE_CHECKING:

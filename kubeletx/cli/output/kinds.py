@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -12,15 +13,19 @@ from ..connection.client import AgentClient
 from ..connection.pods import BriefPod
 from . import columns, object_kinds
 from .printers import Column
+from .selectors import parse_selector, select
 from .words import did_you_mean
 
 if TYPE_CHECKING:
-    from kubeletx.kube.types.core import Pod
     from kubeletx.kube.types.event import Event
-    from kubeletx.kube.types.node import Node
-    from kubeletx.server.views import ImageView, RuntimeView, VolumeView
+    from kubeletx.server.views import ImageView
 
-# The types of each kind are imported where they are decoded: 'get pods' is quicker without the others.
+_POD: Final = "kubeletx.kube.types.core.Pod"
+_NODE: Final = "kubeletx.kube.types.node.Node"
+_EVENT: Final = "kubeletx.kube.types.event.Event"
+_RUNTIME: Final = "kubeletx.server.views.RuntimeView"
+_VOLUME: Final = "kubeletx.server.views.VolumeView"
+_IMAGES: Final = "kubeletx.server.views.ImageListing"
 
 Watch = Iterator[tuple[str, Any]]
 """Changes of a watch, each as a pair: ADDED, MODIFIED or DELETED, and the object."""
@@ -49,25 +54,69 @@ class ObjectKind(NamedTuple):
     fetch_brief: Callable[[AgentClient], Sequence[Any]] | None = None
     """Returns all objects with the fields that `columns`, `name`, `namespace` and `labels` use, if this is quicker."""
 
-
-def _pods(agent: AgentClient) -> tuple[Sequence[Pod], Sequence[str]]:
-    from kubeletx.kube.types.core import Pod
-
-    return agent.items("/v1/pods", Pod), ()
-
-
-def _watch_pods(agent: AgentClient) -> Watch:
-    from kubeletx.kube.types.core import Pod
-
-    for line in agent.lines("GET", "/v1/pods", {"watch": True}):
-        yield line.type, msgspec.json.decode(line.object, type=Pod)
+    def selected(self, agent: AgentClient, selector: str, namespace: str | None) -> list[Any]:
+        """Return the objects with these labels in a namespace (None: in all), with all fields. Raises InvalidConfig."""
+        wanted = parse_selector(selector)
+        return [
+            item
+            for item in self.fetch(agent)[0]
+            if not self.namespaced or namespace in (None, self.namespace(item))
+            if select(wanted, self.labels(item))
+        ]
 
 
-def list_runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
-    """Return all runtimes in configured order; the second value, for runtimes that did not answer, is empty."""
-    from kubeletx.server.views import RuntimeView
+def _imported(target: str) -> type[Any]:
+    """Import a type by its full name: ``get pods`` is quicker without the types of other kinds."""
+    module, _, name = target.rpartition(".")
+    found: type[Any] = getattr(import_module(module), name)
+    return found
 
-    return agent.items("/v1/runtimes", RuntimeView), ()
+
+def _lister(path: str, target: str) -> Callable[[AgentClient], tuple[Sequence[Any], Sequence[str]]]:
+    return lambda agent: (agent.items(path, _imported(target)), ())
+
+
+def _node(agent: AgentClient) -> tuple[Sequence[Any], Sequence[str]]:
+    return (agent.get("/v1/node", _imported(_NODE)),), ()
+
+
+def _images(agent: AgentClient) -> tuple[Sequence[Any], Sequence[str]]:
+    listing = agent.get("/v1/images", _imported(_IMAGES))
+    return listing.items, listing.missing
+
+
+def _watcher(path: str, target: str) -> Callable[[AgentClient], Watch]:
+    """Return the watch of a path whose lines are objects."""
+
+    def watch(agent: AgentClient) -> Watch:
+        for line in agent.lines("GET", path, {"watch": True}):
+            yield line.type, msgspec.json.decode(line.object, type=_imported(target))
+
+    return watch
+
+
+def _list_watcher(path: str, target: str, key: Callable[[Any], Hashable]) -> Callable[[AgentClient], Watch]:
+    """Return the watch of a path whose lines are lists. `key`: identifies an item of them."""
+
+    def lists(agent: AgentClient) -> Iterator[Mapping[Hashable, Any]]:
+        for line in agent.lines("GET", path, {"watch": True}):
+            items = msgspec.json.decode(line.object, type=tuple[_imported(target), ...])  # type: ignore[misc]  # a variable
+            yield {key(item): item for item in items}
+
+    return lambda agent: _differences(lists(agent))
+
+
+def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
+    """Yield all images, by store and id, after each change.
+
+    If a store does not answer, the images of its last answer are yielded.
+    """
+    before: dict[Hashable, ImageView] = {}
+    for line in agent.lines("GET", "/v1/images", {"watch": True}):
+        listing = msgspec.json.decode(line.object, type=_imported(_IMAGES))
+        silent = {key: item for key, item in before.items() if set(item.runtimes) & set(listing.missing)}
+        before = {**silent, **{(item.store, item.id): item for item in listing.items}}
+        yield before
 
 
 def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
@@ -84,81 +133,6 @@ def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
             if key not in present:
                 yield "DELETED", item
         before = present
-
-
-def _watch_runtimes(agent: AgentClient) -> Watch:
-    from kubeletx.server.views import RuntimeView
-
-    lines = agent.lines("GET", "/v1/runtimes", {"watch": True})
-    lists = (msgspec.json.decode(line.object, type=tuple[RuntimeView, ...]) for line in lines)
-    yield from _differences({item.name: item for item in items} for items in lists)
-
-
-def _node(agent: AgentClient) -> tuple[Sequence[Node], Sequence[str]]:
-    from kubeletx.kube.types.node import Node
-
-    return (agent.get("/v1/node", Node),), ()
-
-
-def _watch_node(agent: AgentClient) -> Watch:
-    from kubeletx.kube.types.node import Node
-
-    for line in agent.lines("GET", "/v1/node", {"watch": True}):
-        yield line.type, msgspec.json.decode(line.object, type=Node)
-
-
-def _images(agent: AgentClient) -> tuple[Sequence[ImageView], Sequence[str]]:
-    from kubeletx.server.views import ImageListing
-
-    listing = agent.get("/v1/images", ImageListing)
-    return listing.items, listing.missing
-
-
-def _watch_images(agent: AgentClient) -> Watch:
-    yield from _differences(_image_lists(agent))
-
-
-def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
-    """Yield all images, by store and id, after each change.
-
-    If a store does not answer, the images of its last answer are yielded.
-    """
-    from kubeletx.server.views import ImageListing
-
-    before: dict[Hashable, ImageView] = {}
-    for line in agent.lines("GET", "/v1/images", {"watch": True}):
-        listing = msgspec.json.decode(line.object, type=ImageListing)
-        silent = {key: item for key, item in before.items() if set(item.runtimes) & set(listing.missing)}
-        before = {**silent, **{(item.store, item.id): item for item in listing.items}}
-        yield before
-
-
-def _events(agent: AgentClient) -> tuple[Sequence[Event], Sequence[str]]:
-    from kubeletx.kube.types.event import Event
-
-    return agent.items("/v1/events", Event), ()
-
-
-def _watch_events(agent: AgentClient) -> Watch:
-    from kubeletx.kube.types.event import Event
-
-    for line in agent.lines("GET", "/v1/events", {"watch": True}):
-        yield line.type, msgspec.json.decode(line.object, type=Event)
-
-
-def list_volumes(agent: AgentClient) -> tuple[Sequence[VolumeView], Sequence[str]]:
-    """Return all volumes of pods; the second value, for runtimes that did not answer, is empty."""
-    from kubeletx.server.views import VolumeView
-
-    return agent.items("/v1/volumes", VolumeView), ()
-
-
-def _watch_volumes(agent: AgentClient) -> Watch:
-    from kubeletx.server.views import VolumeView
-
-    lines = agent.lines("GET", "/v1/volumes", {"watch": True})
-    lists = (msgspec.json.decode(line.object, type=tuple[VolumeView, ...]) for line in lines)
-    yield from _differences({(item.pod_uid, item.name): item for item in items} for items in lists)
 
 
 def _object(singular: str, short: tuple[str, ...], kind: str, shown: Sequence[Column]) -> ObjectKind:
@@ -193,13 +167,13 @@ KINDS: Final = (
         "pods",
         ("po",),
         columns.POD,
-        _pods,
+        _lister("/v1/pods", _POD),
         lambda pod: str(pod.name),
         ("v1", "PodList"),
         namespaced=True,
         namespace=lambda pod: str(pod.namespace),
         labels=lambda pod: dict(pod.metadata.labels),
-        watch=_watch_pods,
+        watch=_watcher("/v1/pods", _POD),
         fetch_brief=lambda agent: agent.items("/v1/pods", BriefPod),
     ),
     ObjectKind(
@@ -207,10 +181,10 @@ KINDS: Final = (
         "runtimes",
         ("rt",),
         columns.RUNTIME,
-        list_runtimes,
+        _lister("/v1/runtimes", _RUNTIME),
         lambda item: str(item.name),
         ("kubeletx.io/v1", "RuntimeList"),
-        watch=_watch_runtimes,
+        watch=_list_watcher("/v1/runtimes", _RUNTIME, lambda item: item.name),
     ),
     ObjectKind(
         "node",
@@ -221,7 +195,7 @@ KINDS: Final = (
         lambda node: str(node.metadata.name),
         ("v1", "NodeList"),
         labels=lambda node: dict(node.metadata.labels),
-        watch=_watch_node,
+        watch=_watcher("/v1/node", _NODE),
     ),
     ObjectKind(
         "image",
@@ -231,7 +205,7 @@ KINDS: Final = (
         _images,
         _image_name,
         ("kubeletx.io/v1", "ImageList"),
-        watch=_watch_images,
+        watch=lambda agent: _differences(_image_lists(agent)),
         lines=columns.tagged,
     ),
     ObjectKind(
@@ -239,24 +213,24 @@ KINDS: Final = (
         "volumes",
         ("vol",),
         columns.VOLUME,
-        list_volumes,
+        _lister("/v1/volumes", _VOLUME),
         columns.volume_name,
         ("kubeletx.io/v1", "VolumeList"),
         namespaced=True,
         namespace=lambda item: str(item.namespace),
-        watch=_watch_volumes,
+        watch=_list_watcher("/v1/volumes", _VOLUME, lambda item: (item.pod_uid, item.name)),
     ),
     ObjectKind(
         "event",
         "events",
         ("ev",),
         columns.EVENT,
-        _events,
+        _lister("/v1/events", _EVENT),
         lambda event: str(event.metadata.name),
         ("v1", "EventList"),
         namespaced=True,
         namespace=_event_namespace,
-        watch=_watch_events,
+        watch=_watcher("/v1/events", _EVENT),
     ),
     _object("configmap", ("cm",), "ConfigMap", object_kinds.CONFIG_MAP),
     _object("secret", (), "Secret", object_kinds.SECRET),

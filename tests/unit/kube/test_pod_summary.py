@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig, names
-from kubeletx.cli.options.selectors import parse_selector, select
+from kubeletx.cli.output.selectors import parse_selector, select
 from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.text.human import human_duration
 from kubeletx.kube.types.core import (

@@ -18,9 +18,9 @@ from ...options.completing import complete_kinds
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
 from ...options.group import show
-from ...options.selectors import parse_selector, select
 from ...output.kinds import OBJECT_PLURALS, ObjectKind, kinds_and_names
 from ...output.printers import print_object
+from ...output.selectors import parse_selector, select
 
 LOOK_SECONDS: Final = 0.25
 _WEEK_SECONDS: Final = 7 * 24 * 3600.0

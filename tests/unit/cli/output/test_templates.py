@@ -109,7 +109,7 @@ def test_a_single_object_is_not_in_a_list_and_columns_may_have_no_headings(pods:
         (("-o", "jsonpaht={}"), "is not one of 'wide', 'json', 'yaml', 'name'"),
         (("--sort-by=.spec.nope",), "no object has the field '.spec.nope'"),
         (("--field-selector=status.nope=1",), "pods have no field 'status.nope'; write FIELD=VALUE"),
-        (("--field-selector=x",), "'x' is not understood"),
+        (("--field-selector=x y",), "'x y' is not understood"),
     ],
 )
 def test_what_is_wrong_is_named(pods: Any, kubeletx: Run, args: tuple[str, ...], words: str) -> None:
