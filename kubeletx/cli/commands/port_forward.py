@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from ..connection.client import AgentClient, pod_path
@@ -31,5 +29,5 @@ def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: 
     wanted = [parse_forward(text) for text in ports]
     target = agent.get(pod_path(namespace, split_pod(pod)), BriefPod)
     path = pod_path(target.namespace, target.name, "portforward")
-    asyncio.run(forward(agent.socket_path, path, address, wanted))
+    forward(agent, path, address, wanted)
     return 0

@@ -10,9 +10,10 @@ Source: client-go, util/jsonpath; differences between versions of kubectl are de
 
 from __future__ import annotations
 
+import json
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from kubeletx.api import InvalidConfig
@@ -21,11 +22,11 @@ from .go_values import compact_json, go_text, unquote
 
 Step = Callable[[list[Any]], list[Any]]
 
-_FIELD: Final = re.compile(r"(?:\\.|[^\s.,\[\]$@{}\\])*")
-_QUOTED: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'")
-_NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
+_FIELD: Final = r"\.((?:\\.|[^\s.,\[\]$@{}\\])*)"
+_QUOTED: Final = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+_LITERAL: Final = r"(?:true|false)\b|[+-]?\d+(?:\.\d+)?"
 _SLICE: Final = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
-_FILTER: Final = re.compile(r"\[\?\(((?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\"')])*)\)\]")
+_FILTER: Final = r"\[\?\(((?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\"')])*)\)\]"
 _COMPARISON: Final = re.compile(r"([^!<>=]+)([!<>=~]+)(.+)", re.S)
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
@@ -37,11 +38,11 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-class _Action(NamedTuple):
-    """One expression, or text between expressions. `word`: range, end, or empty."""
+class _Expression(NamedTuple):
+    """One expression, or a text between expressions. `body`: for a range, what follows until its end."""
 
-    steps: tuple[Step, ...]
-    word: str = ""
+    steps: Sequence[Step]
+    body: Sequence[_Expression] | None = None
 
     def values(self, value: Any) -> list[Any]:
         values = [value]
@@ -54,153 +55,94 @@ class JsonPath:
     """A parsed template. The constructor raises InvalidConfig, which names the error, for a template with one."""
 
     def __init__(self, template: str, *, option: str = "-o jsonpath") -> None:
-        self._template, self._option, self._position = template, option, 0
-        self._actions = list(self._parse())
-        depth = 0
-        for action in self._actions:
-            depth += {"range": 1, "end": -1}.get(action.word, 0)
-            if depth < 0:
-                raise self._error("{end} has no {range} before it")
+        self._template, self._option, self._rest = template, option, template
+        self._expressions = self._parse(in_range=False)
 
     def find(self, value: Any) -> list[list[Any]]:
         """Return the values of each expression, in order. `value`: as decoded from JSON. Raises InvalidConfig."""
-        results: list[list[Any]] = []
-        self._run(0, value, results)
-        return results
+        return list(_run(self._expressions, value))
 
     def print(self, value: Any) -> str:
         """Return what kubectl prints for an object. `value`: as decoded from JSON. Raises InvalidConfig."""
         return "".join(" ".join(map(_text, values)) for values in self.find(value))
 
-    def _run(self, index: int, value: Any, results: list[list[Any]]) -> None:
-        """Evaluate the actions from `index` until the end of their range."""
-        while index < len(self._actions):
-            action = self._actions[index]
-            if action.word == "end":
-                return
-            found = action.values(value)
-            if action.word == "range":
-                for item in found:
-                    self._run(index + 1, item, results)
-                index = self._end_of(index)
-            else:
-                results.append(found)
-            index += 1
-
-    def _end_of(self, start: int) -> int:
-        depth = 0
-        for index in range(start, len(self._actions)):
-            depth += {"range": 1, "end": -1}.get(self._actions[index].word, 0)
-            if depth == 0:
-                return index
-        return len(self._actions)
-
-    # --- parser ---
-
-    def _parse(self) -> Iterator[_Action]:
-        template = self._template
-        while self._position < len(template):
-            brace = template.find("{", self._position)
-            text = template[self._position : brace if brace >= 0 else None]
-            if text:
-                yield _Action((_constant(text),))
-            if brace < 0:
-                return
-            self._position = brace + 1
-            yield self._action()
-
-    def _action(self) -> _Action:
-        steps: list[Step] = []
-        word = ""
-        while not self._take("}"):
-            if self._position >= len(self._template):
-                raise self._error("an expression is not closed", "close it with }")
-            name = re.compile(r"(range|end)(?![\w-])").match(self._template, self._position)
-            if name is not None:
-                word, self._position = name[1], name.end()
-            else:
-                self._step(steps)
-        return _Action(tuple(steps), word)
-
-    def _take(self, text: str) -> bool:
-        found = self._template.startswith(text, self._position)
-        self._position += len(text) if found else 0
-        return found
-
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self._template, self._position)
+    def _match(self, pattern: str) -> re.Match[str] | None:
+        """Remove the pattern from the beginning of the rest."""
+        match = re.match(pattern, self._rest, re.S)
         if match is not None:
-            self._position = match.end()
+            self._rest = self._rest[match.end() :]
         return match
 
-    def _step(self, steps: list[Step]) -> None:
-        """Parse one step at the present position and append it."""
-        rest = self._template[self._position :]
-        if rest.startswith("[?("):
-            match = self._match(_FILTER)
-            if match is None:
-                raise self._error("a filter is not closed", "write [?(@.FIELD==VALUE)]")
-            steps.append(self._filter(match[1]))
-        elif self._take(".."):
-            steps.append(_descend)
-            if rest[2:3].isalnum() or rest[2:3] == "_":
-                steps.append(self._field())
-        elif self._take("."):
-            steps.append(self._field())
-        elif self._take("["):
-            end = self._template.find("]", self._position)
-            if end < 0:
-                raise self._error("a [ is not closed", "close it with ]")
-            inner, self._position = self._template[self._position : end], end + 1
-            steps.append(self._union(inner))
-        elif rest[0] in "\"'":
-            quoted = self._match(_QUOTED)
-            if quoted is None:
-                raise self._error("a text is not closed", f"close it with {rest[0]}")
-            steps.append(_constant(unquote(quoted[0])))
-        elif number := self._match(_NUMBER):
-            value = float(number[0]) if "." in number[0] else int(number[0])
-            steps.append(lambda values: [value] * len(values))
-        elif boolean := self._match(re.compile(r"(true|false)\b")):
-            steps.append(lambda values: [boolean[0] == "true"] * len(values))
-        elif rest[0] in " @$":
-            self._position += 1
-        else:
-            word = re.match(r"[\w-]*", rest)
-            found = word[0] if word is not None and word[0] else rest[0]
-            raise self._error(
-                f"{found!r} is not understood", "begin a field with a dot, as in {.metadata.name}"
-            )
+    def _parse(self, *, in_range: bool) -> list[_Expression]:
+        """Parse until the end of the template or of the range."""
+        found: list[_Expression] = []
+        while self._rest:
+            if text := self._match(r"[^{]+"):
+                found.append(_Expression([_constant(text[0])]))
+                continue
+            self._match(r"\{")
+            steps: list[Step] = []
+            word = ""
+            while not self._match(r"\}"):
+                if not self._rest:
+                    raise self._error("an expression is not closed", "close it with }")
+                if name := self._match(r"(range|end)(?![\w-])"):
+                    word = name[1]
+                else:
+                    steps.append(self._step())
+            if word == "end":
+                if not in_range:
+                    raise self._error("{end} has no {range} before it")
+                break
+            found.append(_Expression(steps, self._parse(in_range=True) if word else None))
+        return found
 
-    def _field(self) -> Step:
-        match = self._match(_FIELD)
-        name = match[0] if match is not None else ""
-        return _wildcard if name == "*" else _member(re.sub(r"\\(.)", r"\1", name))
+    def _step(self) -> Step:
+        if match := self._match(_FILTER):
+            return self._filter(match[1])
+        if self._match(r"\.\."):
+            if re.match(r"\w", self._rest):
+                self._rest = f".{self._rest}"
+            return _descend
+        if match := self._match(_FIELD):
+            name = re.sub(r"\\(.)", r"\1", match[1])
+            return _wildcard if name == "*" else _member(name)
+        if match := self._match(r"\[([^\]]*)\]"):
+            return self._union(match[1])
+        if match := self._match(_QUOTED):
+            return _constant(unquote(match[0]))
+        if match := self._match(_LITERAL):
+            value = json.loads(match[0].lstrip("+"))
+            return lambda values: [value] * len(values)
+        if self._match(r"[ @$]"):
+            return lambda values: values
+        word = re.match(r"[\w-]+|.", self._rest, re.S)
+        raise self._error(
+            f"{word[0] if word else ''!r} is not understood",
+            "begin a field with a dot, as in {.metadata.name}",
+        )
+
+    def _inner(self, text: str) -> _Expression:
+        return JsonPath("{" + text + "}", option=self._option)._expressions[0]
 
     def _union(self, text: str) -> Step:
         """Return the step of the text between brackets: an index, a slice, a name, or several of them."""
         parts = [self._element(part.strip() if "," in text else part) for part in text.split(",")]
-        return (
-            parts[0]
-            if len(parts) == 1
-            else lambda values: [value for part in parts for value in part(values)]
-        )
+        return lambda values: [value for part in parts for value in part(values)]
 
     def _element(self, text: str) -> Step:
         if len(text) > 1 and text[0] == text[-1] == "'":
-            inner = JsonPath("{." + text[1:-1] + "}", option=self._option)
-            return lambda values: [found for value in values for found in inner._actions[0].values(value)]
+            member = self._inner(f".{text[1:-1]}")
+            return lambda values: [found for value in values for found in member.values(value)]
         match = _SLICE.fullmatch(":" if text == "*" else text)
         if match is None:
             raise self._error(f"[{text}] is no index", "write [0], [1:3], [*] or ['name']")
-        return self._slice(match)
-
-    def _slice(self, match: re.Match[str]) -> Step:
-        bounds = [(text or "").removeprefix(":") for text in match.groups()]
-        start, end, step = (int(text) if text else None for text in bounds)
         is_index = match[2] is None
+        start, end, step = (
+            int(bound) if (bound := (each or "").lstrip(":")) else None for each in match.groups()
+        )
 
-        def step_of(values: list[Any]) -> list[Any]:
+        def items(values: list[Any]) -> list[Any]:
             found: list[Any] = []
             for value in values:
                 if value is None:
@@ -208,28 +150,24 @@ class JsonPath:
                 if not isinstance(value, list):
                     raise self._error(f"{_kind(value)} is no list", "take a field of it")
                 count = len(value)
-                first = (start or 0) + (count if (start or 0) < 0 else 0)
+                first = (start or 0) % count if -count <= (start or 0) < 0 else start or 0
                 last = first + 1 if is_index else count if end is None else end + (count if end < 0 else 0)
-                for bound, most in ((first, count - 1), (last - 1, count - 1)):
-                    if first != last and not 0 <= bound <= most:
-                        raise self._error(f"index {bound} of a list of {count} is out of range")
+                if first != last and not (0 <= first < count and 0 < last <= count):
+                    raise self._error(f"[{text}] of a list of {count} is out of range")
                 if first > last:
                     raise self._error(f"slice begins at {first}, after its end {last}")
                 found += value[first : last : step or 1]
             return found
 
-        return step_of
+        return items
 
     def _filter(self, text: str) -> Step:
         comparison = _COMPARISON.fullmatch(text)
-        left = JsonPath("{" + (comparison[1] if comparison else text) + "}", option=self._option)._actions[0]
-        right: _Action | None = None
-        compare = operator.eq
-        if comparison is not None:
-            if comparison[2] not in _COMPARE:
-                raise self._error(f"{comparison[2]} is no comparison", f"use one of {' '.join(_COMPARE)}")
-            compare = _COMPARE[comparison[2]]
-            right = JsonPath("{" + comparison[3] + "}", option=self._option)._actions[0]
+        left = self._inner(comparison[1] if comparison else text)
+        right = self._inner(comparison[3]) if comparison else None
+        sign = comparison[2] if comparison else "=="
+        if sign not in _COMPARE:
+            raise self._error(f"{sign} is no comparison", f"use one of {' '.join(_COMPARE)}")
 
         def passes(item: Any) -> bool:
             lefts = left.values(item)
@@ -238,7 +176,7 @@ class JsonPath:
             rights = right.values(item)
             if len(lefts) > 1 or len(rights) > 1:
                 raise self._error("a filter compares several values", "compare one")
-            return bool(rights) and self._compare(compare, lefts[0], rights[0])
+            return bool(rights) and self._compare(sign, lefts[0], rights[0])
 
         def step(values: list[Any]) -> list[Any]:
             for value in values:
@@ -248,19 +186,25 @@ class JsonPath:
 
         return step
 
-    def _compare(self, compare: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
-        has_order = compare not in (operator.eq, operator.ne)
-        kinds = {_kind(left), _kind(right)}
-        if (
-            len(kinds) > 1
-            or not kinds < {"a number", "a text", "a boolean"}
-            or (has_order and "a boolean" in kinds)
-        ):
-            raise self._error(f"cannot compare {_kind(left)} with {_kind(right)}")
-        return compare(left, right)
+    def _compare(self, sign: str, left: Any, right: Any) -> bool:
+        kind = _kind(left)
+        comparable = ("a number", "a text", "a boolean") if sign in ("==", "!=") else ("a number", "a text")
+        if kind != _kind(right) or kind not in comparable:
+            raise self._error(f"cannot compare {kind} with {_kind(right)}")
+        return _COMPARE[sign](left, right)
 
     def _error(self, problem: str, fix: str = "correct the expression") -> InvalidConfig:
         return InvalidConfig(field=self._option, problem=f"{self._template!r}: {problem}", fix=fix)
+
+
+def _run(expressions: Sequence[_Expression], value: Any) -> Iterator[list[Any]]:
+    for expression in expressions:
+        found = expression.values(value)
+        if expression.body is None:
+            yield found
+        else:
+            for item in found:
+                yield from _run(expression.body, item)
 
 
 def relaxed(path: str, *, option: str) -> JsonPath:
@@ -270,15 +214,16 @@ def relaxed(path: str, *, option: str) -> JsonPath:
 
 
 def _kind(value: Any) -> str:
-    kinds = {
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-        str: "a text",
-        list: "a list",
-        dict: "a map",
-    }
-    return kinds.get(type(value), "null")
+    match value:
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case None:
+            return "null"
+    return "a list" if isinstance(value, list) else "a map"
 
 
 def _text(value: Any) -> str:
