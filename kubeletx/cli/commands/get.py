@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -24,8 +25,6 @@ from ..output.printers import (
     is_document,
     print_object,
     shown,
-    to_json,
-    to_yaml,
 )
 from ..output.selectors import Requirement, field_of, parse_field_selector, parse_selector, select
 from ..output.words import did_you_mean
@@ -42,8 +41,6 @@ class Query(NamedTuple):
     fields: tuple[Requirement, ...]
     sort_by: str
     """Path of the field to sort by; empty: the order of the agent."""
-    about: str
-    """Only events about this object, such as ``pod/web``; empty: all events."""
     output: str | None
     custom: list[Column]
     """Columns of ``-o custom-columns``; empty for other formats."""
@@ -73,13 +70,11 @@ class Query(NamedTuple):
         return self.kind.fetch_brief(agent), ()
 
     def wants(self, item: Any) -> bool:
-        """Return True if the object has one of `names`, and matches `namespace`, `about` and `selector`."""
+        """Return True if the object has one of `names`, and matches `namespace`, `fields` and `selector`."""
         kind = self.kind
         if self.names and kind.name(item) not in self.names and not _has_tag(item, self.names):
             return False
         if kind.namespaced and self.namespace is not None and kind.namespace(item) != self.namespace:
-            return False
-        if self.about and _about(item) != self.about:
             return False
         own = {"metadata.name": kind.name(item), "metadata.namespace": kind.namespace(item)}
         fields = {key: own.get(key) or field_of(item, key) for key, _, _ in self.fields}
@@ -138,9 +133,8 @@ def get(
             names=some,
             namespace=None if all_namespaces else namespace,
             selector=parse_selector(selector),
-            fields=parse_field_selector(field_selector, wanted_kind.singular),
+            fields=(*parse_field_selector(field_selector, wanted_kind.singular), *_about(about)),
             sort_by=sort_by,
-            about=_normal(about),
             output=output,
             custom=custom_columns(output),
             headers=not no_headers,
@@ -207,7 +201,7 @@ def _print_texts(answers: Sequence[_Answer]) -> None:
             if not is_first:
                 click.echo()
             is_first = False
-            _print_rows(_table(query), _rows(query, items), headers=query.headers)
+            ObjectTable(query.columns).print(_rows(query, items), headers=query.headers)
     if not any(answer.items or answer.lost for answer in answers):
         query = answers[0].query
         is_bound = all(answer.query.kind.namespaced for answer in answers) and query.namespace is not None
@@ -250,10 +244,6 @@ def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) ->
     return errors
 
 
-def _table(query: Query, *, with_event: bool = False) -> ObjectTable:
-    return ObjectTable(["EVENT", *query.columns] if with_event else query.columns)
-
-
 def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[list[str]]:
     kind = query.kind
     if query.custom:
@@ -266,52 +256,31 @@ def _rows(query: Query, items: Iterable[Any], *, event_type: str = "") -> list[l
     return [[event_type, *row] for row in rows] if event_type else rows
 
 
-def _print_rows(table: ObjectTable, rows: list[list[str]], *, headers: bool) -> None:
-    table.print(rows, headers=headers)
-
-
 def _watch(agent: AgentClient, query: Query) -> int:
+    output, is_table = query.output, query.custom or not is_document(query.output)
     present: list[Any] = []
-    if query.kind.plural == "events" or query.output in (None, "wide"):
-        present = [item for item in query.kind.fetch(agent)[0] if query.wants(item)]
-    show = _watcher(query, present)
-    if query.kind.plural == "events":  # a watch of another kind begins with what is there
-        for item in present:
-            show("ADDED", item)
-    for type_, item in query.kind.watch(agent):
-        if query.wants(item):
-            show(type_, item)
+    if query.kind.plural == "events" or (is_table and output != "name"):
+        present = [item for item in query.fetch(agent)[0] if query.wants(item)]
+    table = ObjectTable(["EVENT", *query.columns] if query.event_types else query.columns)
+    table.fit(_rows(query, present, event_type="ADDED" if query.event_types else ""))
+    headers = query.headers
+    # the watch of another kind begins with what is there
+    before = (("ADDED", item) for item in present if query.kind.plural == "events")
+    for type_, item in itertools.chain(before, query.kind.watch(agent)):
+        if not query.wants(item):
+            continue
+        if output == "name":
+            click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
+        elif is_table:
+            rows = _rows(query, [item], event_type=type_ if query.event_types else "")
+            table.print(rows, headers=headers)
+            headers = False
+        else:
+            if output == "yaml":
+                click.echo("---")
+            print_object({"type": type_, "object": item} if query.event_types else item, str(output))
     click.echo("Error: the agent ended the watch", err=True)
     return ExitCode.FAILED
-
-
-def _watcher(query: Query, present: Iterable[Any]) -> Callable[[str, Any], None]:
-    """Return a function that prints one change (its type, the object) in the requested output format.
-
-    `present`: objects for which the columns of a table are made wide enough from the first line on.
-    """
-    if query.output == "json":
-        return lambda type_, item: click.echo(
-            to_json({"type": type_, "object": item} if query.event_types else item)
-        )
-    if query.output == "yaml":
-        return lambda _, item: click.echo(f"---\n{to_yaml(item)}")
-    if query.output == "name":
-        return lambda _, item: click.echo(f"{query.kind.singular}/{query.kind.name(item)}")
-    output = query.output
-    if is_document(output) and not query.custom:
-        return lambda _, item: print_object(item, output)
-    table = _table(query, with_event=query.event_types)
-    first = [query.headers]
-    table.fit(_rows(query, present, event_type="ADDED" if query.event_types else ""))
-
-    def show(type_: str, item: Any) -> None:
-        _print_rows(
-            table, _rows(query, [item], event_type=type_ if query.event_types else ""), headers=first[0]
-        )
-        first[0] = False
-
-    return show
 
 
 def _pairs(labels: Mapping[str, str]) -> str:
@@ -333,19 +302,16 @@ def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
     return any(name in known for name in names)
 
 
-def _about(item: Any) -> str:
-    ref = getattr(item, "involved_object", None)
-    return f"{(ref.kind or '').lower()}/{ref.name}" if ref is not None else ""
-
-
-def _normal(about: str) -> str:
-    """Convert the kind in the value of ``--for`` to its singular: ``pods/web`` becomes ``pod/web``."""
-    if not about:
-        return ""
-    word, slash, name = about.partition("/")
+def _about(text: str) -> tuple[Requirement, ...]:
+    """Return the fields that events about an object have. `text`: of ``--for``, such as ``pods/web``."""
+    if not text:
+        return ()
+    word, slash, name = text.partition("/")
     if not slash:
-        raise click.UsageError(f"--for {about!r} is not KIND/NAME")
-    return f"{kind_of(word).singular}/{name}"
+        raise click.UsageError(f"--for {text!r} is not KIND/NAME")
+    kind = kind_of(word).list_header[1].removesuffix("List")
+    wanted = {"involvedObject.kind": kind, "involvedObject.name": name}
+    return tuple(Requirement(field, "in", frozenset({value})) for field, value in wanted.items())
 
 
 def list_command(group: click.Group, plural: str) -> None:

@@ -197,7 +197,7 @@ def test_a_machine_counts_as_one_container() -> None:
 def test_a_machine_on_standby_says_so_and_one_that_was_paused_says_that(
     condition: tuple[str, str] | None, power: str, shown: str
 ) -> None:
-    conditions = ()
+    conditions: tuple[PodCondition, ...] = ()
     if condition is not None:
         conditions = (PodCondition(type="kubeletx.io/Standby", status=condition[0], reason=condition[1]),)
     made = Pod(
