@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -41,14 +41,11 @@ class ContainerFiles:
         name = PurePosixPath(source).name
         command = ("tar", "cf", "-", "-C", str(PurePosixPath(source).parent), f"./{name}")
         reading, writing = _pipe()
-        remote = _InThread(lambda: self._run(command, output=writing.fileno()), writing)
-        problem: Exception | None = None
-        with reading:
-            try:
+        with ThreadPoolExecutor(1) as pool, reading:
+            remote = pool.submit(self._run, command, output=writing.fileno())
+            remote.add_done_callback(lambda _: writing.close())
+            with _checked(remote, reading):
                 unpack(reading, name, target)
-            except (tarfile.TarError, OSError, KubeletxError) as error:
-                problem = error
-        remote.check(problem)
 
     def upload(self, source: Path, target: str, *, preserve: bool) -> None:
         """Copy a file or directory to `target` in the container. `preserve`: with owner and permissions.
@@ -58,14 +55,15 @@ class ContainerFiles:
         options = () if preserve else ("--no-same-permissions", "--no-same-owner")
         command = ("tar", *options, "-xmf", "-", "-C", str(PurePosixPath(target).parent))
         reading, writing = _pipe()
-        remote = _InThread(lambda: self._run(command, stdin=reading.fileno()), reading)
-        problem: Exception | None = None
-        try:
-            with writing, tarfile.open(fileobj=writing, mode="w|") as archive:
+        with ThreadPoolExecutor(1) as pool:
+            remote = pool.submit(self._run, command, stdin=reading.fileno())
+            remote.add_done_callback(lambda _: reading.close())
+            with (
+                _checked(remote, writing),
+                writing,
+                tarfile.open(fileobj=writing, mode="w|") as archive,
+            ):
                 archive.add(source, PurePosixPath(target).name)
-        except (tarfile.TarError, OSError) as error:
-            problem = error
-        remote.check(problem)
 
     def _run(
         self, command: Sequence[str], *, stdin: int | None = None, output: int = 1, errors: int = 2
@@ -87,35 +85,28 @@ def _pipe() -> tuple[IO[bytes], IO[bytes]]:
     return os.fdopen(reading, "rb"), os.fdopen(writing, "wb")
 
 
-class _InThread:
-    """A remote command in a thread of its own; its end of the pipe is closed when the command has ended."""
+@contextmanager
+def _checked(remote: Future[int], pipe: IO[bytes]) -> Iterator[None]:
+    """Context manager of the local half of a copy: at its end, waits for the command and raises the error that counts.
 
-    def __init__(self, command: Callable[[], int], pipe: IO[bytes]) -> None:
-        self._command, self._pipe = command, pipe
-        self._code = 0
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="cp")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._code = self._command()
-        except (KubeletxError, OSError) as error:
-            self._error = error
-        with suppress(OSError):
-            self._pipe.close()
-
-    def check(self, problem: Exception | None) -> None:
-        """Wait for the command's end; raise the error of the command, else `problem`, the local error."""
-        self._thread.join()
-        if isinstance(self._error, KubeletxError):
-            raise self._error
-        if isinstance(problem, KubeletxError):
-            raise problem
-        if self._code:
-            raise Conflict(f"tar in the container ended with exit code {self._code}; copying needs tar there")
-        if problem is not None:
-            raise Conflict(f"the copy failed: {problem}") from problem
+    This is the agent's error, else that of the local half, of which the command's exit code is a consequence.
+    """
+    problem: Exception | None = None
+    try:
+        yield
+    except (tarfile.TarError, OSError, KubeletxError) as error:
+        problem = error
+    with suppress(OSError):
+        pipe.close()
+    code = 0
+    with suppress(OSError):  # the local half has ended before
+        code = remote.result()
+    if isinstance(problem, KubeletxError):
+        raise problem
+    if code:
+        raise Conflict(f"tar in the container ended with exit code {code}; copying needs tar there")
+    if problem is not None:
+        raise Conflict(f"the copy failed: {problem}") from problem
 
 
 def unpack(stream: IO[bytes], name: str, target: Path) -> None:

@@ -47,11 +47,20 @@ def edit(agent: AgentClient, words: tuple[str, ...], namespace: str) -> int:
         if not edited.strip():
             click.echo("Edit cancelled, saved file was empty.", err=True)
             return ExitCode.FAILED
+        if edited == before or (edited == text and not problem):
+            click.echo("Edit cancelled, no changes made.")
+            return ExitCode.OK
         if edited == text:
-            return _cancel(text, problem)
+            with tempfile.NamedTemporaryFile(
+                "w", prefix="kubeletx-edit-", suffix=".yaml", delete=False
+            ) as copy:
+                copy.write(text)
+            click.echo(f"Error: {problem}", err=True)
+            click.echo(
+                f"Edit cancelled, no valid changes were saved; a copy of them is in {copy.name}", err=True
+            )
+            return ExitCode.FAILED
         text = edited
-        if edited == before:
-            return _cancel(text, "")
         try:
             send_changed(agent, text.encode())
         except KubeletxError as error:
@@ -69,14 +78,3 @@ def _edit(text: str, problem: str) -> str:
     if edited is None:  # not saved
         return text
     return "\n".join(line for line in edited.split("\n") if not line.startswith("#"))
-
-
-def _cancel(text: str, problem: str) -> int:
-    if not problem:
-        click.echo("Edit cancelled, no changes made.")
-        return ExitCode.OK
-    with tempfile.NamedTemporaryFile("w", prefix="kubeletx-edit-", suffix=".yaml", delete=False) as copy:
-        copy.write(text)
-    click.echo(f"Error: {problem}", err=True)
-    click.echo(f"Edit cancelled, no valid changes were saved; a copy of them is in {copy.name}", err=True)
-    return ExitCode.FAILED
