@@ -13,10 +13,10 @@ import click
 import msgspec
 
 from kubeletx.api import KubeletxError, NotFound, TimedOut, Unavailable
-from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.server.views import DeleteOptions, PodHistory
 
 from ..connection.client import AgentClient, Line, pod_path
+from ..connection.pods import BriefPod
 from ..options.common import DEFAULT_NAMESPACE, namespace_option, seconds_of, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
@@ -171,10 +171,10 @@ def _delete_one(
     timeout_seconds: float,
     terse: bool,
 ) -> None:
-    agent.get(pod_path(namespace, name), Pod)  # raises NotFound, whose message suggests a similar name
+    agent.get(pod_path(namespace, name), BriefPod)  # raises NotFound, whose message suggests a similar name
     changes = agent.lines("GET", "/v1/pods", {"watch": True}) if wait else iter(())
     next(changes, None)  # the watch is open before the deletion begins
-    agent.call("DELETE", pod_path(namespace, name), Pod, body=msgspec.json.encode(options))
+    agent.call("DELETE", pod_path(namespace, name), BriefPod, body=msgspec.json.encode(options))
     said = f'pod "{name}" {"force deleted" if options.force else "deleted"}'
     click.echo(f"pod/{name}" if terse else said)
     if wait:
@@ -210,12 +210,12 @@ def _wait(
     before = signal.signal(signal.SIGALRM, ring)
     arm()
     try:
-        pods = agent.get("/v1/pods", PodList).items
-        left = {pod.uid for pod in pods if (pod.namespace, pod.name) == (namespace, name)}
+        pods = agent.items("/v1/pods", BriefPod)
+        left = {pod.metadata.uid for pod in pods if (pod.namespace, pod.name) == (namespace, name)}
         while left:
             line = next(changes)
             if line.type == "DELETED":
-                left.discard(msgspec.json.decode(line.object, type=Pod).uid)
+                left.discard(msgspec.json.decode(line.object, type=BriefPod).metadata.uid)
     except StopIteration:
         raise Unavailable(f"the agent ended the watch before pod {namespace}/{name} was gone") from None
     finally:
@@ -226,7 +226,7 @@ def _wait(
 def _waits_for(agent: AgentClient, namespace: str, name: str) -> str:
     """Return what holds up the end of a pod: containers that run, and the agent's last action on the pod."""
     try:
-        pod = agent.get(pod_path(namespace, name), Pod)
+        pod = agent.get(pod_path(namespace, name), BriefPod)
         items = agent.get(pod_path(namespace, name, "history"), PodHistory).items
     except KubeletxError as error:  # it has just gone, or the agent is restarting; the watch shows which
         return error.message

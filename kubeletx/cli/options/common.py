@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from .settings import Invocation
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
+LOOK_SECONDS = 0.1
 _TEMPLATES = ("jsonpath", "go-template", "custom-columns")
 """Formats with a text after an equals sign; all commands that print JSON have them."""
 
@@ -102,3 +104,14 @@ def seconds_of(option: str, text: str) -> float:
         return parse_duration(text)
     except ValueError as err:
         raise click.UsageError(f"{option}: {text!r} {err}") from err
+
+
+def looks(seconds: float) -> Iterator[float]:
+    """Yield the time since the start, in seconds: at once, then every `LOOK_SECONDS`, and last when `seconds` are over."""
+    began = time.monotonic()
+    while True:
+        passed = time.monotonic() - began
+        yield passed
+        if passed >= seconds:
+            return
+        time.sleep(min(LOOK_SECONDS, max(0.0, seconds - passed)))

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import secrets
 import sys
-import time
 from typing import Any, Final
 
 import click
 import msgspec
 
 from kubeletx.api import Conflict, TimedOut
-from kubeletx.kube.types.status import ContainerStatus
 
 from ...connection.client import AgentClient, pod_path
 from ...connection.pods import BriefPod
 from ...connection.remote import run_in
-from ...options.common import namespace_option, seconds_of, split_pod, with_agent
+from ...options.common import looks, namespace_option, seconds_of, split_pod, with_agent
 from ...options.completing import complete_containers, complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
 from .written import applied_pod, send_changed
 
-_LOOK_SECONDS: Final = 0.2
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -105,21 +102,15 @@ def _wait(
 
     Raises TimedOut after `seconds`.
     """
-    end = time.monotonic() + seconds
-    while True:
+    state = None
+    for _ in looks(seconds):
         pod = agent.get(pod_path(namespace, name), BriefPod)
-        statuses: tuple[ContainerStatus, ...] = pod.status.ephemeral_container_statuses
+        statuses = pod.status.ephemeral_container_statuses
         state = next((each.state for each in statuses if each.name == container), None)
         if state is not None and state.running is not None:
             return pod, None
         if state is not None and state.terminated is not None:
             return pod, state.terminated.exit_code
-        if time.monotonic() >= end:
-            waiting = state.waiting if state is not None else None
-            why = (
-                f": {waiting.reason or ''} {waiting.message or ''}".rstrip(" :")
-                if waiting is not None
-                else ""
-            )
-            raise TimedOut(f"container {container} does not run after {seconds:g}s{why}")
-        time.sleep(_LOOK_SECONDS)
+    waiting = state.waiting if state is not None else None
+    why = f": {waiting.reason or ''} {waiting.message or ''}".rstrip(" :") if waiting is not None else ""
+    raise TimedOut(f"container {container} does not run after {seconds:g}s{why}")
