@@ -34,21 +34,8 @@ class _TemplateError(Exception):
     """A template cannot be parsed or executed; its text is the reason."""
 
 
-class _Scope(NamedTuple):
-    dot: Any
-    variables: ChainMap[str, Any]
-
-    def inner(self, dot: Any, variables: dict[str, Any]) -> _Scope:
-        return _Scope(dot, self.variables.new_child(variables))
-
-    def block_of(self, name: str) -> MutableMapping[str, Any]:
-        """Return the variables of the block in which this one is defined."""
-        for variables in self.variables.maps:
-            if name in variables:
-                return variables
-        raise _TemplateError(f"variable {name} is not defined")
-
-
+_Scope = ChainMap[str, Any]
+"""Variables by name, those of the innermost block first. The dot is the variable with the empty name."""
 _Expression = Callable[[_Scope], Any]
 
 
@@ -79,7 +66,7 @@ class GoTemplate:
         """Return what kubectl prints for an object. `value`: as decoded from JSON. Raises InvalidConfig."""
         texts: list[str] = []
         try:
-            _write(self._nodes, _Scope(value, ChainMap({"$": value})), texts)
+            _write(self._nodes, ChainMap({"": value, "$": value}), texts)
         except _TemplateError as error:
             raise self._error(error) from None
         return "".join(texts)
@@ -102,19 +89,28 @@ def _write(nodes: Sequence[str | _Action], scope: _Scope, texts: list[str]) -> N
         if node.word == "range":
             items = _pairs(result)
             for pair in items:
-                variables = dict(zip(node.names, pair if len(node.names) > 1 else pair[1:], strict=False))
-                _write(node.body, scope.inner(pair[1], variables), texts)
+                names = dict(zip(node.names, pair if len(node.names) > 1 else pair[1:], strict=False))
+                _write(node.body, scope.new_child({"": pair[1], **names}), texts)
             if not items:
-                _write(node.rest, scope.inner(scope.dot, {}), texts)
+                _write(node.rest, scope.new_child(), texts)
         elif node.word:
-            dot = result if node.word == "with" and result else scope.dot
-            inner = scope.inner(dot, dict.fromkeys(node.names, result))
+            inner = scope.new_child(dict.fromkeys(node.names, result))
+            if node.word == "with" and result:
+                inner[""] = result
             _write(node.body if result else node.rest, inner, texts)
         elif node.names:
-            block = scope.variables if node.sign == ":=" else scope.block_of(node.names[0])
+            block = scope if node.sign == ":=" else _block_of(node.names[0], scope)
             block[node.names[0]] = result
         else:
             texts.append("<no value>" if result is None else go_text(result))
+
+
+def _block_of(name: str, scope: _Scope) -> MutableMapping[str, Any]:
+    """Return the variables of the block in which this one is defined."""
+    block = next((variables for variables in scope.maps if name in variables), None)
+    if block is None:
+        raise _TemplateError(f"variable {name} is not defined")
+    return block
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
@@ -240,7 +236,7 @@ def _operand(tokens: list[str]) -> _Expression:
         return _fields(value, path)
     if token[0] in ".$":
         name, _, path = token.partition(".")
-        return _fields(lambda scope: scope.block_of(name)[name] if name else scope.dot, path)
+        return _fields(lambda scope: _block_of(name, scope)[name], path)
     if token[0] in '"`':
         return _constant(unquote(token))
     if re.match(r"[+-]?\d", token):

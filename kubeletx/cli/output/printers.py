@@ -130,6 +130,11 @@ def print_table(columns: Sequence[Column], items: Iterable[Any]) -> None:
     ObjectTable(columns).print(cells(columns, items))
 
 
+def plain(value: Any) -> Any:
+    """Return an object as it is decoded from its JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def to_json(value: Any) -> str:
     """Format any value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=4).decode()
@@ -139,11 +144,12 @@ def to_yaml(value: Any) -> str:
     """Format any value as YAML with sorted keys, as kubectl prints it."""
     import yaml
 
-    plain = msgspec.json.decode(msgspec.json.encode(value))
     base = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     dumper: Any = type("BlockDumper", (base,), {})
     dumper.add_representer(str, _represent_text)
-    text: str = yaml.dump(plain, Dumper=dumper, default_flow_style=False, sort_keys=True, allow_unicode=True)
+    text: str = yaml.dump(
+        plain(value), Dumper=dumper, default_flow_style=False, sort_keys=True, allow_unicode=True
+    )
     return text.rstrip("\n")
 
 
@@ -175,9 +181,9 @@ def custom_columns(output: str | None) -> list[Column]:
     name, _, spec = (output or "").partition("=")
     if name != "custom-columns":
         return []
-    from . import templates
+    from .templates import columns_of
 
-    return [Column(title, cell) for title, cell in templates.custom_columns(spec)]
+    return columns_of(spec)
 
 
 def print_list(listing: Any, output: str | None, kind: str, columns: Sequence[Column]) -> None:

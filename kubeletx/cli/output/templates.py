@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
-import msgspec
 
 from kubeletx.api import InvalidConfig
 from kubeletx.kube.text import quantity
@@ -15,9 +14,7 @@ from kubeletx.kube.text.quantity import NANO
 
 from .go_values import go_text
 from .jsonpath import JsonPath, relaxed
-
-Cell = Callable[[Any, datetime], str]
-"""Returns the text of an object, as `printers.Column.cell`."""
+from .printers import Column, plain
 
 _EXAMPLES: Final = {
     "jsonpath": "'{.metadata.name}'",
@@ -38,11 +35,11 @@ def checked(output: str) -> str:
 def render(value: Any, output: str) -> str:
     """Return the text for an object, with its line end. `output`: as `checked` returns it, not custom-columns."""
     name, _, text = output.partition("=")
-    return str(_PARSERS[name](text)(_plain(value)))
+    return str(_PARSERS[name](text)(plain(value)))
 
 
-def custom_columns(spec: str) -> list[tuple[str, Cell]]:
-    """Return the titles and cells of a table's columns as ``NAME:.metadata.name,IMAGE:.spec.containers[*].image`` describes them."""
+def columns_of(spec: str) -> list[Column]:
+    """Return a table's columns as ``NAME:.metadata.name,IMAGE:.spec.containers[*].image`` describes them."""
     columns = []
     for part in spec.split(","):
         title, colon, path = part.partition(":")
@@ -52,7 +49,7 @@ def custom_columns(spec: str) -> list[tuple[str, Cell]]:
                 problem=f"{part!r} is not HEADER:PATH",
                 fix="write NAME:.metadata.name",
             )
-        columns.append((title, _cell(relaxed(path, option="-o custom-columns"))))
+        columns.append(Column(title, _cell(relaxed(path, option="-o custom-columns"))))
     return columns
 
 
@@ -62,9 +59,7 @@ def sort_items(items: Iterable[Any], path: str) -> list[Any]:
     Texts that are quantities are compared as such, as in kubectl.
     """
     expression = relaxed(path, option="--sort-by")
-    keyed = [
-        ([value for values in expression.find(_plain(item)) for value in values], item) for item in items
-    ]
+    keyed = [([value for values in expression.find(plain(item)) for value in values], item) for item in items]
     if keyed and not any(found for found, _ in keyed):
         raise InvalidConfig(
             field="--sort-by",
@@ -85,13 +80,9 @@ def _sort_key(value: Any) -> tuple[Any, ...]:
         return (2, value)
 
 
-def _plain(value: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def _cell(path: JsonPath) -> Cell:
+def _cell(path: JsonPath) -> Callable[[Any, datetime], str]:
     def cell(item: Any, _: datetime) -> str:
-        found = [value for values in path.find(_plain(item)) for value in values]
+        found = [value for values in path.find(plain(item)) for value in values]
         return ",".join(map(go_text, found))
 
     return cell
@@ -106,6 +97,6 @@ def _go_template(text: str) -> Callable[[Any], str]:
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "jsonpath": lambda text: JsonPath(text).print,
     "go-template": _go_template,
-    "custom-columns": custom_columns,
+    "custom-columns": columns_of,
 }
 """Functions that parse a template. They return the function that prints an object; for columns, the columns."""

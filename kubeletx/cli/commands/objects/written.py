@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from kubeletx.api import Conflict, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.status import to_error
 from kubeletx.server.views import ApplyReport, ApplyResult
 
 from ...connection.client import AgentClient, Parameters, pod_path
+from ...output.printers import plain
 
 Manifest = dict[str, Any]
 
@@ -35,7 +34,7 @@ _ELSEWHERE: Final = {
 
 def written(pod: Pod | Manifest) -> Manifest:
     """Return the pod as JSON without its status and without fields and annotations that the agent sets."""
-    item: Manifest = msgspec.json.decode(msgspec.json.encode(pod))
+    item: Manifest = plain(pod)
     item.pop("status", None)
     metadata = item.get("metadata", {})
     for field in _OWN_METADATA:
