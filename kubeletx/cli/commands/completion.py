@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import command
 
 
 @command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
-def completion(ctx: click.Context, shell: str) -> int:
+def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of SHELL.
 
     \b
@@ -24,4 +23,3 @@ def completion(ctx: click.Context, shell: str) -> int:
     if completion_class is None:
         raise click.UsageError(f"click has no completion for {shell}")
     click.echo(completion_class(ctx.find_root().command, {}, "kubeletx", "_KUBELETX_COMPLETE").source())
-    return ExitCode.OK

@@ -12,7 +12,6 @@ from kubeletx.server.views import ConfigValue
 
 from ..connection.client import AgentClient
 from ..options.common import output_option
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..options.settings import Invocation
 from ..output.printers import Column, print_object, print_table
@@ -27,7 +26,7 @@ def config() -> None:
 @boolean("--changed", help="Leave out what has its default.")
 @output_option("json", "yaml")
 @click.pass_obj
-def view(invocation: Invocation, changed: bool, output: str | None) -> int:
+def view(invocation: Invocation, changed: bool, output: str | None) -> None:
     """Show the settings of the running agent and where each came from.
 
     With agent flags before 'config', no agent is asked: the settings of an agent started with these flags
@@ -39,7 +38,6 @@ def view(invocation: Invocation, changed: bool, output: str | None) -> int:
         print_object(as_document(shown), output)
     else:
         print_table(_COLUMNS, shown)
-    return ExitCode.OK
 
 
 def _of_agent(invocation: Invocation) -> Sequence[ConfigValue]:

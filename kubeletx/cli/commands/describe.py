@@ -16,7 +16,6 @@ from kubeletx.server.views import PodHistory, RuntimeDetail, RuntimeView
 from ..connection.client import AgentClient, pod_path
 from ..options.common import DEFAULT_NAMESPACE, namespace_option, with_agent
 from ..options.completing import complete_kinds
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..output.kinds import OBJECT_PLURALS, OBJECTS, ObjectKind, kind_of, kinds_and_names
 from ..output.printers import print_object
@@ -44,7 +43,7 @@ def describe(
     all_namespaces: bool,
     history: bool,
     timeline: bool,
-) -> int:
+) -> None:
     """Show everything about a pod, the node, a runtime, a volume or an object of 'kubeletx apply'.
 
     KIND is pod, node, runtime, volume, configmap, secret or persistentvolumeclaim, or KIND/NAME. The name of a volume
@@ -73,7 +72,6 @@ def describe(
             raise click.UsageError(
                 f"{chosen.plural} have no description; use 'kubeletx get {chosen.plural} -o yaml'"
             )
-    return ExitCode.OK
 
 
 def _pods(
@@ -170,8 +168,8 @@ def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) 
     _print(sheets)
 
 
-def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
-    """Print the details of the named runtimes, also for ``kubeletx runtime describe``. Returns the exit code.
+def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> None:
+    """Print the details of the named runtimes, also for ``kubeletx runtime describe``.
 
     `output`: json or yaml; None: text, with the events of each runtime.
     """
@@ -186,7 +184,6 @@ def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | 
             events = _events_of(agent, "Runtime", name.__eq__)
             sheets.append(describe_runtime(detail, events, now()))
     _print(sheets)
-    return ExitCode.OK
 
 
 def _events_of(agent: AgentClient, kind: str, is_wanted: Callable[[str], bool]) -> list[Event]:

@@ -15,7 +15,6 @@ from kubeletx.server.views import PruneResult, PullUpdate
 from ..connection.client import AgentClient
 from ..options.common import with_agent
 from ..options.completing import complete_runtimes
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..output.progress import progress
 from .get import list_command
@@ -39,7 +38,7 @@ def _runtime_option(text: str) -> Callable[[F], F]:
 @_runtime_option("Into this runtime's store; by default the default container runtime's.")
 @boolean("-q", "--quiet", help="Show no progress.")
 @with_agent
-def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet: bool) -> int:
+def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet: bool) -> None:
     """Pull images. Ctrl-C stops the pull."""
     for name in images:
         last = None
@@ -52,7 +51,6 @@ def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet
                 f"the agent ended the pull of {name} without a result; see its log, and pull again"
             )
         click.echo(f"{name} pulled into {last.runtime}: {last.ref}")
-    return ExitCode.OK
 
 
 class _Removed(msgspec.Struct, frozen=True):
@@ -63,19 +61,18 @@ class _Removed(msgspec.Struct, frozen=True):
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @_runtime_option("Only from this runtime's store.")
 @with_agent
-def rm(agent: AgentClient, images: tuple[str, ...], runtime: str | None) -> int:
+def rm(agent: AgentClient, images: tuple[str, ...], runtime: str | None) -> None:
     """Remove images that no pod uses, by tag, digest or id."""
     for name in images:
         removed = agent.call("DELETE", "/v1/images", _Removed, {"image": name, "runtime": runtime})
         click.echo(f"Deleted: {name} ({', '.join(removed.stores)})")
-    return ExitCode.OK
 
 
 @image.command()
 @_runtime_option("Only in this runtime's store.")
 @boolean("--all", "every", help="Also images that others pulled.")
 @with_agent
-def prune(agent: AgentClient, runtime: str | None, every: bool) -> int:
+def prune(agent: AgentClient, runtime: str | None, every: bool) -> None:
     """Remove what kubeletx pulled and no pod uses."""
     result = agent.call("POST", "/v1/images/prune", PruneResult, {"runtime": runtime, "all": every})
     for item in result.removed:
@@ -85,7 +82,6 @@ def prune(agent: AgentClient, runtime: str | None, every: bool) -> int:
         click.echo(
             f"Warning: no answer from {', '.join(result.missing)}; their stores were left alone", err=True
         )
-    return ExitCode.OK
 
 
 list_command(image, "images")

@@ -78,7 +78,7 @@ def logs(
     timestamps: bool,
     limit_bytes: int | None,
     namespace: str,
-) -> int:
+) -> None:
     """Print the log of a container of POD, or of the pods with the labels of --selector."""
     if since and since_time:
         raise click.UsageError("give --since or --since-time, not both")
@@ -121,7 +121,6 @@ def logs(
     for piece in merge([partial(read, *each) for each in wanted], at_once=follow):
         out.write(piece)
         out.flush()
-    return 0
 
 
 def _pods(agent: AgentClient, namespace: str, name: str, selector: str) -> list[BriefPod]:

@@ -14,7 +14,6 @@ from kubeletx.server.views import PanelContent, PanelView
 
 from ..connection.client import AgentClient
 from ..options.common import output_option, with_agent
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..output.printers import Column, ObjectTable, print_list, print_object, write_picture
 
@@ -44,16 +43,16 @@ class _Items(msgspec.Struct, frozen=True):
 @boolean("--force", help="Overwrite the file.")
 @output_option("json", "yaml")
 @with_agent
-def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, output: str | None) -> int:
+def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, output: str | None) -> None:
     """Show what a plugin shows about the node: a table, a text or a picture. Without NAME: list the panels."""
     if name is None:
         panels = agent.get("/v1/panels", _Items)
         print_list(panels, output, "panel", _COLUMNS)
-        return ExitCode.OK
+        return
     content: PanelContent = agent.get(f"/v1/panels/{quote(name, safe='')}", PanelContent)  # type: ignore[arg-type] # a union
     if output:
         print_object(content, output)
-        return ExitCode.OK
+        return
     match content:
         case PanelTable(columns=titles, rows=cells):
             for line in ObjectTable([_shown(title) for title in titles]).render(
@@ -66,7 +65,6 @@ def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, 
             write_picture(
                 data, file if file is not None else Path(f"{name}.png"), f"panel/{name}", force=force
             )
-    return ExitCode.OK
 
 
 def _shown(text: str) -> str:

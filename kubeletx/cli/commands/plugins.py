@@ -13,7 +13,6 @@ from kubeletx.server.views import PluginView
 
 from ..connection.client import AgentClient, not_running
 from ..options.common import output_option, with_agent
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import command
 from ..options.settings import Invocation
 from ..output.printers import Column, is_document, print_object, print_table, shown
@@ -99,7 +98,7 @@ def _found(agent: AgentClient, invocation: Invocation) -> _Items:
 @command(short_help="Show the plugins that were found.")
 @output_option("wide", "json", "yaml")
 @with_agent
-def plugins(agent: AgentClient, output: str | None) -> int:
+def plugins(agent: AgentClient, output: str | None) -> None:
     """Show the plugins that were found, with what they register and why one is not ready.
 
     'kubeletx plugins' and 'kubeletx plugin list' are the same. KUBELETX: the versions of kubeletx that the plugin is made for.
@@ -114,6 +113,5 @@ def plugins(agent: AgentClient, output: str | None) -> int:
     listed = _found(agent, click.get_current_context().obj)
     if is_document(output):
         print_object(listed, output)
-        return ExitCode.OK
+        return
     print_table(shown(_COLUMNS, wide=output == "wide"), listed.items)
-    return ExitCode.OK

@@ -9,7 +9,6 @@ from kubeletx.server.views import StandbyView
 from ..connection.client import AgentClient, pod_path
 from ..options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
 from ..options.completing import complete_pods
-from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
 from ..output.printers import print_object
 from ..output.progress import progress
@@ -46,13 +45,13 @@ def pod() -> None:
 @with_agent
 def standby(
     agent: AgentClient, name: str, hibernate: bool, timeout: str, output: str | None, namespace: str
-) -> int:
+) -> None:
     """Freeze a pod once it is ready; it keeps its memory and uses no CPU time.
 
     Exec, attach and each connection of a port-forward wake the pod while they last. A command replaces the request of
     annotation kubeletx.io/standby.
     """
-    return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout, output)
+    _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout, output)
 
 
 @pod.command()
@@ -61,17 +60,17 @@ def standby(
 @output_option("json", "yaml")
 @namespace_option
 @with_agent
-def activate(agent: AgentClient, name: str, timeout: str, output: str | None, namespace: str) -> int:
+def activate(agent: AgentClient, name: str, timeout: str, output: str | None, namespace: str) -> None:
     """Wake a pod that is frozen or hibernated.
 
     It then runs until 'kubeletx pod standby' is given.
     """
-    return _change(agent, "activate", name, namespace, timeout, output)
+    _change(agent, "activate", name, namespace, timeout, output)
 
 
 def _change(
     agent: AgentClient, verb: str, name: str, namespace: str, timeout: str, output: str | None
-) -> int:
+) -> None:
     seconds = seconds_of("--timeout", timeout)
     short = split_pod(name)
     with progress(f"{_DOING[verb]} pod/{short}"):
@@ -86,4 +85,3 @@ def _change(
         print_object(standby, output)
     else:
         click.echo(f"pod/{standby.name} {standby.power}")
-    return ExitCode.OK

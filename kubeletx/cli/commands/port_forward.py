@@ -19,7 +19,7 @@ from ..options.go_flags import command
 )
 @namespace_option
 @with_agent
-def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: str, namespace: str) -> int:
+def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: str, namespace: str) -> None:
     """Forward local ports to ports of POD, until Ctrl-C.
 
     A pod on standby stays frozen until a connection arrives, and is frozen again when all connections have ended.
@@ -30,4 +30,3 @@ def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: 
     target = agent.get(pod_path(namespace, split_pod(pod)), BriefPod)
     path = pod_path(target.namespace, target.name, "portforward")
     forward(agent, path, address, wanted)
-    return 0

@@ -34,12 +34,11 @@ def _path(name: str, verb: str = "") -> str:
     "--image-service-endpoint", default=None, metavar="URL", help="Image service, if it is on another socket."
 )
 @with_agent
-def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -> int:
+def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -> None:
     """Add a runtime. It need not be reachable yet."""
     wanted = RuntimeAddition(endpoint=endpoint, image_endpoint=image_service_endpoint)
     made = agent.call("POST", "/v1/runtimes", RuntimeView, body=msgspec.json.encode(wanted))
     click.echo(f"runtime/{made.name} added ({made.status})")
-    return ExitCode.OK
 
 
 @runtime.command()
@@ -61,23 +60,21 @@ def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str
 @runtime.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @with_agent
-def cordon(agent: AgentClient, names: tuple[str, ...]) -> int:
+def cordon(agent: AgentClient, names: tuple[str, ...]) -> None:
     """Let runtimes accept no new pods; existing pods stay."""
     for name in names:
         agent.call("POST", _path(name, "cordon"), RuntimeView)
         click.echo(f"runtime/{name} cordoned")
-    return ExitCode.OK
 
 
 @runtime.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @with_agent
-def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
+def uncordon(agent: AgentClient, names: tuple[str, ...]) -> None:
     """Let runtimes accept new pods again."""
     for name in names:
         agent.call("POST", _path(name, "uncordon"), RuntimeView)
         click.echo(f"runtime/{name} uncordoned")
-    return ExitCode.OK
 
 
 @runtime.command()
@@ -107,11 +104,11 @@ def reload(agent: AgentClient) -> int:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @output_option("json", "yaml")
 @with_agent
-def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
+def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> None:
     """Show everything about runtimes, including their capabilities."""
     from .describe import describe_runtimes
 
-    return describe_runtimes(agent, names, output)
+    describe_runtimes(agent, names, output)
 
 
 @runtime.command()
@@ -125,7 +122,7 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> 
     "[default: runtimeclass]",
 )
 @with_agent
-def manifests(agent: AgentClient, output: str) -> int:
+def manifests(agent: AgentClient, output: str) -> None:
     """Print a RuntimeClass for every runtime, or the list of runtimes, for 'kubectl apply -f -'."""
     from ..output.printers import to_yaml
 
@@ -146,7 +143,6 @@ def manifests(agent: AgentClient, output: str) -> int:
     for note in notes:
         click.echo(f"Warning: {note}", err=True)
     click.echo("\n---\n".join(to_yaml(document) for document in documents))
-    return ExitCode.OK
 
 
 list_command(runtime, "runtimes")

@@ -9,7 +9,6 @@ from kubeletx.kube.text.human import age
 
 from ...connection.client import AgentClient
 from ...options.common import output_option, with_agent
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group
 from ...output.printers import Column, is_document, print_object, print_table, shown
 
@@ -40,7 +39,7 @@ def fornaxcore() -> None:
 @fornaxcore.command()
 @output_option("wide", "json", "yaml")
 @with_agent
-def status(agent: AgentClient, output: str | None) -> int:
+def status(agent: AgentClient, output: str | None) -> None:
     """Show each FornaxCore: its role, the connection, the last revision that it acknowledged, and what waits.
 
     FULL STATE is the age of the last complete list of pods and sessions that the core got.
@@ -48,14 +47,13 @@ def status(agent: AgentClient, output: str | None) -> int:
     answer = agent.get("/v1/fornaxcore", FornaxStatus)
     if is_document(output):
         print_object(answer, output)
-        return ExitCode.OK
+        return
     ready = "ready" if answer.ready else "not ready"
     click.echo(f"Node {answer.identifier}: {answer.state}, {ready}, revision {answer.revision}")
     for what, count in answer.repaired.items():
         if count:
             click.echo(f"Repaired: {what} {count}")
     print_table(shown(_COLUMNS, wide=output == "wide"), answer.cores)
-    return ExitCode.OK
 
 
 def _full_states(sent: dict[str, int]) -> int:

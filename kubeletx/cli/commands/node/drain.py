@@ -41,27 +41,26 @@ def drain(agent: AgentClient, is_asked: bool, undo: bool, timeout: str) -> int:
 @click.command(cls=Command, short_help="Refuse new pods on this node.")
 @click.argument("node", default="", required=False)
 @with_agent
-def cordon(agent: AgentClient, node: str) -> int:
+def cordon(agent: AgentClient, node: str) -> None:
     """Refuse new pods until 'kubeletx uncordon'; pods that run continue, and static pods still start.
 
     'kubeletx runtime cordon NAME' does this for one runtime. In a cluster, use 'kubectl cordon NODE'.
     """
-    return _cordon(agent, "POST", "cordon", node)
+    _cordon(agent, "POST", "cordon", node)
 
 
 @click.command(cls=Command, short_help="Accept new pods again.")
 @click.argument("node", default="", required=False)
 @with_agent
-def uncordon(agent: AgentClient, node: str) -> int:
+def uncordon(agent: AgentClient, node: str) -> None:
     """Accept new pods again after 'kubeletx cordon'."""
-    return _cordon(agent, "DELETE", "uncordon", node)
+    _cordon(agent, "DELETE", "uncordon", node)
 
 
-def _cordon(agent: AgentClient, method: str, verb: str, name: str) -> int:
+def _cordon(agent: AgentClient, method: str, verb: str, name: str) -> None:
     """Send the request. `name`: argument of the command; only the name of the node is accepted."""
     if name and name != agent.get("/version", VersionView).node_name:
         raise click.UsageError(
             f"{name!r} is not this node; leave it out, or use 'kubeletx runtime {verb} {name}' for a runtime"
         )
     click.echo(agent.call(method, CORDON_PATH, Progress).message)
-    return ExitCode.OK

@@ -7,14 +7,13 @@ from typing import cast
 
 import click
 
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 
 
 @command(short_help="Write the man pages into a directory.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.pass_context
-def man(ctx: click.Context, directory: Path) -> int:
+def man(ctx: click.Context, directory: Path) -> None:
     """Write kubeletx.1 and kubeletx-agent.8 into DIR, and print their paths. Files that exist are replaced."""
     from ...setup.man import man_pages
 
@@ -25,4 +24,3 @@ def man(ctx: click.Context, directory: Path) -> int:
             click.echo(directory / name)
     except OSError as error:
         raise click.ClickException(f"cannot write {error.filename}: {error.strerror}") from error
-    return ExitCode.OK

@@ -12,7 +12,6 @@ from ...connection.pods import BriefPod
 from ...connection.remote import choose_container
 from ...options.common import namespace_option, with_agent
 from ...options.completing import container_option
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
 
 
@@ -44,7 +43,7 @@ def parse_place(text: str) -> Place:
 @with_agent
 def cp(
     agent: AgentClient, source: str, target: str, container: str, no_preserve: bool, namespace: str
-) -> int:
+) -> None:
     """Copy a file or directory: 'cp POD:/PATH FILE' or 'cp FILE POD:/PATH'. The container needs tar.
 
     Links and devices of a container are not copied.
@@ -63,7 +62,7 @@ def cp(
     files = ContainerFiles(agent, where, pod.name, choose_container(pod, container))
     if places[0].pod:
         files.download(places[0].path, _below(Path(places[1].path), places[0].path))
-        return ExitCode.OK
+        return
     local, inside = Path(places[0].path), places[1].path
     if not local.exists():
         raise click.UsageError(f"{local} does not exist in this machine")
@@ -71,7 +70,6 @@ def cp(
         own_name = local.name if local.name not in ("", "..") else local.resolve().name
         inside = f"{inside.rstrip('/')}/{own_name}"
     files.upload(local, inside, preserve=not no_preserve)
-    return ExitCode.OK
 
 
 def _below(target: Path, source: str) -> Path:

@@ -7,7 +7,6 @@ import click
 from ...connection.client import AgentClient, pod_path
 from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
 from ...options.completing import complete_pods, container_option
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 
 _LONGEST_SECONDS = 60.0
@@ -28,7 +27,7 @@ _LONGEST_SECONDS = 60.0
 @with_agent
 def restart(
     agent: AgentClient, pod: str, container: str, timeout: str, output: str | None, namespace: str
-) -> int:
+) -> None:
     """Restart all containers of POD, or the one of -c, as after a failed liveness probe: the restart is counted.
 
     'kubeletx vm reboot' reboots a machine.
@@ -42,4 +41,3 @@ def restart(
         timeout=seconds + _LONGEST_SECONDS,
     )
     click.echo(f"pod/{name}" if output else f"pod/{name} restarted")
-    return ExitCode.OK

@@ -8,7 +8,6 @@ import click
 
 from ...connection.client import AgentClient
 from ...options.common import with_agent
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 from .environment import check_pip, interpreter_of, read_environment, run_pip
 
@@ -17,7 +16,7 @@ from .environment import check_pip, interpreter_of, read_environment, run_pip
 @click.argument("distribution", metavar="DIST")
 @click.argument("pip_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- PIP-OPTION...]")
 @with_agent
-def install(agent: AgentClient, distribution: str, pip_options: tuple[str, ...]) -> int:
+def install(agent: AgentClient, distribution: str, pip_options: tuple[str, ...]) -> None:
     """Install a plugin into the Python environment of the agent, with that environment's pip.
 
     DIST is what pip takes: a name, a wheel, or the directory of a source. If no agent runs, the environment of this
@@ -42,4 +41,3 @@ def install(agent: AgentClient, distribution: str, pip_options: tuple[str, ...])
         click.echo("The agent runs on with the version that it has loaded; restart it.")
     elif is_running:
         click.echo("Run 'kubeletx runtime reload', so that the agent loads it.")
-    return ExitCode.OK

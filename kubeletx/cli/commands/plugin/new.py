@@ -10,7 +10,6 @@ import click
 from kubeletx import __version__
 from kubeletx.api import AlreadyExists
 
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 from .scaffold import KINDS, new_plugin
 
@@ -34,7 +33,7 @@ LONGEST_NAME = 40
     metavar="PATH",
     help="Directory to make.  [default: kubeletx-NAME]",
 )
-def new(name: str, kind: str, directory: Path | None) -> int:
+def new(name: str, kind: str, directory: Path | None) -> None:
     """Write a new plugin that passes its contract suite, for you to change.
 
     It is a distribution kubeletx-NAME with code, tests, a README and a script for continuous integration. NAME is what
@@ -57,4 +56,3 @@ def new(name: str, kind: str, directory: Path | None) -> int:
     click.echo(f"Read:       {KINDS[kind].page} of kubeletx: what a {KINDS[kind].words} plugin must do")
     click.echo(f"Test it:    cd {target} && WHERE_KUBELETX_IS=/path/to/kubeletx ./ci.sh")
     click.echo(f"Install it: kubeletx plugin install {target}")
-    return ExitCode.OK

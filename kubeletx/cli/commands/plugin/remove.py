@@ -8,7 +8,6 @@ from kubeletx.api import Conflict, NotFound
 
 from ...connection.client import AgentClient
 from ...options.common import with_agent
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
 from .environment import check_pip, interpreter_of, read_environment, run_pip
 
@@ -16,7 +15,7 @@ from .environment import check_pip, interpreter_of, read_environment, run_pip
 @command(short_help="Uninstall a plugin.")
 @click.argument("name")
 @with_agent
-def remove(agent: AgentClient, name: str) -> int:
+def remove(agent: AgentClient, name: str) -> None:
     """Uninstall the distribution of a plugin from the Python environment of the agent, with that environment's pip.
 
     NAME is the name of the plugin or of its distribution. A running agent keeps what it has loaded until its restart.
@@ -44,4 +43,3 @@ def remove(agent: AgentClient, name: str) -> int:
             )
     if is_running:
         click.echo("The agent keeps what it has loaded; restart it.")
-    return ExitCode.OK

@@ -9,7 +9,6 @@ from kubeletx.server.session_views import SessionUsageList
 
 from ...connection.client import AgentClient
 from ...options.common import namespace_option, output_option, with_agent
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean
 from ...output.printers import Column, is_document, print_object, print_table, shown
 
@@ -40,7 +39,7 @@ _SESSIONS = (
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @with_agent
-def usage(agent: AgentClient, output: str | None, namespace: str, all_namespaces: bool) -> int:
+def usage(agent: AgentClient, output: str | None, namespace: str, all_namespaces: bool) -> None:
     """Show what applications have used. With -o wide also each session of the last ten minutes.
 
     Sessions of one pod share its CPU and memory equally. JSON also has the ends of the pod's logs when a session opened and
@@ -63,4 +62,3 @@ def usage(agent: AgentClient, output: str | None, namespace: str, all_namespaces
         if output == "wide" and usages.sessions:
             click.echo()
             print_table(shown(_SESSIONS), usages.sessions)
-    return ExitCode.OK

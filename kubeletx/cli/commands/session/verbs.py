@@ -114,7 +114,7 @@ def open_(
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @with_agent
-def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces: bool) -> int:
+def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces: bool) -> None:
     """List the sessions of this node."""
     sessions = agent.get(_PATH, SessionList).items
     items = [session for session in sessions if all_namespaces or session.namespace == namespace]
@@ -127,7 +127,6 @@ def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces
         print_table(shown(SESSION, wide=output == "wide"), items)
     else:
         click.echo("No sessions found.", err=True)
-    return ExitCode.OK
 
 
 @session.command()
@@ -135,7 +134,7 @@ def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces
 @output_option("wide", "json", "yaml")
 @namespace_option
 @with_agent
-def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, namespace: str) -> int:
+def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, namespace: str) -> None:
     """Show everything about sessions. With -o wide also their data, as far as it is text."""
     from ...describe.session import describe_session
 
@@ -145,7 +144,6 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, nam
     else:
         sheets = ("\n".join(describe_session(session, now(), wide=output == "wide")) for session in sessions)
         click.echo("\n\n".join(sheets))
-    return ExitCode.OK
 
 
 @session.command()
@@ -160,14 +158,13 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, nam
 @boolean("--wait/--no-wait", default=True, help="Wait until the sessions have ended (default).")
 @namespace_option
 @with_agent
-def close(agent: AgentClient, names: tuple[str, ...], grace_period: int, wait: bool, namespace: str) -> int:
+def close(agent: AgentClient, names: tuple[str, ...], grace_period: int, wait: bool, namespace: str) -> None:
     """Close sessions. A pod without open sessions may be frozen again."""
     for name in names:
         path = _path(namespace, name)
         grace = agent.get(path, SessionView).close_grace_seconds if grace_period < 0 else grace_period
         parameters = {"wait": wait, "gracePeriodSeconds": None if grace_period < 0 else grace_period}
         _show(agent.call("DELETE", path, SessionView, parameters, timeout=grace + _MARGIN_SECONDS), None)
-    return ExitCode.OK
 
 
 def _show(session: SessionView, output: str | None, *, failed: bool = False) -> int:

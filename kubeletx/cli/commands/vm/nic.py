@@ -10,7 +10,6 @@ from kubeletx.server.views import NicRequest, NicView
 from ...connection.client import AgentClient
 from ...options.common import namespace_option, output_option, with_agent
 from ...options.completing import complete_pods
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
 from .paths import item_path, vm_path
@@ -57,7 +56,7 @@ def attach(
     tag: str | None,
     ipv6: bool,
     namespace: str,
-) -> int:
+) -> None:
     """Plug a network interface into a machine; it is kept after a restart."""
     wanted = NicRequest(
         name=nic_name, subnet_name=network, port_id=port_id, ip_address=ip, tag=tag, ipv6_enabled=ipv6 or None
@@ -70,7 +69,6 @@ def attach(
         click.echo(f"nic/{nic_name} is requested, but not attached yet{why}")
     else:
         click.echo(f"nic/{nic_name} attached")
-    return ExitCode.OK
 
 
 @nic.command()
@@ -78,13 +76,12 @@ def attach(
 @click.argument("nic_name", metavar="NIC")
 @namespace_option
 @with_agent
-def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
+def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> None:
     """Unplug a network interface from a machine; no error if it does not exist."""
     path = item_path(namespace, name, "nics", nic_name)
     nics = agent.call("DELETE", path, tuple[NicView, ...])
     going = any(item.name == nic_name for item in nics)
     click.echo(f"nic/{nic_name} {'is being detached' if going else 'detached'}")
-    return ExitCode.OK
 
 
 @nic.command("list")
@@ -92,8 +89,7 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
 @output_option("json", "yaml", "name")
 @namespace_option
 @with_agent
-def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
+def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """List a machine's network interfaces, including requested interfaces that are not attached yet."""
     nics = agent.get(vm_path(namespace, name, "nics"), NicList)
     print_list(nics, output, "nic", _COLUMNS)
-    return ExitCode.OK

@@ -38,7 +38,7 @@ _ATTRIBUTE: Final = re.compile(r"""(\w+)=['"]([^'"]*)['"]""")
 @output_option("json", "yaml", "name")
 @namespace_option
 @with_agent
-def list_(agent: AgentClient, all_namespaces: bool, output: str | None, namespace: str) -> int:
+def list_(agent: AgentClient, all_namespaces: bool, output: str | None, namespace: str) -> None:
     """Show the virtual machines with their states and addresses."""
     pods = agent.get("/v1/pods", PodList)
     machines = [
@@ -46,18 +46,16 @@ def list_(agent: AgentClient, all_namespaces: bool, output: str | None, namespac
     ]
     spaces = [Column("NAMESPACE", lambda pod, _: pod.namespace)] if all_namespaces else []
     print_list(msgspec.structs.replace(pods, items=tuple(machines)), output, "vm", (*spaces, *_COLUMNS))
-    return ExitCode.OK
 
 
 @command(short_help="Print the addresses of a machine.")
 @click.argument("name", shell_complete=complete_pods)
 @namespace_option
 @with_agent
-def ip(agent: AgentClient, name: str, namespace: str) -> int:
+def ip(agent: AgentClient, name: str, namespace: str) -> None:
     """Print the addresses of a machine, one a line."""
     for address in addresses(agent, namespace, name):
         click.echo(address)
-    return ExitCode.OK
 
 
 @command(short_help="Open a shell in a machine by ssh.")

@@ -11,7 +11,6 @@ from kubeletx.server.views import MachineView, SnapshotRequest, SnapshotView
 from ...connection.client import AgentClient
 from ...options.common import namespace_option, output_option, with_agent
 from ...options.completing import complete_pods
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
 from ...output.progress import progress
@@ -45,14 +44,13 @@ def snapshot() -> None:
 @boolean("--memory", help="Include the state of the running guest.")
 @namespace_option
 @with_agent
-def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, namespace: str) -> int:
+def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, namespace: str) -> None:
     """Make a snapshot."""
     body = msgspec.json.encode(SnapshotRequest(name=snapshot_name, memory=memory))
     path = vm_path(namespace, name, "snapshots")
     with progress(f"creating snapshot/{snapshot_name}"):
         made = agent.call("POST", path, SnapshotView, body=body, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{made.name} created" + (" with memory" if made.with_memory else ""))
-    return ExitCode.OK
 
 
 @snapshot.command("list")
@@ -60,11 +58,10 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
 @output_option("json", "yaml", "name")
 @namespace_option
 @with_agent
-def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
+def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """List a machine's snapshots, oldest first."""
     snapshots = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
     print_list(snapshots, output, "snapshot", _COLUMNS)
-    return ExitCode.OK
 
 
 @snapshot.command()
@@ -72,13 +69,12 @@ def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> 
 @click.argument("snapshot_name", metavar="SNAPSHOT")
 @namespace_option
 @with_agent
-def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> int:
+def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> None:
     """Restore a machine from a snapshot; later changes are lost."""
     path = item_path(namespace, name, "snapshots", snapshot_name, "restore")
     with progress(f"restoring snapshot/{snapshot_name}"):
         agent.call("POST", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} restored")
-    return ExitCode.OK
 
 
 @snapshot.command()
@@ -86,10 +82,9 @@ def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -
 @click.argument("snapshot_name", metavar="SNAPSHOT")
 @namespace_option
 @with_agent
-def delete(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> int:
+def delete(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> None:
     """Delete a snapshot; the machine does not change."""
     path = item_path(namespace, name, "snapshots", snapshot_name)
     with progress(f"deleting snapshot/{snapshot_name}"):
         agent.call("DELETE", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} deleted")
-    return ExitCode.OK

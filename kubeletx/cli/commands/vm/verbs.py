@@ -14,7 +14,6 @@ from ...connection.pods import BriefPod
 from ...describe.sheet import Sheet
 from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
 from ...options.completing import complete_pods
-from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.printers import print_object, write_picture
 from . import reach
@@ -47,7 +46,7 @@ for _verb in (reach.list_, reach.ip, reach.ssh, reach.vnc):
     vm.add_command(_verb)
 
 
-def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> int:
+def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> None:
     seconds = seconds_of("--timeout", timeout)
     machine = agent.call(
         "POST",
@@ -58,7 +57,6 @@ def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: st
     )
     above = f" (above powerSpec {machine.overrides})" if machine.overrides else ""
     click.echo(f"vm/{machine.name} {_DONE[verb]}{above}")
-    return ExitCode.OK
 
 
 def _power_command(verb: str, text: str) -> None:
@@ -73,8 +71,8 @@ def _power_command(verb: str, text: str) -> None:
     )
     @namespace_option
     @with_agent
-    def run(agent: AgentClient, name: str, timeout: str, namespace: str) -> int:
-        return _power(agent, verb, name, namespace, timeout)
+    def run(agent: AgentClient, name: str, timeout: str, namespace: str) -> None:
+        _power(agent, verb, name, namespace, timeout)
 
 
 _power_command("start", "Start a machine, or resume it.")
@@ -92,7 +90,7 @@ _power_command("resume", "Resume a paused or suspended machine.")
 @boolean("--cancel", help="Cancel a delayed reboot.")
 @namespace_option
 @with_agent
-def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: str) -> int:
+def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: str) -> None:
     """Reboot the guest. If the result is unknown, the agent does not repeat the reboot."""
     seconds = seconds_of("--delay", delay)
     if cancel:
@@ -100,7 +98,7 @@ def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: s
             raise click.UsageError("give --delay or --cancel")
         machine = agent.call("DELETE", vm_path(namespace, name, "reboot"), MachineView)
         click.echo(f"vm/{machine.name} reboot cancelled")
-        return ExitCode.OK
+        return
     if seconds:
         note = f"vm/{split_pod(name)} reboots in {delay}; 'kubeletx vm reboot {name} --cancel' cancels it"
         click.echo(note, err=True)
@@ -113,7 +111,6 @@ def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: s
         timeout=seconds + 3 * _LONGEST_SECONDS,
     )
     click.echo(f"vm/{machine.name} rebooted")
-    return ExitCode.OK
 
 
 @vm.command()
@@ -122,7 +119,7 @@ def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: s
 @click.option("--memory", default=None, metavar="SIZE", help="Memory limit, such as 2Gi.")
 @namespace_option
 @with_agent
-def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, namespace: str) -> int:
+def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, namespace: str) -> None:
     """Resize a running machine; 'kubeletx vm show' shows the resulting size."""
     if cpu is None and memory is None:
         raise click.UsageError("give --cpu or --memory")
@@ -130,7 +127,6 @@ def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, n
     machine = agent.call("POST", vm_path(namespace, name, "resize"), MachineView, body=body)
     asked = ", ".join(f"{key} {value}" for key, value in sorted(machine.limits.items()))
     click.echo(f"vm/{machine.name} is to have {asked}")
-    return ExitCode.OK
 
 
 @vm.command()
@@ -138,12 +134,12 @@ def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, n
 @output_option("json", "yaml")
 @namespace_option
 @with_agent
-def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
+def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """Show the state of a machine, its requested state, and operations that are not repeated."""
     machine = agent.get(vm_path(namespace, name), MachineView)
     if output is not None:
         print_object(machine, output)
-        return ExitCode.OK
+        return
     sheet = Sheet()
     sheet.add("Name", machine.name).add("Namespace", machine.namespace).add("Runtime", machine.runtime)
     sheet.add("Machine", machine.machine).add("Power", machine.power_state)
@@ -156,7 +152,6 @@ def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> i
     sheet.table("Operations", ("Begun", "Verb", "Outcome", "Message"), rows)
     for line in sheet.lines():
         click.echo(line)
-    return ExitCode.OK
 
 
 def _operation(operation: MachineOperation) -> list[str]:
@@ -195,20 +190,18 @@ def console(agent: AgentClient, name: str, namespace: str) -> int:
 @boolean("--force", help="Overwrite the file.")
 @namespace_option
 @with_agent
-def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, namespace: str) -> int:
+def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, namespace: str) -> None:
     """Write a machine's display to a PNG file."""
     target = file if file is not None else Path(f"{split_pod(name)}.png")
     picture = b"".join(agent.chunks(vm_path(namespace, name, "screenshot"), {}))
     write_picture(picture, target, f"vm/{split_pod(name)}", force=force)
-    return ExitCode.OK
 
 
 @vm.command("dump-xml")
 @click.argument("name", shell_complete=complete_pods)
 @namespace_option
 @with_agent
-def dump_xml(agent: AgentClient, name: str, namespace: str) -> int:
+def dump_xml(agent: AgentClient, name: str, namespace: str) -> None:
     """Print a machine's definition in its runtime."""
     for piece in agent.chunks(vm_path(namespace, name, "definition"), {}):
         click.echo(piece, nl=False)
-    return ExitCode.OK
