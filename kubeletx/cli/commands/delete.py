@@ -17,7 +17,7 @@ from kubeletx.server.views import DeleteOptions, PodHistory
 
 from ..connection.client import AgentClient, Line, pod_path
 from ..connection.pods import BriefPod
-from ..options.common import DEFAULT_NAMESPACE, namespace_option, seconds_of, with_agent
+from ..options.common import DEFAULT_NAMESPACE, duration, namespace_option, with_agent
 from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
@@ -56,7 +56,7 @@ SAY_SECONDS = 10.0
 @boolean("--now", "at_once", help="The same as --grace-period=1.")
 @boolean("--force", help="With --grace-period=0: do not wait for a runtime that does not answer.")
 @boolean("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
-@click.option("--timeout", default="0s", metavar="DURATION", help="How long to wait; 0s: no limit.")
+@duration("--timeout", "0s", "How long to wait; 0s: no limit.")
 @boolean("--ignore-not-found", help="Treat a missing object as deleted.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="With --all or --selector: in all namespaces.")
@@ -72,7 +72,7 @@ def delete(
     at_once: bool,
     force: bool,
     wait: bool,
-    timeout: str,
+    timeout: float,
     ignore_not_found: bool,
     namespace: str,
     all_namespaces: bool,
@@ -92,14 +92,13 @@ def delete(
     options = DeleteOptions(grace_seconds=None if grace == -1 else grace, force=force)
     if force:
         click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
-    seconds = seconds_of("--timeout", timeout)
     failed, terse = False, output is not None
     for kind, where, name in _targets(
         agent, words, files, selector, every, None if all_namespaces else namespace
     ):
         try:
             if kind == "pod":
-                _delete_one(agent, where, name, options, wait=wait, timeout_seconds=seconds, terse=terse)
+                _delete_one(agent, where, name, options, wait=wait, timeout_seconds=timeout, terse=terse)
             else:
                 _delete_object(agent, kind, where, name, terse=terse)
         except NotFound as error:

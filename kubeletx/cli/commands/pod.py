@@ -7,21 +7,14 @@ import click
 from kubeletx.server.views import StandbyView
 
 from ..connection.client import AgentClient, pod_path
-from ..options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
+from ..options.common import duration, namespace_option, output_option, split_pod, with_agent
 from ..options.completing import complete_pods
 from ..options.go_flags import Group, boolean
 from ..output.printers import print_object
 from ..output.progress import progress
 
-_LONGEST_SECONDS = 60.0
 _DOING = {"standby": "freezing", "hibernate": "hibernating", "activate": "waking"}
-_TIMEOUT = click.option(
-    "--timeout",
-    default="60s",
-    metavar="DURATION",
-    show_default=True,
-    help="Longest wait; a request for a pod that is not ready stays in force.",
-)
+_TIMEOUT = duration("--timeout", "60s", "Longest wait; a request for a pod that is not ready stays in force.")
 
 
 @click.group(cls=Group, short_help="Freeze, hibernate and wake pods.")
@@ -44,7 +37,7 @@ def pod() -> None:
 @namespace_option
 @with_agent
 def standby(
-    agent: AgentClient, name: str, hibernate: bool, timeout: str, output: str | None, namespace: str
+    agent: AgentClient, name: str, hibernate: bool, timeout: float, output: str | None, namespace: str
 ) -> None:
     """Freeze a pod once it is ready; it keeps its memory and uses no CPU time.
 
@@ -60,7 +53,7 @@ def standby(
 @output_option("json", "yaml")
 @namespace_option
 @with_agent
-def activate(agent: AgentClient, name: str, timeout: str, output: str | None, namespace: str) -> None:
+def activate(agent: AgentClient, name: str, timeout: float, output: str | None, namespace: str) -> None:
     """Wake a pod that is frozen or hibernated.
 
     It then runs until 'kubeletx pod standby' is given.
@@ -69,18 +62,11 @@ def activate(agent: AgentClient, name: str, timeout: str, output: str | None, na
 
 
 def _change(
-    agent: AgentClient, verb: str, name: str, namespace: str, timeout: str, output: str | None
+    agent: AgentClient, verb: str, name: str, namespace: str, timeout: float, output: str | None
 ) -> None:
-    seconds = seconds_of("--timeout", timeout)
     short = split_pod(name)
     with progress(f"{_DOING[verb]} pod/{short}"):
-        standby = agent.call(
-            "POST",
-            pod_path(namespace, short, f"standby/{verb}"),
-            StandbyView,
-            {"timeoutSeconds": f"{seconds:g}"},
-            timeout=seconds + _LONGEST_SECONDS,
-        )
+        standby = agent.wait_for(pod_path(namespace, short, f"standby/{verb}"), StandbyView, timeout)
     if output is not None:
         print_object(standby, output)
     else:

@@ -11,7 +11,7 @@ import msgspec
 from kubeletx.server.views import PluginReload, RuntimeAddition, RuntimeDetail, RuntimeView
 
 from ..connection.client import AgentClient
-from ..options.common import output_option, seconds_of, with_agent
+from ..options.common import duration, output_option, with_agent
 from ..options.completing import complete_runtimes
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
@@ -45,13 +45,11 @@ def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -
 @click.argument("name", shell_complete=complete_runtimes)
 @boolean("--drain", help="First delete its pods, with their grace period.")
 @boolean("--force", help="Do not wait for a runtime that does not answer.")
-@click.option(
-    "--timeout", default="5m", metavar="DURATION", show_default=True, help="How long --drain waits."
-)
+@duration("--timeout", "5m", "How long --drain waits.")
 @with_agent
-def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str) -> int:
+def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: float) -> int:
     """Remove a runtime. Refused while it has pods, unless --drain or --force is given."""
-    parameters = {"drain": drain, "force": force, "timeoutSeconds": seconds_of("--timeout", timeout)}
+    parameters = {"drain": drain, "force": force, "timeoutSeconds": timeout}
     doing = f"{'draining' if drain else 'removing'} runtime/{name}"
     done = show_steps(doing, agent.lines("DELETE", _path(name), parameters))
     return ExitCode.OK if done else ExitCode.FAILED

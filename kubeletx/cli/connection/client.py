@@ -29,6 +29,8 @@ Parameters = Mapping[str, "str | int | float | bool | None"]
 
 UNARY_TIMEOUT_SECONDS = 150.0
 """Time to wait for an answer: longer than the agent's deadline for runtime calls (2m), so that its error arrives."""
+MARGIN_SECONDS = 60.0
+"""Time to wait longer for an answer than the agent waits for the effect of a request."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -78,6 +80,11 @@ class AgentClient:
             return msgspec.json.decode(data, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as err:
             raise Internal(f"the agent gave an invalid answer to {path}: {err}") from err
+
+    def wait_for(self, path: str, type_: type[T], seconds: float, **parameters: Any) -> T:
+        """Make a POST request whose effect the agent awaits, for at most `seconds`, and decode the answer."""
+        query = {**parameters, "timeoutSeconds": f"{seconds:g}"}
+        return self.call("POST", path, type_, query, timeout=seconds + MARGIN_SECONDS)
 
     def lines(
         self, method: str, path: str, parameters: Parameters | None = None, body: bytes = b""

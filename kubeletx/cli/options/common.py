@@ -106,6 +106,18 @@ def seconds_of(option: str, text: str) -> float:
         raise click.UsageError(f"{option}: {text!r} {err}") from err
 
 
+def duration(name: str, default: str, help: str) -> Callable[[F], F]:
+    """Return a decorator that adds an option with a duration such as 30s; its value is in seconds."""
+    return click.option(
+        name,
+        default=default,
+        metavar="DURATION",
+        show_default=True,
+        callback=lambda _, __, value: seconds_of(name, value),
+        help=help,
+    )
+
+
 def looks(seconds: float) -> Iterator[float]:
     """Yield the time since the start, in seconds: at once, then every `LOOK_SECONDS`, and last when `seconds` are over."""
     began = time.monotonic()

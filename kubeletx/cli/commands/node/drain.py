@@ -7,7 +7,7 @@ import click
 from kubeletx.server.views import Progress, VersionView
 
 from ...connection.client import AgentClient
-from ...options.common import seconds_of, with_agent
+from ...options.common import duration, with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean
 from ...output.progress import show_steps
@@ -19,11 +19,9 @@ CORDON_PATH = "/v1/node/cordon"
 @click.command(cls=Command, short_help="End all pods of the node; new ones are refused.")
 @boolean("--all", "is_asked", help="End all pods.")
 @boolean("--undo", help="Accept new pods again.")
-@click.option(
-    "--timeout", default="5m", metavar="DURATION", show_default=True, help="How long to wait for the end."
-)
+@duration("--timeout", "5m", "How long to wait for the end.")
 @with_agent
-def drain(agent: AgentClient, is_asked: bool, undo: bool, timeout: str) -> int:
+def drain(agent: AgentClient, is_asked: bool, undo: bool, timeout: float) -> int:
     """End all pods in the order of their priority, and refuse new ones until --undo or a restart of the agent.
 
     Pods end as at a shutdown of the host: Failed, with reason Terminated. Pods from files run again after a restart of the
@@ -34,7 +32,7 @@ def drain(agent: AgentClient, is_asked: bool, undo: bool, timeout: str) -> int:
     if undo:
         click.echo(agent.call("DELETE", PATH, Progress).message)
         return ExitCode.OK
-    lines = agent.lines("POST", PATH, {"timeoutSeconds": seconds_of("--timeout", timeout)})
+    lines = agent.lines("POST", PATH, {"timeoutSeconds": timeout})
     return ExitCode.OK if show_steps("draining the node", lines) else ExitCode.FAILED
 
 

@@ -14,7 +14,7 @@ from kubeletx.api import Conflict, TimedOut
 from ...connection.client import AgentClient, pod_path
 from ...connection.pods import BriefPod
 from ...connection.remote import run_in
-from ...options.common import looks, namespace_option, seconds_of, split_pod, with_agent
+from ...options.common import duration, looks, namespace_option, split_pod, with_agent
 from ...options.completing import complete_containers, complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
@@ -38,9 +38,7 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of the container (repeatable).")
 @boolean("-i", "--stdin", help="Attach to the container, with standard input.")
 @boolean("-t", "--tty", help="Give the container a terminal.")
-@click.option(
-    "--timeout", default="60s", metavar="DURATION", show_default=True, help="How long to wait for its start."
-)
+@duration("--timeout", "60s", "How long to wait for its start.")
 @namespace_option
 @with_agent
 def debug(
@@ -53,14 +51,14 @@ def debug(
     env: tuple[str, ...],
     stdin: bool,
     tty: bool,
-    timeout: str,
+    timeout: float,
     namespace: str,
 ) -> int:
     """Add an ephemeral container to a pod of 'kubeletx apply': 'debug -it web --image=busybox -- sh'.
 
     It stays with the pod until the pod is deleted, and is not restarted.
     """
-    name, seconds = split_pod(pod), seconds_of("--timeout", timeout)
+    name = split_pod(pod)
     manifest = applied_pod(agent, "debug", namespace, name)
     spec = manifest["spec"]
     if spec.get("virtualMachine"):
@@ -78,7 +76,7 @@ def debug(
     send_changed(agent, msgspec.json.encode(manifest))
     if not stdin:
         return ExitCode.OK
-    made, code = _wait(agent, namespace, name, container, seconds)
+    made, code = _wait(agent, namespace, name, container, timeout)
     if code is not None:  # a short command ends before anything can attach to it
         for piece in agent.chunks(pod_path(namespace, name, "log"), {"container": container}):
             sys.stdout.buffer.write(piece)

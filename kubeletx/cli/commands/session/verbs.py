@@ -12,7 +12,7 @@ import msgspec
 from kubeletx.server.session_views import SessionList, SessionRequest, SessionView
 
 from ...connection.client import AgentClient
-from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
+from ...options.common import duration, namespace_option, output_option, split_pod, with_agent
 from ...options.completing import complete_pods, complete_sessions
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
@@ -54,16 +54,8 @@ def _path(namespace: str, name: str) -> str:
 @click.option(
     "--data-file", type=click.File("rb"), metavar="FILE", help="File with the data; - is standard input."
 )
-@click.option(
-    "--open-timeout", default="10s", metavar="DURATION", show_default=True, help="How long opening may take."
-)
-@click.option(
-    "--close-grace",
-    default="60s",
-    metavar="DURATION",
-    show_default=True,
-    help="How long the application may take to close it.",
-)
+@duration("--open-timeout", "10s", "How long opening may take.")
+@duration("--close-grace", "60s", "How long the application may take to close it.")
 @boolean("--kill-instance", help="End the pod when the session ends.")
 @boolean("--wait/--no-wait", default=True, help="Wait until the session is open (default).")
 @output_option("json", "yaml")
@@ -76,8 +68,8 @@ def open_(
     application: str,
     data: str | None,
     data_file: BinaryIO | None,
-    open_timeout: str,
-    close_grace: str,
+    open_timeout: float,
+    close_grace: float,
     kill_instance: bool,
     wait: bool,
     output: str | None,
@@ -87,7 +79,6 @@ def open_(
     if data is not None and data_file is not None:
         raise click.UsageError("give --data or --data-file, not both")
     content = data_file.read() if data_file is not None else (data or "").encode()
-    seconds = seconds_of("--open-timeout", open_timeout)
     request = SessionRequest(
         namespace=namespace,
         pod=split_pod(pod),
@@ -95,8 +86,8 @@ def open_(
         application=application,
         data=content,
         kill_instance=kill_instance,
-        open_timeout_seconds=seconds,
-        close_grace_seconds=seconds_of("--close-grace", close_grace),
+        open_timeout_seconds=open_timeout,
+        close_grace_seconds=close_grace,
     )
     opened = agent.call(
         "POST",
@@ -104,7 +95,7 @@ def open_(
         SessionView,
         {"wait": wait},
         msgspec.json.encode(request),
-        timeout=seconds + _MARGIN_SECONDS,
+        timeout=open_timeout + _MARGIN_SECONDS,
     )
     return _show(opened, output, failed=opened.state == _ENDED)
 

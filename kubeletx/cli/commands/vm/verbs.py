@@ -9,10 +9,10 @@ import msgspec
 
 from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, MachineView
 
-from ...connection.client import AgentClient, pod_path
+from ...connection.client import MARGIN_SECONDS, AgentClient, pod_path
 from ...connection.pods import BriefPod
 from ...describe.sheet import Sheet
-from ...options.common import namespace_option, output_option, seconds_of, split_pod, with_agent
+from ...options.common import duration, namespace_option, output_option, split_pod, with_agent
 from ...options.completing import complete_pods
 from ...options.go_flags import Group, boolean
 from ...output.printers import print_object, write_picture
@@ -21,7 +21,6 @@ from .nic import nic
 from .paths import vm_path
 from .snapshot import snapshot
 
-_LONGEST_SECONDS = 60.0
 _DONE = {
     "pause": "paused",
     "resume": "resumed",
@@ -46,33 +45,16 @@ for _verb in (reach.list_, reach.ip, reach.ssh, reach.vnc):
     vm.add_command(_verb)
 
 
-def _power(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> None:
-    seconds = seconds_of("--timeout", timeout)
-    machine = agent.call(
-        "POST",
-        vm_path(namespace, name, f"power/{verb}"),
-        MachineView,
-        {"timeoutSeconds": f"{seconds:g}"},
-        timeout=seconds + _LONGEST_SECONDS,
-    )
-    above = f" (above powerSpec {machine.overrides})" if machine.overrides else ""
-    click.echo(f"vm/{machine.name} {_DONE[verb]}{above}")
-
-
 def _power_command(verb: str, text: str) -> None:
     @vm.command(verb, help=text)
     @click.argument("name", shell_complete=complete_pods)
-    @click.option(
-        "--timeout",
-        default="60s",
-        metavar="DURATION",
-        show_default=True,
-        help="How long to wait; the request remains after that.",
-    )
+    @duration("--timeout", "60s", "How long to wait; the request remains after that.")
     @namespace_option
     @with_agent
-    def run(agent: AgentClient, name: str, timeout: str, namespace: str) -> None:
-        _power(agent, verb, name, namespace, timeout)
+    def run(agent: AgentClient, name: str, timeout: float, namespace: str) -> None:
+        machine = agent.wait_for(vm_path(namespace, name, f"power/{verb}"), MachineView, timeout)
+        above = f" (above powerSpec {machine.overrides})" if machine.overrides else ""
+        click.echo(f"vm/{machine.name} {_DONE[verb]}{above}")
 
 
 _power_command("start", "Start a machine, or resume it.")
@@ -84,31 +66,28 @@ _power_command("resume", "Resume a paused or suspended machine.")
 
 @vm.command()
 @click.argument("name", shell_complete=complete_pods)
-@click.option(
-    "--delay", default="0s", metavar="DURATION", show_default=True, help="Time to wait before the reboot."
-)
+@duration("--delay", "0s", "Time to wait before the reboot.")
 @boolean("--cancel", help="Cancel a delayed reboot.")
 @namespace_option
 @with_agent
-def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: str) -> None:
+def reboot(agent: AgentClient, name: str, delay: float, cancel: bool, namespace: str) -> None:
     """Reboot the guest. If the result is unknown, the agent does not repeat the reboot."""
-    seconds = seconds_of("--delay", delay)
     if cancel:
-        if seconds:
+        if delay:
             raise click.UsageError("give --delay or --cancel")
         machine = agent.call("DELETE", vm_path(namespace, name, "reboot"), MachineView)
         click.echo(f"vm/{machine.name} reboot cancelled")
         return
-    if seconds:
-        note = f"vm/{split_pod(name)} reboots in {delay}; 'kubeletx vm reboot {name} --cancel' cancels it"
+    if delay:
+        note = f"vm/{split_pod(name)} reboots in {delay:g}s; 'kubeletx vm reboot {name} --cancel' cancels it"
         click.echo(note, err=True)
-    body = msgspec.json.encode(MachineReboot(delay_seconds=seconds))
+    body = msgspec.json.encode(MachineReboot(delay_seconds=delay))
     machine = agent.call(
         "POST",
         vm_path(namespace, name, "reboot"),
         MachineView,
         body=body,
-        timeout=seconds + 3 * _LONGEST_SECONDS,
+        timeout=delay + 3 * MARGIN_SECONDS,
     )
     click.echo(f"vm/{machine.name} rebooted")
 
