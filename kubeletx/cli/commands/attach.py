@@ -7,7 +7,7 @@ import click
 from ..connection.client import AgentClient, pod_path
 from ..connection.pods import BriefPod
 from ..connection.remote import choose_container, run_in
-from ..options.common import namespace_option, split_pod, with_agent
+from ..options.common import in_namespace, split_pod
 from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
 
@@ -17,8 +17,7 @@ from ..options.go_flags import boolean, command
 @container_option()
 @boolean("-i", "--stdin", help="Pass standard input to the container.")
 @boolean("-t", "--tty", help="Standard input is a terminal.")
-@namespace_option
-@with_agent
+@in_namespace
 def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:
     """Connect to the streams of the main process of a container of POD."""
     target = agent.get(pod_path(namespace, split_pod(pod)), BriefPod)

@@ -7,7 +7,7 @@ import click
 from ..connection.client import AgentClient, pod_path
 from ..connection.pods import BriefPod
 from ..connection.remote import choose_container, run_in
-from ..options.common import namespace_option, split_pod, with_agent
+from ..options.common import in_namespace, split_pod
 from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
 
@@ -18,8 +18,7 @@ from ..options.go_flags import boolean, command
 @container_option()
 @boolean("-i", "--stdin", help="Pass standard input to the container.")
 @boolean("-t", "--tty", help="Give the command a terminal.")
-@namespace_option
-@with_agent
+@in_namespace
 def exec_(
     agent: AgentClient,
     pod: str,

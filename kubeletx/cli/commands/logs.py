@@ -13,7 +13,7 @@ from kubeletx.api import InvalidConfig
 from ..connection.client import AgentClient, Parameters, pod_path
 from ..connection.pods import BriefPod
 from ..connection.remote import choose_container
-from ..options.common import namespace_option, split_pod, with_agent
+from ..options.common import in_namespace, split_pod
 from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
 from ..output.log_lines import merge, with_prefix
@@ -59,8 +59,7 @@ from ..output.log_lines import merge, with_prefix
     metavar="N",
     help="Print at most this number of bytes.",
 )
-@namespace_option
-@with_agent
+@in_namespace
 def logs(
     agent: AgentClient,
     pod: str,

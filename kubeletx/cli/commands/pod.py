@@ -7,7 +7,7 @@ import click
 from kubeletx.server.views import StandbyView
 
 from ..connection.client import AgentClient, pod_path
-from ..options.common import duration, namespace_option, output_option, split_pod, with_agent
+from ..options.common import duration, in_namespace, output_option, split_pod
 from ..options.completing import complete_pods
 from ..options.go_flags import Group, boolean
 from ..output.printers import print_object
@@ -34,8 +34,7 @@ def pod() -> None:
 )
 @_TIMEOUT
 @output_option("json", "yaml")
-@namespace_option
-@with_agent
+@in_namespace
 def standby(
     agent: AgentClient, name: str, hibernate: bool, timeout: float, output: str | None, namespace: str
 ) -> None:
@@ -51,8 +50,7 @@ def standby(
 @click.argument("name", shell_complete=complete_pods)
 @_TIMEOUT
 @output_option("json", "yaml")
-@namespace_option
-@with_agent
+@in_namespace
 def activate(agent: AgentClient, name: str, timeout: float, output: str | None, namespace: str) -> None:
     """Wake a pod that is frozen or hibernated.
 

@@ -6,7 +6,7 @@ import click
 
 from ..connection.client import AgentClient, pod_path
 from ..connection.pods import BriefPod
-from ..options.common import namespace_option, split_pod, with_agent
+from ..options.common import in_namespace, split_pod
 from ..options.completing import complete_pods
 from ..options.go_flags import command
 
@@ -17,8 +17,7 @@ from ..options.go_flags import command
 @click.option(
     "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Local address to listen on."
 )
-@namespace_option
-@with_agent
+@in_namespace
 def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: str, namespace: str) -> None:
     """Forward local ports to ports of POD, until Ctrl-C.
 

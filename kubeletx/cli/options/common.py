@@ -48,6 +48,11 @@ def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str
     return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
 
 
+def in_namespace(function: F) -> F:
+    """Decorator that does what `with_agent` and `namespace_option` do."""
+    return namespace_option(with_agent(function))
+
+
 class OutputFormat(click.Choice):  # type: ignore[type-arg]  # has no type arguments in click 8.1
     """click type of ``-o``: one of the given formats, or a template such as ``jsonpath={.metadata.name}``."""
 

@@ -10,7 +10,7 @@ import click
 from ...connection.client import AgentClient, pod_path
 from ...connection.pods import BriefPod
 from ...connection.remote import choose_container
-from ...options.common import namespace_option, with_agent
+from ...options.common import in_namespace
 from ...options.completing import container_option
 from ...options.go_flags import boolean, command
 
@@ -39,8 +39,7 @@ def parse_place(text: str) -> Place:
 @click.argument("target", metavar="TARGET")
 @container_option()
 @boolean("--no-preserve", help="Do not keep owner and permissions in the container.")
-@namespace_option
-@with_agent
+@in_namespace
 def cp(
     agent: AgentClient, source: str, target: str, container: str, no_preserve: bool, namespace: str
 ) -> None:

@@ -14,7 +14,7 @@ from kubeletx.api import Conflict, TimedOut
 from ...connection.client import AgentClient, pod_path
 from ...connection.pods import BriefPod
 from ...connection.remote import run_in
-from ...options.common import duration, looks, namespace_option, split_pod, with_agent
+from ...options.common import duration, in_namespace, looks, split_pod
 from ...options.completing import complete_containers, complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
@@ -39,8 +39,7 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 @boolean("-i", "--stdin", help="Attach to the container, with standard input.")
 @boolean("-t", "--tty", help="Give the container a terminal.")
 @duration("--timeout", "60s", "How long to wait for its start.")
-@namespace_option
-@with_agent
+@in_namespace
 def debug(
     agent: AgentClient,
     pod: str,

@@ -11,7 +11,7 @@ import click
 from kubeletx.api import KubeletxError
 
 from ...connection.client import AgentClient
-from ...options.common import namespace_option, with_agent
+from ...options.common import in_namespace
 from ...options.completing import complete_kinds
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
@@ -29,8 +29,7 @@ _HEAD: Final = """\
 
 @command(short_help="Change an applied pod in an editor.")
 @click.argument("words", nargs=-1, required=True, metavar="pod NAME", shell_complete=complete_kinds("pods"))
-@namespace_option
-@with_agent
+@in_namespace
 def edit(agent: AgentClient, words: tuple[str, ...], namespace: str) -> int:
     """Change a pod of 'kubeletx apply' in the editor of KUBE_EDITOR, VISUAL or EDITOR.
 

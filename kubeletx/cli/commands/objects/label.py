@@ -8,7 +8,7 @@ import msgspec
 from kubeletx.api import KubeletxError
 
 from ...connection.client import AgentClient
-from ...options.common import namespace_option, with_agent
+from ...options.common import in_namespace
 from ...options.completing import complete_kinds
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Command, boolean, command
@@ -52,8 +52,7 @@ def _make(verb: str, thing: str, done: str, undone: str) -> Command:
     @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
     @boolean("--all", "every", help="All pods of the namespace.")
     @boolean("--dry-run", help="Only print what would be done.")
-    @namespace_option
-    @with_agent
+    @in_namespace
     def run(
         agent: AgentClient,
         words: tuple[str, ...],

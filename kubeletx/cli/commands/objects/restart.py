@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...connection.client import AgentClient, pod_path
-from ...options.common import duration, namespace_option, output_option, split_pod, with_agent
+from ...options.common import duration, in_namespace, output_option, split_pod
 from ...options.completing import complete_pods, container_option
 from ...options.go_flags import command
 
@@ -15,8 +15,7 @@ from ...options.go_flags import command
 @container_option()
 @duration("--timeout", "60s", "How long to wait until the containers run again; 0s: do not wait.")
 @output_option("name")
-@namespace_option
-@with_agent
+@in_namespace
 def restart(
     agent: AgentClient, pod: str, container: str, timeout: float, output: str | None, namespace: str
 ) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from kubeletx.server.session_views import SessionList, SessionRequest, SessionView
 
 from ...connection.client import AgentClient
-from ...options.common import duration, namespace_option, output_option, split_pod, with_agent
+from ...options.common import duration, in_namespace, namespace_option, output_option, split_pod, with_agent
 from ...options.completing import complete_pods, complete_sessions
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
@@ -59,8 +59,7 @@ def _path(namespace: str, name: str) -> str:
 @boolean("--kill-instance", help="End the pod when the session ends.")
 @boolean("--wait/--no-wait", default=True, help="Wait until the session is open (default).")
 @output_option("json", "yaml")
-@namespace_option
-@with_agent
+@in_namespace
 def open_(
     agent: AgentClient,
     pod: str,
@@ -123,8 +122,7 @@ def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces
 @session.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_sessions)
 @output_option("wide", "json", "yaml")
-@namespace_option
-@with_agent
+@in_namespace
 def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, namespace: str) -> None:
     """Show everything about sessions. With -o wide also their data, as far as it is text."""
     from ...describe.session import describe_session
@@ -147,8 +145,7 @@ def describe(agent: AgentClient, names: tuple[str, ...], output: str | None, nam
     help="Time for the application; -1: the session's own.",
 )
 @boolean("--wait/--no-wait", default=True, help="Wait until the sessions have ended (default).")
-@namespace_option
-@with_agent
+@in_namespace
 def close(agent: AgentClient, names: tuple[str, ...], grace_period: int, wait: bool, namespace: str) -> None:
     """Close sessions. A pod without open sessions may be frozen again."""
     for name in names:

@@ -8,7 +8,7 @@ import msgspec
 from kubeletx.server.views import NicRequest, NicView
 
 from ...connection.client import AgentClient
-from ...options.common import namespace_option, output_option, with_agent
+from ...options.common import in_namespace, output_option
 from ...options.completing import complete_pods
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
@@ -44,8 +44,7 @@ def nic() -> None:
 @click.option("--ip", default=None, metavar="ADDRESS", help="Fixed address.")
 @click.option("--tag", default=None, metavar="TEXT", help="Tag that the guest can see.")
 @boolean("--ipv6", help="With an IPv6 address.")
-@namespace_option
-@with_agent
+@in_namespace
 def attach(
     agent: AgentClient,
     name: str,
@@ -74,8 +73,7 @@ def attach(
 @nic.command()
 @click.argument("name", shell_complete=complete_pods)
 @click.argument("nic_name", metavar="NIC")
-@namespace_option
-@with_agent
+@in_namespace
 def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> None:
     """Unplug a network interface from a machine; no error if it does not exist."""
     path = item_path(namespace, name, "nics", nic_name)
@@ -87,8 +85,7 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> None
 @nic.command("list")
 @click.argument("name", shell_complete=complete_pods)
 @output_option("json", "yaml", "name")
-@namespace_option
-@with_agent
+@in_namespace
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """List a machine's network interfaces, including requested interfaces that are not attached yet."""
     nics = agent.get(vm_path(namespace, name, "nics"), NicList)

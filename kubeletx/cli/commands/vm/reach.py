@@ -17,7 +17,7 @@ from kubeletx.server.views import MachineView
 
 from ...connection.client import AgentClient, pod_path
 from ...connection.remote import is_machine
-from ...options.common import namespace_option, output_option, split_pod, with_agent
+from ...options.common import in_namespace, output_option, split_pod
 from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
@@ -36,8 +36,7 @@ _ATTRIBUTE: Final = re.compile(r"""(\w+)=['"]([^'"]*)['"]""")
 @command("list", short_help="Show the virtual machines.")
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @output_option("json", "yaml", "name")
-@namespace_option
-@with_agent
+@in_namespace
 def list_(agent: AgentClient, all_namespaces: bool, output: str | None, namespace: str) -> None:
     """Show the virtual machines with their states and addresses."""
     pods = agent.get("/v1/pods", PodList)
@@ -50,8 +49,7 @@ def list_(agent: AgentClient, all_namespaces: bool, output: str | None, namespac
 
 @command(short_help="Print the addresses of a machine.")
 @click.argument("name", shell_complete=complete_pods)
-@namespace_option
-@with_agent
+@in_namespace
 def ip(agent: AgentClient, name: str, namespace: str) -> None:
     """Print the addresses of a machine, one a line."""
     for address in addresses(agent, namespace, name):
@@ -61,8 +59,7 @@ def ip(agent: AgentClient, name: str, namespace: str) -> None:
 @command(short_help="Open a shell in a machine by ssh.")
 @click.argument("name", metavar="[USER@]NAME", shell_complete=complete_pods)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@namespace_option
-@with_agent
+@in_namespace
 def ssh(agent: AgentClient, name: str, arguments: tuple[str, ...], namespace: str) -> None:
     """Run the program ssh with the machine's first address. ARGUMENTS after -- are its own.
 
@@ -78,8 +75,7 @@ def ssh(agent: AgentClient, name: str, arguments: tuple[str, ...], namespace: st
 
 @command(short_help="Print the address of a machine's VNC display.")
 @click.argument("name", shell_complete=complete_pods)
-@namespace_option
-@with_agent
+@in_namespace
 def vnc(agent: AgentClient, name: str, namespace: str) -> int:
     """Print the address of the VNC display that a machine's definition has, for a viewer on this node."""
     text = b"".join(agent.chunks(vm_path(namespace, name, "definition"), {})).decode()

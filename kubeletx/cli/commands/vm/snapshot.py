@@ -9,7 +9,7 @@ from kubeletx.kube.text.human import age, human_bytes
 from kubeletx.server.views import MachineView, SnapshotRequest, SnapshotView
 
 from ...connection.client import AgentClient
-from ...options.common import namespace_option, output_option, with_agent
+from ...options.common import in_namespace, output_option
 from ...options.completing import complete_pods
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
@@ -42,8 +42,7 @@ def snapshot() -> None:
 @click.argument("name", shell_complete=complete_pods)
 @click.argument("snapshot_name", metavar="SNAPSHOT")
 @boolean("--memory", help="Include the state of the running guest.")
-@namespace_option
-@with_agent
+@in_namespace
 def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, namespace: str) -> None:
     """Make a snapshot."""
     body = msgspec.json.encode(SnapshotRequest(name=snapshot_name, memory=memory))
@@ -56,8 +55,7 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
 @snapshot.command("list")
 @click.argument("name", shell_complete=complete_pods)
 @output_option("json", "yaml", "name")
-@namespace_option
-@with_agent
+@in_namespace
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """List a machine's snapshots, oldest first."""
     snapshots = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
@@ -67,8 +65,7 @@ def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> 
 @snapshot.command()
 @click.argument("name", shell_complete=complete_pods)
 @click.argument("snapshot_name", metavar="SNAPSHOT")
-@namespace_option
-@with_agent
+@in_namespace
 def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> None:
     """Restore a machine from a snapshot; later changes are lost."""
     path = item_path(namespace, name, "snapshots", snapshot_name, "restore")
@@ -80,8 +77,7 @@ def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -
 @snapshot.command()
 @click.argument("name", shell_complete=complete_pods)
 @click.argument("snapshot_name", metavar="SNAPSHOT")
-@namespace_option
-@with_agent
+@in_namespace
 def delete(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> None:
     """Delete a snapshot; the machine does not change."""
     path = item_path(namespace, name, "snapshots", snapshot_name)

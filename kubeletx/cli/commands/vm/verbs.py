@@ -12,7 +12,7 @@ from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, 
 from ...connection.client import MARGIN_SECONDS, AgentClient, pod_path
 from ...connection.pods import BriefPod
 from ...describe.sheet import Sheet
-from ...options.common import duration, namespace_option, output_option, split_pod, with_agent
+from ...options.common import duration, in_namespace, output_option, split_pod
 from ...options.completing import complete_pods
 from ...options.go_flags import Group, boolean
 from ...output.printers import print_object, write_picture
@@ -49,8 +49,7 @@ def _power_command(verb: str, text: str) -> None:
     @vm.command(verb, help=text)
     @click.argument("name", shell_complete=complete_pods)
     @duration("--timeout", "60s", "How long to wait; the request remains after that.")
-    @namespace_option
-    @with_agent
+    @in_namespace
     def run(agent: AgentClient, name: str, timeout: float, namespace: str) -> None:
         machine = agent.wait_for(vm_path(namespace, name, f"power/{verb}"), MachineView, timeout)
         above = f" (above powerSpec {machine.overrides})" if machine.overrides else ""
@@ -68,8 +67,7 @@ _power_command("resume", "Resume a paused or suspended machine.")
 @click.argument("name", shell_complete=complete_pods)
 @duration("--delay", "0s", "Time to wait before the reboot.")
 @boolean("--cancel", help="Cancel a delayed reboot.")
-@namespace_option
-@with_agent
+@in_namespace
 def reboot(agent: AgentClient, name: str, delay: float, cancel: bool, namespace: str) -> None:
     """Reboot the guest. If the result is unknown, the agent does not repeat the reboot."""
     if cancel:
@@ -96,8 +94,7 @@ def reboot(agent: AgentClient, name: str, delay: float, cancel: bool, namespace:
 @click.argument("name", shell_complete=complete_pods)
 @click.option("--cpu", default=None, metavar="AMOUNT", help="CPU limit, such as 2 or 1500m.")
 @click.option("--memory", default=None, metavar="SIZE", help="Memory limit, such as 2Gi.")
-@namespace_option
-@with_agent
+@in_namespace
 def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, namespace: str) -> None:
     """Resize a running machine; 'kubeletx vm show' shows the resulting size."""
     if cpu is None and memory is None:
@@ -111,8 +108,7 @@ def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, n
 @vm.command()
 @click.argument("name", shell_complete=complete_pods)
 @output_option("json", "yaml")
-@namespace_option
-@with_agent
+@in_namespace
 def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """Show the state of a machine, its requested state, and operations that are not repeated."""
     machine = agent.get(vm_path(namespace, name), MachineView)
@@ -144,8 +140,7 @@ def _operation(operation: MachineOperation) -> list[str]:
 
 @vm.command()
 @click.argument("name", shell_complete=complete_pods)
-@namespace_option
-@with_agent
+@in_namespace
 def console(agent: AgentClient, name: str, namespace: str) -> int:
     """Connect to a machine's serial console, as 'kubeletx attach -it'. Ctrl-] leaves it."""
     from ...connection.remote import run_in
@@ -167,8 +162,7 @@ def console(agent: AgentClient, name: str, namespace: str) -> int:
     help="Write to this file; by default NAME.png. '-' is standard output.",
 )
 @boolean("--force", help="Overwrite the file.")
-@namespace_option
-@with_agent
+@in_namespace
 def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, namespace: str) -> None:
     """Write a machine's display to a PNG file."""
     target = file if file is not None else Path(f"{split_pod(name)}.png")
@@ -178,8 +172,7 @@ def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, na
 
 @vm.command("dump-xml")
 @click.argument("name", shell_complete=complete_pods)
-@namespace_option
-@with_agent
+@in_namespace
 def dump_xml(agent: AgentClient, name: str, namespace: str) -> None:
     """Print a machine's definition in its runtime."""
     for piece in agent.chunks(vm_path(namespace, name, "definition"), {}):
