@@ -6,7 +6,7 @@ hibernating pod/web  3 s
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import threading
 import time
@@ -43,7 +43,7 @@ class ProgressLine:
         text: str = "",
         *,
         now: Callable[[], float] = time.monotonic,
-        width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
+        width: Callable[[], int] = lambda: os.get_terminal_size(2).columns,
         tick_seconds: float | None = TICK_SECONDS,
     ) -> None:
         """`out`: a terminal; None: show nothing. `text`: shown until `show` gives another one.
