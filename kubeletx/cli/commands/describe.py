@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -134,26 +135,31 @@ def _objects(
 ) -> None:
     from ..describe.object import describe_object
 
-    everything = kind.selected(agent, selector, namespace)
+    items = kind.selected(agent, selector, namespace)
+    _print([describe_object(item) for item in _chosen(kind, items, names, lambda item: (kind.name(item),))])
+
+
+def _chosen(
+    kind: ObjectKind, items: Sequence[Any], names: tuple[str, ...], names_of: Callable[[Any], Sequence[str]]
+) -> Sequence[Any]:
+    """Return the items with one of these names; all without names. Raises NotFound for a name that no item has."""
     for name in names:
-        if all(kind.name(item) != name for item in everything):
+        if not any(name in names_of(item) for item in items):
             raise NotFound(f"{kind.singular} {name!r} not found; 'kubeletx get {kind.plural} -A' lists all")
-    _print([describe_object(item) for item in everything if not names or kind.name(item) in names])
+    return [item for item in items if not names or {*names} & {*names_of(item)}]
 
 
 def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) -> None:
     from ..describe.volume import describe_volume
     from ..output.columns import volume_name
 
-    everything = kind_of("volumes").selected(agent, "", namespace)
-    for name in names:
-        if not any(name in (volume_name(volume), volume.persistent_volume) for volume in everything):
-            raise NotFound(f"volume {name!r} not found; 'kubeletx get volumes -A' lists all of them")
-    wanted = [
-        volume
-        for volume in everything
-        if not names or {volume_name(volume), volume.persistent_volume} & {*names}
-    ]
+    kind = kind_of("volumes")
+    wanted = _chosen(
+        kind,
+        kind.selected(agent, "", namespace),
+        names,
+        lambda volume: (volume_name(volume), volume.persistent_volume),
+    )
     events = agent.items("/v1/events", Event)
     sheets = []
     for volume in wanted:

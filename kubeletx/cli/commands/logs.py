@@ -8,12 +8,10 @@ from functools import partial
 
 import click
 
-from kubeletx.api import InvalidConfig
-
 from ..connection.client import AgentClient, Parameters, pod_path
 from ..connection.pods import BriefPod
 from ..connection.remote import choose_container
-from ..options.common import in_namespace, split_pod
+from ..options.common import in_namespace, seconds_of, split_pod
 from ..options.completing import complete_pods, container_option
 from ..options.go_flags import boolean, command
 from ..output.log_lines import merge, with_prefix
@@ -94,7 +92,7 @@ def logs(
         "previous": previous,
         "timestamps": timestamps,
         "tailLines": lines if lines >= 0 else None,
-        "sinceSeconds": _seconds(since) if since else None,
+        "sinceSeconds": max(1, round(seconds_of("--since", since))) if since else None,
         "sinceTime": since_time,
         "limitBytes": limit_bytes,
     }
@@ -138,12 +136,3 @@ def _all_containers(pod: BriefPod) -> list[str]:
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     return [container.name for container in containers] or [""]
-
-
-def _seconds(text: str) -> int:
-    from kubeletx.kube.text.duration import parse_duration
-
-    try:
-        return max(1, round(parse_duration(text)))
-    except ValueError as err:
-        raise InvalidConfig(field="--since", problem=f"{text!r} {err}") from err

@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import click
-import msgspec
 
 from kubeletx.api import Png, Text
 from kubeletx.api import Table as PanelTable
@@ -26,10 +25,6 @@ _COLUMNS = (
 )
 
 
-class _Items(msgspec.Struct, frozen=True):
-    items: tuple[PanelView, ...]
-
-
 @command(short_help="Show panels of plugins.")
 @click.argument("name", required=False)
 @click.option(
@@ -46,8 +41,7 @@ class _Items(msgspec.Struct, frozen=True):
 def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, output: str | None) -> None:
     """Show what a plugin shows about the node: a table, a text or a picture. Without NAME: list the panels."""
     if name is None:
-        panels = agent.get("/v1/panels", _Items)
-        print_list(panels, output, "panel", _COLUMNS)
+        print_list(agent.items("/v1/panels", PanelView), output, "panel", _COLUMNS)
         return
     content: PanelContent = agent.get(f"/v1/panels/{quote(name, safe='')}", PanelContent)  # type: ignore[arg-type] # a union
     if output:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from kubeletx.api import Unavailable
 from kubeletx.server.views import PluginView
@@ -15,7 +15,7 @@ from ..connection.client import AgentClient, not_running
 from ..options.common import output_option, with_agent
 from ..options.go_flags import command
 from ..options.settings import Invocation
-from ..output.printers import Column, is_document, print_object, print_table, shown
+from ..output.printers import Column, print_list
 from ..output.words import process_text
 
 if TYPE_CHECKING:
@@ -54,11 +54,7 @@ _COLUMNS = (
 )
 
 
-class _Items(msgspec.Struct, frozen=True):
-    items: tuple[PluginView, ...]
-
-
-def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
+def _installed(root_dir: Path, config: AgentConfig | None) -> Sequence[PluginView]:
     """Load the installed plugins as an agent with this configuration would. `config` None: no configuration is known."""
     import asyncio
 
@@ -80,14 +76,14 @@ def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
             origin=config.origins.get("runtimes.plugins", ""),
         )
         isolation = dict(config.runtimes.plugin_isolation)
-    return _Items(items=tuple(plugin_views(asyncio.run(loading).loaded, isolation=isolation)))
+    return plugin_views(asyncio.run(loading).loaded, isolation=isolation)
 
 
-def _found(agent: AgentClient, invocation: Invocation) -> _Items:
+def _found(agent: AgentClient, invocation: Invocation) -> Sequence[PluginView]:
     if invocation.has_agent_flags:
         return _installed(agent.socket_path.parent, invocation.load())
     try:
-        return agent.get("/v1/plugins", _Items)
+        return agent.items("/v1/plugins", PluginView)
     except Unavailable as error:
         if error.message != not_running(agent.socket_path).message:
             raise
@@ -111,7 +107,4 @@ def plugins(agent: AgentClient, output: str | None) -> None:
     process: NAME is a runtime, others the process of everything else that its distribution registers.
     """
     listed = _found(agent, click.get_current_context().obj)
-    if is_document(output):
-        print_object(listed, output)
-        return
-    print_table(shown(_COLUMNS, wide=output == "wide"), listed.items)
+    print_list(listed, output, "plugin", _COLUMNS)

@@ -58,27 +58,27 @@ def run_remote(
     """
     with ExitStack() as stack:
         connection = stack.enter_context(agent.upgrade(f"{path}?{urlencode(query)}", *_UPGRADE))
-        streams = _Streams(connection, leave, descriptors)
+        streams = _Streams(connection, leave, descriptors, stdin)
         stack.enter_context(streams)
         if terminal:
             stack.enter_context(raw_terminal())
             stack.enter_context(streams.follow_size())
-        if stdin:
-            streams.read_stdin()
         return streams.run()
 
 
 class _Streams:
     """One WebSocket on a connected socket, this process's standard streams, and what is not sent yet."""
 
-    def __init__(self, connection: socket.socket, leave: bytes, descriptors: tuple[int, int, int]) -> None:
+    def __init__(
+        self, connection: socket.socket, leave: bytes, descriptors: tuple[int, int, int], has_stdin: bool
+    ) -> None:
         self._connection = connection
         self._in, self._out, self._err = descriptors
         self._leave = leave
         self._selector = selectors.PollSelector()  # epoll refuses regular files
         self._unsent = bytearray()
         self._received = bytearray()
-        self._has_stdin = False
+        self._has_stdin = has_stdin
         self._message = b""
         self._exit_code: int | None = None
 
@@ -88,10 +88,6 @@ class _Streams:
 
     def __exit__(self, *_: object) -> None:
         self._selector.close()
-
-    def read_stdin(self) -> None:
-        """Begin to send standard input."""
-        self._has_stdin = True
 
     @contextmanager
     def follow_size(self) -> Iterator[None]:

@@ -186,20 +186,23 @@ def custom_columns(output: str | None) -> list[Column]:
     return columns_of(spec)
 
 
-def print_list(listing: Any, output: str | None, kind: str, columns: Sequence[Column]) -> None:
-    """Print a list. `output` None: as a table; name: as lines ``KIND/NAME``; json or yaml: the object `listing`.
+def print_list(
+    items: Sequence[Any], output: str | None, kind: str, columns: Sequence[Column], document: Any = None
+) -> None:
+    """Print objects that have a `name`: as a table, for ``name`` as lines ``KIND/NAME``, else as a document.
 
-    `kind`: singular name of the kind. `listing`: has the objects in `items`, each with a `name`.
+    `kind`: singular name of the kind. `columns`: of the table; those for ``wide`` are left out without it. `document`:
+    printed for json and yaml; None: an object with the `items`.
     """
     if output == "name":
-        for item in listing.items:
+        for item in items:
             click.echo(f"{kind}/{item.name}")
-    elif output is not None:
-        print_object(listing, output)
-    elif not listing.items:
+    elif is_document(output):
+        print_object({"items": items} if document is None else document, output)
+    elif not items:
         click.echo(f"No {kind}s found.", err=True)
     else:
-        print_table(columns, listing.items)
+        print_table(shown(columns, wide=output == "wide"), items)
 
 
 def write_picture(data: bytes, target: Path, what: str, *, force: bool) -> None:

@@ -17,7 +17,7 @@ from ...options.completing import complete_pods, complete_sessions
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import Group, boolean
 from ...output.columns import SESSION
-from ...output.printers import FORMATS, is_document, print_object, print_table, shown
+from ...output.printers import FORMATS, is_document, print_list, print_object
 from ...output.words import now
 from .usage import usage
 
@@ -108,15 +108,7 @@ def list_(agent: AgentClient, output: str | None, namespace: str, all_namespaces
     """List the sessions of this node."""
     sessions = agent.get(_PATH, SessionList).items
     items = [session for session in sessions if all_namespaces or session.namespace == namespace]
-    if is_document(output):
-        print_object(SessionList(items=tuple(items)), output)
-    elif output == "name":
-        for item in items:
-            click.echo(f"session/{item.name}")
-    elif items:
-        print_table(shown(SESSION, wide=output == "wide"), items)
-    else:
-        click.echo("No sessions found.", err=True)
+    print_list(items, output, "session", SESSION)
 
 
 @session.command()

@@ -25,12 +25,6 @@ _COLUMNS = (
 )
 
 
-class NicList(msgspec.Struct, frozen=True):
-    """The agent's answer to a request for the network interfaces of a machine."""
-
-    items: tuple[NicView, ...] = ()
-
-
 @click.group(cls=Group, short_help="Attach, detach and list network interfaces.")
 def nic() -> None:
     """Manage network interfaces of a machine. eth0 belongs to the pod network and cannot be removed."""
@@ -88,5 +82,5 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> None
 @in_namespace
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """List a machine's network interfaces, including requested interfaces that are not attached yet."""
-    nics = agent.get(vm_path(namespace, name, "nics"), NicList)
+    nics = agent.items(vm_path(namespace, name, "nics"), NicView)
     print_list(nics, output, "nic", _COLUMNS)

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
-import msgspec
 
 from kubeletx.api import Conflict
 from kubeletx.kube.types.core import Pod, PodList
-from kubeletx.server.views import MachineView
+from kubeletx.server.views import MachineView, NicView
 
 from ...connection.client import AgentClient, pod_path
 from ...connection.remote import is_machine
@@ -22,8 +21,8 @@ from ...options.completing import complete_pods
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
 from ...output.columns import POD
+from ...output.kinds import kind_of
 from ...output.printers import Column, print_list
-from .nic import NicList
 from .paths import vm_path
 
 _ADDRESS: Final = Column("IP", lambda pod, _: ",".join(_pod_ips(pod)))
@@ -39,12 +38,10 @@ _ATTRIBUTE: Final = re.compile(r"""(\w+)=['"]([^'"]*)['"]""")
 @in_namespace
 def list_(agent: AgentClient, all_namespaces: bool, output: str | None, namespace: str) -> None:
     """Show the virtual machines with their states and addresses."""
-    pods = agent.get("/v1/pods", PodList)
-    machines = [
-        pod for pod in pods.items if is_machine(pod) and (all_namespaces or pod.namespace == namespace)
-    ]
+    pods = kind_of("pods").selected(agent, "", None if all_namespaces else namespace)
+    machines = tuple(filter(is_machine, pods))
     spaces = [Column("NAMESPACE", lambda pod, _: pod.namespace)] if all_namespaces else []
-    print_list(msgspec.structs.replace(pods, items=tuple(machines)), output, "vm", (*spaces, *_COLUMNS))
+    print_list(machines, output, "vm", (*spaces, *_COLUMNS), PodList(items=machines))
 
 
 @command(short_help="Print the addresses of a machine.")
@@ -100,7 +97,7 @@ def vnc(agent: AgentClient, name: str, namespace: str) -> int:
 def addresses(agent: AgentClient, namespace: str, name: str) -> Sequence[str]:
     """Return the addresses of a machine: of its pod, then of its interfaces. Raises Conflict if it has none."""
     agent.get(vm_path(namespace, name), MachineView)
-    nics = agent.get(vm_path(namespace, name, "nics"), NicList).items
+    nics = agent.items(vm_path(namespace, name, "nics"), NicView)
     known = _pod_ips(agent.get(pod_path(namespace, split_pod(name)), Pod))
     found = tuple(
         dict.fromkeys([*known, *(address.partition("/")[0] for nic in nics for address in nic.ips)])

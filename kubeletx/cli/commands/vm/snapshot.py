@@ -27,12 +27,6 @@ _COLUMNS = (
 )
 
 
-class SnapshotList(msgspec.Struct, frozen=True):
-    """The agent's answer to a request for a machine's snapshots."""
-
-    items: tuple[SnapshotView, ...] = ()
-
-
 @click.group(cls=Group, short_help="Create, list, restore and delete snapshots.")
 def snapshot() -> None:
     """Manage snapshots of a machine's disks, optionally with its memory."""
@@ -58,7 +52,7 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
 @in_namespace
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> None:
     """List a machine's snapshots, oldest first."""
-    snapshots = agent.get(vm_path(namespace, name, "snapshots"), SnapshotList)
+    snapshots = agent.items(vm_path(namespace, name, "snapshots"), SnapshotView)
     print_list(snapshots, output, "snapshot", _COLUMNS)
 
 
