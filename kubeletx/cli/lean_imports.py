@@ -54,22 +54,8 @@ class LateCertificates(ssl.SSLContext):
         self._is_unread = True
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        """Start TLS on a connection of an event loop, as `ssl.SSLContext.wrap_bio` does.
-
-        Reads the system's certificates first, if they were postponed and are not read yet.
-        """
-        self._read()
-        return super().wrap_bio(*args, **kwargs)
-
-    def wrap_socket(self, *args: Any, **kwargs: Any) -> ssl.SSLSocket:
-        """Start TLS on a blocking socket, as `ssl.SSLContext.wrap_socket` does.
-
-        Reads the system's certificates first, if they were postponed and are not read yet.
-        """
-        self._read()
-        return super().wrap_socket(*args, **kwargs)
-
-    def _read(self) -> None:
+        """Start TLS on a connection of an event loop. Reads the certificates first, if they are not read yet."""
         if self._is_unread:
             self._is_unread = False
             super().set_default_verify_paths()
+        return super().wrap_bio(*args, **kwargs)
