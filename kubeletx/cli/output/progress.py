@@ -79,7 +79,7 @@ class ProgressLine:
     def show(self, text: str, done_bytes: int = 0, total_bytes: int | None = None) -> None:
         """Draw the line, at most ten times a second. `total_bytes` None: not known yet."""
         self._shown = (text, done_bytes, total_bytes)
-        if self._now() - self._drawn_at >= REDRAW_SECONDS:
+        if self._out is not None and self._now() - self._drawn_at >= REDRAW_SECONDS:
             self._draw()
 
     def say(self, message: str) -> None:

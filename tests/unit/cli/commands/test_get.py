@@ -441,7 +441,7 @@ def test_a_volume_is_described_with_the_events_about_it(agent: Any, kubeletx: Ru
     assert shown == lines(kubeletx("describe", "volume", "pv-1"))
     missing = kubeletx("describe", "volume", "web/none")
     assert missing.exit_code == 1
-    assert "volume 'web/none' not found; 'kubeletx get volumes -A' lists all of them" in missing.stderr
+    assert "volume 'web/none' not found; 'kubeletx get volumes -A' lists all" in missing.stderr
 
 
 def test_a_watch_of_volumes_shows_those_that_are_there(agent: Any, kubeletx: Run) -> None:
