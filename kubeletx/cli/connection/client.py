@@ -140,6 +140,11 @@ class AgentClient:
             ) from err
 
 
+def plain(value: Any) -> Any:
+    """Return an object as it is decoded from its JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def not_running(socket_path: Path) -> Unavailable:
     """Return the error that no agent runs on this socket; its message says how to start one."""
     return Unavailable(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeGuard
 import click
 import msgspec
 
+from ..connection.client import plain
 from .screen import WIDE_COLUMNS, colored, screen
 from .words import now
 
@@ -130,11 +131,6 @@ def print_table(columns: Sequence[Column], items: Iterable[Any]) -> None:
     ObjectTable(columns).print(cells(columns, items))
 
 
-def plain(value: Any) -> Any:
-    """Return an object as it is decoded from its JSON."""
-    return msgspec.json.decode(msgspec.json.encode(value))
-
-
 def to_json(value: Any) -> str:
     """Format any value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=4).decode()
@@ -183,7 +179,7 @@ def custom_columns(output: str | None) -> list[Column]:
         return []
     from .templates import columns_of
 
-    return columns_of(spec)
+    return [Column(title, cell) for title, cell in columns_of(spec)]
 
 
 def print_list(

@@ -12,10 +12,12 @@ from kubeletx.api import InvalidConfig
 from kubeletx.kube.text import quantity
 from kubeletx.kube.text.quantity import NANO
 
+from ..connection.client import plain
 from .go_values import go_text
 from .jsonpath import JsonPath, relaxed
-from .printers import Column, plain
 
+Cell = Callable[[Any, datetime], str]
+"""Returns the text of an object, as `printers.Column.cell`."""
 _EXAMPLES: Final = {
     "jsonpath": "'{.metadata.name}'",
     "go-template": "'{{.metadata.name}}'",
@@ -38,8 +40,8 @@ def render(value: Any, output: str) -> str:
     return str(_PARSERS[name](text)(plain(value)))
 
 
-def columns_of(spec: str) -> list[Column]:
-    """Return a table's columns as ``NAME:.metadata.name,IMAGE:.spec.containers[*].image`` describes them."""
+def columns_of(spec: str) -> list[tuple[str, Cell]]:
+    """Return the titles and cells of a table's columns as ``NAME:.metadata.name,IMAGE:.spec.containers[*].image`` describes them."""
     columns = []
     for part in spec.split(","):
         title, colon, path = part.partition(":")
@@ -49,7 +51,7 @@ def columns_of(spec: str) -> list[Column]:
                 problem=f"{part!r} is not HEADER:PATH",
                 fix="write NAME:.metadata.name",
             )
-        columns.append(Column(title, _cell(relaxed(path, option="-o custom-columns"))))
+        columns.append((title, _cell(relaxed(path, option="-o custom-columns"))))
     return columns
 
 
@@ -80,7 +82,7 @@ def _sort_key(value: Any) -> tuple[Any, ...]:
         return (2, value)
 
 
-def _cell(path: JsonPath) -> Callable[[Any, datetime], str]:
+def _cell(path: JsonPath) -> Cell:
     def cell(item: Any, _: datetime) -> str:
         found = [value for values in path.find(plain(item)) for value in values]
         return ",".join(map(go_text, found))

@@ -9,8 +9,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.server.status import to_error
 from kubeletx.server.views import ApplyReport, ApplyResult
 
-from ...connection.client import AgentClient, Parameters, pod_path
-from ...output.printers import plain
+from ...connection.client import AgentClient, Parameters, plain, pod_path
 
 Manifest = dict[str, Any]
 
