@@ -23,7 +23,7 @@ T = TypeVar("T")
 _NAME: Final = r"(?!\.{1,2}(?:/|$))[^/?#]+"
 READS: Final = re.compile(
     "/version|/healthz"
-    f"|/v1/(node|pods|runtimes|events|volumes|usage|usage/history|plugins|images|panels|sessions|fornaxcore)"
+    f"|/v1/(node|node/cluster|pods|runtimes|events|volumes|usage|usage/history|plugins|images|panels|sessions|fornaxcore|edge)"
     f"|/v1/panels/{_NAME}|/v1/runtimes/{_NAME}|/v1/pods/{_NAME}/{_NAME}(/history|/log|/vm/screenshot)?"
 )
 """All paths that this client asks for."""

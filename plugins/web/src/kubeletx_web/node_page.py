@@ -12,11 +12,12 @@ from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.types.core import Pod
 
 from .live import Fragments
+from .room_values import Image
 from .sections import sections
 from .state import NodeState, Usage
 from .svg import sparkline
 from .templates import render
-from .values import Runtime
+from .values import Items, Runtime
 from .words import MEBIBYTE, frozen_memory, limits, mib, runtime_of, tone, verdict
 
 SORTS: Final = ("name", "status", "ready", "runtime", "age", "cpu", "memory")
@@ -182,10 +183,10 @@ def last(values: Sequence[int | None]) -> int | None:
 
 def stores(state: NodeState) -> Sequence[tuple[str, str]]:
     """Return the runtimes' names and the size of the images of each image store."""
+    images: Items[Image] = state.others.get("/v1/images", Items())
     sizes: dict[tuple[str, ...], int] = {}
-    for image in state.others.get("/v1/images", {}).get("items", ()):
-        names = tuple(image.get("runtimes", ()))
-        sizes[names] = sizes.get(names, 0) + image.get("sizeBytes", 0)
+    for image in images.items:
+        sizes[image.runtimes] = sizes.get(image.runtimes, 0) + image.size_bytes
     return [(", ".join(names), mib(size)) for names, size in sizes.items()]
 
 

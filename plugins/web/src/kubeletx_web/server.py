@@ -13,13 +13,14 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from kubeletx.api import KubeletxError, NotFound
+from kubeletx.api import KubeletxError, NotFound, Png
 
 from .access import COOKIE, HEADERS, SESSION_SECONDS, Refused
 from .agent import Agent, pod_path
 from .live import Fragments, LivePage
 from .node_page import NodePage, Query
 from .pod_page import PodPage
+from .room_values import PanelContent, panel_path
 from .state import Feed, NodeState
 from .templates import render
 
@@ -69,6 +70,7 @@ class Pages:
                 web.get("/pods/{namespace}/{name}", self._pod),
                 web.get("/pods/{namespace}/{name}/live", self._pod_live),
                 web.get("/pods/{namespace}/{name}/screen.png", self._screen),
+                web.get("/panels/{name}.png", self._panel),
                 web.get("/static/{name}", _static),
             )
         )
@@ -161,6 +163,13 @@ class Pages:
         info = request.match_info
         picture = await self._agent.read(pod_path(info["namespace"], info["name"], "vm/screenshot"))
         return web.Response(body=picture, content_type="image/png")
+
+    async def _panel(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        picture: object = await self._agent.get(panel_path(name), PanelContent)  # type: ignore[arg-type] # a union
+        if not isinstance(picture, Png):
+            raise NotFound(f"Panel {name} is not a picture.")
+        return web.Response(body=picture.data, content_type="image/png")
 
     # --- live ---
 

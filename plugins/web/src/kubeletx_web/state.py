@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from kubeletx.api import KubeletxError
+from kubeletx.api import KubeletxError, NotFound
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
 from .agent import Agent, Line
+from .room_values import ROOMS, PanelContent, PanelItem, Silence, panel_path
 from .values import Items, Runtime, Series, UsageSamples, Version, Volume
 
 SAMPLES: Final = 90
@@ -31,6 +32,8 @@ EVENTS: Final = 1000
 RETRY_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 20.0
 """Time for which the state is kept without a viewer: a page that is loaded again needs it."""
+FIRST_SECONDS: Final = 0.2
+"""Longest time for which the first page waits for its sections; later ones are added when they are answered."""
 SLOW_SECONDS: Final = 10.0
 """Interval at which everything is read that cannot be watched."""
 
@@ -52,7 +55,8 @@ class NodeState:
     """Everything that the page knows about the node. `revision` grows with every change; `usage_revision` with every sample of usage.
 
     `problem`: why the agent does not answer; empty while it does. `pods` by UID, `usage` by UID (empty: the machine).
-    `others`: answers that are read at intervals, by path; an absent one was not answered.
+    `others`: answers that are read at intervals, by path, of the types in `ROOMS`; an absent one was never answered, or its
+    room is off. `silences`: questions among them that the agent does not answer now.
     """
 
     def __init__(self) -> None:
@@ -69,7 +73,8 @@ class NodeState:
         self.usage: dict[str, Usage] = {}
         self.usage_next = 0
         self.usage_revision = 0
-        self.others: dict[str, dict[str, Any]] = {}
+        self.others: dict[str, Any] = {}
+        self.silences: dict[str, Silence] = {}
 
     def add_usage(self, samples: UsageSamples) -> None:
         """Append samples that the agent has taken since the last call."""
@@ -97,15 +102,20 @@ class NodeState:
 class Feed:
     """Keeps a `NodeState` up to date while at least one viewer is in `viewing`."""
 
-    def __init__(self, agent: Agent, *, linger_seconds: float = LINGER_SECONDS) -> None:
-        """`linger_seconds`: see `LINGER_SECONDS`."""
+    def __init__(
+        self, agent: Agent, *, linger_seconds: float = LINGER_SECONDS, slow_seconds: float = SLOW_SECONDS
+    ) -> None:
+        """`linger_seconds`: see `LINGER_SECONDS`. `slow_seconds`: see `SLOW_SECONDS`."""
         self.state = NodeState()
         self._agent = agent
         self._linger_seconds = linger_seconds
+        self._slow_seconds = slow_seconds
         self._viewers = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._changed = asyncio.Condition()
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        """Questions of `ROOMS` that are not answered yet, by path."""
         self._beginning = asyncio.Lock()
+        self._changed = asyncio.Condition()
         self._ending: asyncio.TimerHandle | None = None
         self.revision = 0
 
@@ -137,7 +147,7 @@ class Feed:
 
     async def close(self) -> None:
         """End all tasks."""
-        tasks = self._tasks
+        tasks = [*self._tasks, *self._reading.values()]
         self._end()
         if tasks:
             await asyncio.wait(tasks)
@@ -146,9 +156,9 @@ class Feed:
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
-        for task in self._tasks:
+        for task in (*self._tasks, *self._reading.values()):
             task.cancel()
-        self._tasks = []
+        self._tasks, self._reading = [], {}
         self.state = NodeState()
 
     async def _begin(self) -> None:
@@ -159,10 +169,14 @@ class Feed:
             "runtimes": lambda: self._watch("/v1/runtimes", self._runtimes),
             "events": lambda: self._watch("/v1/events", self._event),
             "volumes": lambda: self._watch("/v1/volumes", self._volumes),
-            "slow": self._slowly,
+            "usage": self._slowly,
+            "rooms": self._read_rooms,
         }
         state.version = await self._agent.get("/version", Version)
+        self._ask(ROOMS)
+        first = tuple(self._reading.values())
         await self._first()
+        await asyncio.wait(first, timeout=FIRST_SECONDS)
         self._tasks = [
             asyncio.create_task(self._forever(job), name=f"feed {name}") for name, job in jobs.items()
         ]
@@ -220,12 +234,43 @@ class Feed:
             before = {runtime.name: runtime for runtime in state.runtimes}
             state.runtimes = (await agent.get("/v1/runtimes", Items[Runtime])).items
             state.runtimes_before = before
-            for path in ("/v1/plugins", "/v1/sessions", "/v1/fornaxcore", "/v1/images", "/v1/panels"):
-                with suppress(KubeletxError):
-                    state.others[path] = await agent.get(path, dict[str, Any])
             state.problem = ""
             await self._notify()
-            await asyncio.sleep(SLOW_SECONDS)
+            await asyncio.sleep(self._slow_seconds)
+
+    # --- rooms ---
+
+    async def _read_rooms(self) -> None:
+        while True:
+            panels: Items[PanelItem] = self.state.others.get("/v1/panels", Items())
+            self._ask((*ROOMS, *(panel_path(panel.name) for panel in panels.items)))
+            await asyncio.sleep(self._slow_seconds)
+
+    def _ask(self, paths: Iterable[str]) -> None:
+        """Read these paths in parallel, so that a slow answer delays only itself; one that is being read is left out."""
+        reading = self._reading
+        for path in paths:
+            if path not in reading:
+                task = reading[path] = asyncio.create_task(self._read(path), name=f"feed {path}")
+                task.add_done_callback(lambda _, path=path: reading.pop(path, None))  # type: ignore[misc] # its own path
+
+    async def _read(self, path: str) -> None:
+        state, asked_at = self.state, datetime.now(UTC)
+        before = state.others.get(path), state.silences.get(path)
+        try:
+            state.others[path] = await self._agent.get(path, ROOMS.get(path, PanelContent))
+            state.silences.pop(path, None)
+        except NotFound:  # the room is off
+            state.others.pop(path, None)
+            state.silences.pop(path, None)
+        except KubeletxError as error:
+            since = before[1].since if before[1] is not None else asked_at
+            state.silences[path] = Silence(since, str(error))
+        if path == "/v1/panels" and path in state.others:
+            paths = [panel_path(panel.name) for panel in state.others[path].items]
+            self._ask(new for new in paths if new not in state.others and new not in state.silences)
+        if before != (state.others.get(path), state.silences.get(path)):
+            await self._notify()
 
     async def _notify(self) -> None:
         self.revision += 1
