@@ -33,6 +33,8 @@ _BY_PURPOSE: Final = {
         "wait": ("objects.wait:wait", "Wait until objects have a condition or are gone."),
         "explain": ("objects.explain:explain", "Show the fields of pods and machines, and our annotations."),
         "panel": ("panel:panel", "Show panels of plugins."),
+        "ui": ("node.ui:ui", "Open a page about the node in a browser."),
+        "report": ("node.report:report", "Write a folder about the node for a bug report."),
     },
     "Change": {
         "apply": ("apply:apply", "Create or change pods from a file."),
@@ -96,6 +98,7 @@ INSTEAD: Final = {
     "kill": "kubeletx delete pod NAME",
     "rollout": "kubeletx restart NAME",
     "info": "kubeletx describe node",
+    "dashboard": "kubeletx ui",
     "system": "kubeletx doctor",
     "start": "kubeletx vm start NAME",
     "shutdown": "kubeletx vm stop NAME",

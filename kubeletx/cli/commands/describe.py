@@ -84,32 +84,30 @@ def _pods(
     history: bool,
     timeline: bool,
 ) -> None:
-    from ..describe.pod import describe_history, describe_pod
-
     if names and namespace is not None:
         pods: Sequence[Pod] = [agent.get(pod_path(namespace, name), Pod) for name in names]
     else:
         pods = kind_of("pods").selected(agent, selector, namespace)
     events = agent.items("/v1/events", Event)
-    sheets = []
-    for pod in pods:
-        past = _history(agent, pod)
-        lines = describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now(), past.start)
-        if timeline:
-            from ..describe.timeline import describe_start
-
-            lines += describe_start(past.start, now())
-        if history:
-            lines += describe_history(past.items, now())
-        sheets.append(lines)
-    _print(sheets)
+    _print([pod_sheet(agent, pod, events, history=history, timeline=timeline) for pod in pods])
 
 
-def _history(agent: AgentClient, pod: Pod) -> PodHistory:
+def pod_sheet(
+    agent: AgentClient, pod: Pod, events: Sequence[Event], *, history: bool, timeline: bool
+) -> list[str]:
+    """Return the lines about a pod, also for ``kubeletx report``. `events`: of all objects."""
+    from ..describe.pod import describe_history, describe_pod
+
     try:
-        return agent.get(pod_path(pod.namespace, pod.name, "history"), PodHistory)
+        past = agent.get(pod_path(pod.namespace, pod.name, "history"), PodHistory)
     except NotFound:  # removed since the list was read
-        return PodHistory()
+        past = PodHistory()
+    lines = describe_pod(pod, [e for e in events if _is_about_pod(e, pod)], now(), past.start)
+    if timeline:
+        from ..describe.timeline import describe_start
+
+        lines += describe_start(past.start, now())
+    return lines + (describe_history(past.items, now()) if history else [])
 
 
 def _is_about_pod(event: Event, pod: Pod) -> bool:

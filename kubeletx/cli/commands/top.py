@@ -79,7 +79,9 @@ def top(
         if chosen == "node":
             return _node(usage)
         if chosen == "runtime":
-            return _runtimes(usage, () if watch else names)
+            if not watch:
+                _check(names, {item.name for item in usage.runtimes}, "runtime")
+            return _runtimes(usage, names)
         pods = [
             pod
             for pod in usage.pods

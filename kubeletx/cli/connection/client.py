@@ -47,9 +47,13 @@ class _Items(msgspec.Struct, Generic[T], frozen=True):
 class AgentClient:
     """HTTP client of one agent's admin socket. Every method raises KubeletxError, with a message for users."""
 
-    def __init__(self, socket_path: Path) -> None:
-        """`socket_path`: path of the admin socket. It need not exist yet."""
+    def __init__(self, socket_path: Path, *, longest_seconds: float | None = None) -> None:
+        """`socket_path`: path of the admin socket. It need not exist yet.
+
+        `longest_seconds`: limit of each wait for the agent; None: `UNARY_TIMEOUT_SECONDS`, and none for streams.
+        """
         self.socket_path = socket_path
+        self._longest_seconds = longest_seconds
 
     def get(self, path: str, type_: type[T], **parameters: Any) -> T:
         """Make a GET request and decode the answer as `type_`. `parameters`: of the URL's query."""
@@ -74,7 +78,9 @@ class AgentClient:
         `parameters`: of the URL's query. `timeout`: in seconds; None: `UNARY_TIMEOUT_SECONDS`.
         """
         url = url_of(path, parameters or {})
-        with self._answer(method, url, body, timeout or UNARY_TIMEOUT_SECONDS) as answer:
+        with self._answer(
+            method, url, body, timeout or self._longest_seconds or UNARY_TIMEOUT_SECONDS
+        ) as answer:
             data = answer.read()
         try:
             return msgspec.json.decode(data, type=type_)
@@ -120,6 +126,7 @@ class AgentClient:
         self, method: str, url: str, body: bytes = b"", timeout: float | None = None
     ) -> Iterator[io.BufferedReader]:
         """Context manager of the body of the answer to a request."""
+        timeout = timeout or self._longest_seconds
         with self._translated(timeout), _connect(self.socket_path, timeout) as connection:
             yield _ask(connection, method, url, body)
 

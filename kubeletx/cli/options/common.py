@@ -26,7 +26,9 @@ def with_agent(function: F) -> F:
     @click.pass_obj
     @functools.wraps(function)
     def wrapper(invocation: Invocation, /, *args: Any, **kwargs: Any) -> Any:
-        return function(AgentClient(invocation.socket_path), *args, **kwargs)
+        return function(
+            AgentClient(invocation.socket_path, longest_seconds=invocation.longest_seconds), *args, **kwargs
+        )
 
     return wrapper  # type: ignore[return-value]  # the same command with one argument filled in
 

@@ -80,6 +80,8 @@ class Invocation(NamedTuple):
     flags: dict[str, tuple[str, ...]]
     namespace: str | None = None
     as_kubelet: bool = False
+    longest_seconds: float | None = None
+    """Limit of each wait for the agent; None: the command's own."""
 
     @property
     def socket_path(self) -> Path:

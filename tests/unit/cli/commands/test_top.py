@@ -60,6 +60,7 @@ def test_usage_is_shown_and_partial_sums_are_reported(agent: Any, kubeletx: Run)
     assert kubeletx("top", "node").stdout.splitlines()[1].split() == ["node-1", "500m", "25%", "512Mi", "12%"]
     assert kubeletx("top", "runtimes").stdout.splitlines()[1].split()[:4] == ["one", "container", "1", "5m"]
     assert kubeletx("top", "pods", "none").exit_code == 1
+    assert kubeletx("top", "runtimes", "none").exit_code == 1
     assert kubeletx("top", "images").exit_code == 2
 
 
