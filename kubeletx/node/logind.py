@@ -62,6 +62,9 @@ class Logind:
                 seconds=has,
             )
         await self.hold()
+        log.info(
+            "Delaying a shutdown of the host until pods have ended", at_most_seconds=min(has, delay_seconds)
+        )
         return bool(await self._ask(self._get, "PreparingForShutdown"))
 
     async def hold(self) -> None:

@@ -31,6 +31,7 @@ UNARY_TIMEOUT_SECONDS = 150.0
 """Time to wait for an answer: longer than the agent's deadline for runtime calls (2m), so that its error arrives."""
 MARGIN_SECONDS = 60.0
 """Time to wait longer for an answer than the agent waits for the effect of a request."""
+_ROOT_OF_SERVICE = Path("/var/lib/kubeletx")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -154,6 +155,11 @@ def plain(value: Any) -> Any:
 
 def not_running(socket_path: Path) -> Unavailable:
     """Return the error that no agent runs on this socket; its message says how to start one."""
+    if socket_path.parent == _ROOT_OF_SERVICE:
+        return Unavailable(
+            f"no agent is running on {socket_path}; 'systemctl status kubeletx' shows whether it is starting or has failed. "
+            "For an agent with another root directory: 'kubeletx --root-dir DIR COMMAND'"
+        )
     return Unavailable(
         f"no agent is running on {socket_path}; start one with 'kubeletx --root-dir {socket_path.parent} "
         "--container-runtime-endpoint ...', or name another with 'kubeletx --root-dir DIR COMMAND'"

@@ -104,7 +104,6 @@ class HostShutdown:
             try:
                 is_ending = await self._lock.open(total_seconds(self._groups))
                 self._problem = ""
-                log.info("Watching for a shutdown of the host", grace_seconds=total_seconds(self._groups))
                 await self._follow(is_ending)
             except KubeletxError as error:
                 if str(error) != self._problem:

@@ -151,3 +151,11 @@ def test_the_settings_of_the_package_are_valid() -> None:
     assert [one.text for one in config.runtimes.endpoints] == [
         "container:containerd:unix:///run/containerd/containerd.sock"
     ]
+
+
+def test_the_package_brings_runtimes_for_containers_and_only_suggests_virtual_machines() -> None:
+    control = (ROOT / "script/debian/control").read_text()
+    fields = dict(line.split(": ", 1) for line in control.splitlines() if ": " in line)
+    assert "containerd" in fields["Recommends"]
+    assert "libvirt" not in fields["Recommends"], "python3-libvirt recommends libvirt-daemon and QEMU: 1 GB"
+    assert "python3-libvirt" in fields["Suggests"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
+from kubeletx.cli.connection.client import not_running
 from kubeletx.cli.main import cli
 from tests.unit.cli.commands.objects import Run, pod, runtime
 
@@ -60,6 +61,12 @@ def test_an_agent_that_is_not_running_is_one_line_with_socket_and_cure(kubeletx:
             f"Error: no agent is running on {tmp_path}/kubeletx.sock; start one with"
         )
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_agent_that_systemd_runs_is_looked_for_there() -> None:
+    problem = not_running(Path("/var/lib/kubeletx/kubeletx.sock"))
+    assert "systemctl status kubeletx" in problem.message
+    assert "--container-runtime-endpoint" not in problem.message
 
 
 def test_a_socket_of_someone_else_is_one_line(
