@@ -11,6 +11,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import click
@@ -78,8 +79,11 @@ def explain(path: str, recursive: bool) -> int:
 
 def _describe(text: str, head: str = "DESCRIPTION:") -> None:
     words = " ".join(text.split())
-    lines = textwrap.wrap(words or "<empty>", 76, initial_indent="    ", subsequent_indent="    ")
-    click.echo("\n".join([*([head] if head else []), *lines, ""]))
+    click.echo("\n".join([*([head] if head else []), *_wrapped(words or "<empty>"), ""]))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 76, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _lines(struct: type[msgspec.Struct], *, recursive: bool, depth: int) -> Iterator[str]:
@@ -90,9 +94,10 @@ def _lines(struct: type[msgspec.Struct], *, recursive: bool, depth: int) -> Iter
         if recursive and inner is not None and depth < _DEEPEST:
             yield from _lines(inner, recursive=True, depth=depth + 1)
         elif text and not recursive:
-            yield from textwrap.wrap(text, 76, initial_indent="    ", subsequent_indent="    ")
+            yield from _wrapped(text)
 
 
+@cache
 def _fields(struct: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
     """Return type and description of each field, by its name in manifests.
 
