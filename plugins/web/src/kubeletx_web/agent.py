@@ -7,7 +7,7 @@ only, and only for the paths in `READS`: exec, attach and port-forward begin wit
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -83,7 +83,7 @@ class Agent:
                 if len(buffer) > _MAX_LINE:
                     raise Internal(f"the agent sent a line of more than {_MAX_LINE} bytes for {path}")
 
-    async def chunks(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def chunks(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of an endless answer, such as a log that is followed, as they arrive."""
         async with self._request(path, query, None) as response:
             async for piece in response.content.iter_any():

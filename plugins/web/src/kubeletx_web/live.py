@@ -102,6 +102,12 @@ class LivePage:
     def is_watched(self) -> bool:
         return bool(self._watchers)
 
+    async def update(self) -> None:
+        """Read what the page needs beside the state, and then `refresh`."""
+        if self._prepare is not None:
+            await self._prepare()
+        self.refresh()
+
     def refresh(self) -> None:
         """Render the page again, and send what has changed to the watchers."""
         new, old = self._render(), self.now
@@ -122,9 +128,7 @@ class LivePage:
         revision = -1
         while True:
             revision = await self._feed.wait_change(revision)
-            if self._prepare is not None:
-                await self._prepare()
-            self.refresh()
+            await self.update()
             await asyncio.sleep(COALESCE_SECONDS)
 
     def _send(self, queue: asyncio.Queue[_Message | None], message: _Message) -> None:

@@ -13,21 +13,27 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from kubeletx.api import KubeletxError, NotFound, Png
+from kubeletx.api import KubeletxError, NotFound, Png, SystemClock
+from kubeletx.kube.types.core import Pod
 
 from .access import COOKIE, HEADERS, SESSION_SECONDS, Refused
 from .agent import Agent, pod_path
-from .live import Fragments, LivePage
+from .live import LivePage
 from .node_page import NodePage, Query
-from .pod_page import PodPage
+from .pod_log import log_events, log_tail
+from .pod_page import PodPage, pod_yaml
 from .room_values import PanelContent, panel_path
+from .screens import Screens
 from .state import Feed, NodeState
 from .templates import render
+from .values import History
 
 log = structlog.get_logger(__name__)
 
 MAX_WATCHERS: Final = 100
 """Browsers that watch at the same time; further ones are refused with status 503."""
+MAX_LOGS: Final = 20
+"""Logs that browsers follow at the same time; each is a connection to the agent."""
 WRITE_SECONDS: Final = 30.0
 """A browser that reads nothing for this time is disconnected."""
 TYPES: Final = {".js": "text/javascript", ".css": "text/css"}
@@ -59,6 +65,8 @@ class Pages:
         self._live: dict[tuple[str, ...], LivePage] = {}
         self._live_of: NodeState | None = None
         self._watchers = 0
+        self._logs = 0
+        self._screens = Screens(agent, SystemClock())
 
     def app(self) -> web.Application:
         """Return the web application."""
@@ -69,6 +77,8 @@ class Pages:
                 web.get("/live", self._node_live),
                 web.get("/pods/{namespace}/{name}", self._pod),
                 web.get("/pods/{namespace}/{name}/live", self._pod_live),
+                web.get("/pods/{namespace}/{name}/log", self._log),
+                web.get("/pods/{namespace}/{name}/yaml", self._yaml),
                 web.get("/pods/{namespace}/{name}/screen.png", self._screen),
                 web.get("/panels/{name}.png", self._panel),
                 web.get("/static/{name}", _static),
@@ -79,6 +89,7 @@ class Pages:
 
     async def _close(self, _app: web.Application) -> None:
         await self.feed.close()
+        await self._screens.close()
         await self._agent.close()
 
     @web.middleware
@@ -107,9 +118,7 @@ class Pages:
     async def _node(self, request: web.Request) -> web.StreamResponse:
         query = Query.of(request.query)
         async with self.feed.viewing() as state:
-            live = self._live_page(
-                ("node", str(query.text)), state, NodePage(state, query, self._now).fragments
-            )
+            live = await self._live_page(("node", str(query.text)), state, NodePage(state, query, self._now))
             page = live.now
         rooms = [name for name in page.parts if name.startswith("room-")]
         node = state.node.metadata.name or state.version.node_name
@@ -129,17 +138,22 @@ class Pages:
     async def _node_live(self, request: web.Request) -> web.StreamResponse:
         query = Query.of(request.query)
         return await self._stream(
-            request, ("node", str(query.text)), lambda state: NodePage(state, query, self._now).fragments
+            request, ("node", str(query.text)), lambda state: NodePage(state, query, self._now)
         )
 
     async def _pod(self, request: web.Request) -> web.StreamResponse:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         async with self.feed.viewing() as state:
-            page = PodPage(state, namespace, name, self._now)
-            if page.pod is None:
+            page = self._pod_page(state, namespace, name)
+            pod = page.pod
+            if pod is None:
                 raise NotFound(f"Pod {namespace}/{name} is not on this node.")
-            live = self._live_page(("pod", namespace, name), state, page.fragments)
+            live = await self._live_page(("pod", namespace, name), state, page)
             parts = live.now.parts
+        query = request.query
+        tail = await log_tail(
+            self._agent, pod, query.get("container", ""), previous=query.get("previous") == "1"
+        )
         return _html(
             request,
             render(
@@ -147,6 +161,8 @@ class Pages:
                 namespace=namespace,
                 name=name,
                 parts=parts,
+                log=tail,
+                path=request.path,
                 live=f"{request.path}/live?since={live.number}",
             ),
         )
@@ -156,12 +172,37 @@ class Pages:
         return await self._stream(
             request,
             ("pod", namespace, name),
-            lambda state: PodPage(state, namespace, name, self._now).fragments,
+            lambda state: self._pod_page(state, namespace, name),
         )
+
+    def _pod_page(self, state: NodeState, namespace: str, name: str) -> PodPage:
+        path = pod_path(namespace, name, "history")
+        return PodPage(state, namespace, name, self._now, lambda: self._agent.get(path, History))
+
+    async def _yaml(self, request: web.Request) -> web.StreamResponse:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        text = pod_yaml(await self._agent.get(pod_path(namespace, name), Pod))
+        path = request.path.removesuffix("/yaml")
+        return _html(
+            request, render("pod_yaml", namespace=namespace, name=name, path=path, yaml=text, live="")
+        )
+
+    async def _log(self, request: web.Request) -> web.StreamResponse:
+        if self._logs >= MAX_LOGS:
+            return _message(503, "Too many viewers", f"{MAX_LOGS} logs are followed already.")
+        info = request.match_info
+        path = pod_path(info["namespace"], info["name"], "log")
+        self._logs += 1
+        try:
+            return await send_events(
+                request, log_events(self._agent, path, request.query.get("container", ""))
+            )
+        finally:
+            self._logs -= 1
 
     async def _screen(self, request: web.Request) -> web.StreamResponse:
         info = request.match_info
-        picture = await self._agent.read(pod_path(info["namespace"], info["name"], "vm/screenshot"))
+        picture = await self._screens.get(pod_path(info["namespace"], info["name"], "vm/screenshot"))
         return web.Response(body=picture, content_type="image/png")
 
     async def _panel(self, request: web.Request) -> web.StreamResponse:
@@ -173,7 +214,7 @@ class Pages:
 
     # --- live ---
 
-    def _live_page(self, key: tuple[str, ...], state: NodeState, page: Callable[[], Fragments]) -> LivePage:
+    async def _live_page(self, key: tuple[str, ...], state: NodeState, page: NodePage | PodPage) -> LivePage:
         """Return the live page of this key, which all its watchers share, as it is now."""
         if self._live_of is not state:
             self._live, self._live_of = {}, state
@@ -181,13 +222,14 @@ class Pages:
         if live is None:
             if len(self._live) >= MAX_WATCHERS:
                 self._live = {name: other for name, other in self._live.items() if other.is_watched}
-            live = self._live[key] = LivePage(self.feed, page)
-        elif not live.is_watched:
-            live.refresh()
+            prepare = page.prepare if isinstance(page, PodPage) else None
+            live = self._live[key] = LivePage(self.feed, page.fragments, prepare)
+        if not live.is_watched:
+            await live.update()
         return live
 
     async def _stream(
-        self, request: web.Request, key: tuple[str, ...], page: Callable[[NodeState], Callable[[], Fragments]]
+        self, request: web.Request, key: tuple[str, ...], page: Callable[[NodeState], NodePage | PodPage]
     ) -> web.StreamResponse:
         if self._watchers >= MAX_WATCHERS:
             return _message(503, "Too many viewers", f"{MAX_WATCHERS} browsers watch this node already.")
@@ -195,7 +237,7 @@ class Pages:
         self._watchers += 1
         try:
             async with self.feed.viewing() as state:
-                live = self._live_page(key, state, page(state))
+                live = await self._live_page(key, state, page(state))
                 number = int(since) if since.isdecimal() else -1
                 return await send_events(request, live.messages(number))
         finally:

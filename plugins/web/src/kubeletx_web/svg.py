@@ -1,8 +1,10 @@
-"""Small plots as SVG, drawn by the server: sparklines. Pure."""
+"""Plots as SVG, drawn by the server: sparklines, and usage of one pod with marks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -25,6 +27,35 @@ def sparkline(values: Iterable[int | None], label: str, limit: int | None = None
     return Markup(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}<path d="{}"/></svg>'
     ).format(WIDTH, HEIGHT, label, Markup(mark), line)
+
+
+class Mark(NamedTuple):
+    """A moment with a word, such as frozen."""
+
+    at: datetime
+    word: str
+
+
+def plot(
+    times: Sequence[datetime], values: Iterable[int | None], limit: int | None, marks: Iterable[Mark]
+) -> Markup:
+    """Return a large plot without texts: the line, the limit, and a vertical line at each mark within `times`."""
+    shown = list(values)[-WIDTH:]
+    top = max([value for value in shown if value is not None] + [limit or 0, 1])
+    offset = WIDTH - len(shown)
+    lines = (
+        [Markup('<path class="limit" d="M0 {y}H{x}"/>').format(y=_y(limit, top), x=WIDTH)] if limit else []
+    )
+    for at, word in marks:
+        x = offset + sum(time <= at for time in times) - 1
+        lines.append(
+            Markup('<path class="mark {}" d="M{} 0V{}"><title>{}</title></path>').format(
+                word, x, HEIGHT, word
+            )
+        )
+    return Markup(
+        '<svg class="plot" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">{}<path d="{}"/></svg>'
+    ).format(WIDTH, HEIGHT, Markup("").join(lines), "".join(_pieces(shown, offset, top)))
 
 
 def _pieces(values: Sequence[int | None], offset: int, top: int) -> Iterable[str]:

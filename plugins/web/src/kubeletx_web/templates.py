@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kubeletx.kube.text.human import age
+from kubeletx.kube.text.human import age, human_duration
 
 from .words import mib, tone
 
@@ -24,7 +24,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(age=_age, mib=mib, tone=tone)
+    environment.filters.update(age=_age, until=_until, mib=mib, tone=tone)
     return environment
 
 
@@ -39,3 +39,9 @@ def _age(moment: datetime | None) -> Markup:
         return Markup("\u2013")
     now = datetime.now(UTC)
     return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), age(moment, now))
+
+
+def _until(moment: datetime) -> Markup:
+    """Return the time until a moment as a <time> element, which the page's script keeps up to date."""
+    left = human_duration(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+    return Markup('<time class="until" datetime="{}">{}</time>').format(moment.isoformat(), left)

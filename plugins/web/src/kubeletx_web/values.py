@@ -98,6 +98,20 @@ class Volume(Value, frozen=True, kw_only=True):
     used_bytes: int | None = None
 
 
+class Session(Value, frozen=True, kw_only=True):
+    """One session of one pod; `pod` is ``namespace/name``. `silent`: the instance sends no messages."""
+
+    name: str = ""
+    pod: str = ""
+    state: str = ""
+    application: str = ""
+    origin: str = ""
+    clients: tuple[dict[str, Any], ...] = ()
+    silent: bool = False
+    reason: str = ""
+    message: str = ""
+
+
 class Action(Value, frozen=True, kw_only=True):
     """One action of the agent on a pod. `at`: its end. `seconds`: its duration."""
 

@@ -13,7 +13,8 @@
   };
   const tick = () => {
     for (const time of document.querySelectorAll("time[datetime]")) {
-      const text = age((Date.now() - Date.parse(time.dateTime)) / 1000);
+      const since = (Date.now() - Date.parse(time.dateTime)) / 1000;
+      const text = age(time.classList.contains("until") ? -since : since);
       if (time.textContent !== text) time.textContent = text;
     }
   };
