@@ -73,7 +73,7 @@ async def assemble(
         make_eviction(ctx, node, runtimes, images, volumes, pods, views)
         cluster = make_cluster(ctx, node, link, runtimes, pods, sources, views)
         shutdowns = make_shutdown(ctx, node, volumes, pods, views, cluster)
-        make_health(ctx, node, services, pods, views, cluster, shutdowns, fornaxcore)
+        edge = make_health(ctx, node, services, pods, views, cluster, shutdowns, fornaxcore)
         admin = make_admin(
             ctx,
             node,
@@ -87,6 +87,7 @@ async def assemble(
             sessions=sessions,
             session_usage=usage,
             fornaxcore=fornaxcore,
+            edge=edge,
         )
         make_servers(ctx, node, link, volumes, pods, views, admin)
         await made.open(ctx.store, pods.services.board)

@@ -313,6 +313,10 @@ class NodeVerbs(Protocol):
         """Return the Node object as the agent would report it to an API server now."""
         ...
 
+    def cluster_node(self) -> Node:
+        """Return the Node as the API server has it, with taints and annotations of others. Raises NotFound without one."""
+        ...
+
     def watch_node(self) -> AsyncIterator[Node]:
         """Yield the Node object now, and again after each change of a condition."""
         ...
@@ -524,3 +528,5 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     sessions: SessionVerbs
     fornaxcore: Callable[[], msgspec.Struct]
     """Returns a `kubeletx.fornax.views.FornaxStatus`. Raises NotFound if the agent has no FornaxCores."""
+    edge: Callable[[], msgspec.Struct]
+    """Returns a `kubeletx.agent.edge.guardian.EdgeView`. Raises NotFound if the node has no guardian."""

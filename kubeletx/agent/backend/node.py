@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, EventSink, ObjectRef
+from kubeletx.api import Clock, EventSink, NotFound, ObjectRef
 from kubeletx.api.names import Event as Reason
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import AttachedVolume, Node, NodeCondition
@@ -81,6 +81,7 @@ class NodeBackend:
         self._watchers: list[Latest[None]] = []
         self._was_ready: bool | None = None
         self._is_cordoned = False
+        self._cluster_node: Node | None = None
         self.usage_ring = UsageRing(self.usage, clock)
         registry.subscribe(self)
 
@@ -137,7 +138,8 @@ class NodeBackend:
         self._record(Reason.NODE_READY if now_ready else Reason.NODE_NOT_READY)
 
     def node_changed(self, node: Node | None) -> None:
-        """Listener of the Node in the API server: record an event when it is cordoned or uncordoned."""
+        """Listener of the Node in the API server: keep it, and record an event when it is cordoned or uncordoned."""
+        self._cluster_node = node
         if node is not None:
             self.cordon_changed(node.spec.unschedulable)
 
@@ -173,6 +175,11 @@ class NodeBackend:
         images = await self._images.node_images()
         node = self._reporter.build(reports, images=images, attached=self._attached())
         return replace(node, spec=replace(node.spec, unschedulable=self._is_cordoned))
+
+    def cluster_node(self) -> Node:
+        if self._cluster_node is None:
+            raise NotFound(f"node {self._reporter.name} is in no cluster")
+        return self._cluster_node
 
     async def watch_node(self) -> AsyncIterator[Node]:
         changes: Latest[None] = Latest()

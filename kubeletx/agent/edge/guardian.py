@@ -3,6 +3,7 @@
     KubeletxStatus    published every 10 s, and at once when it changes; then RUN/kubeletx.touch too
     NodeAgentStatus   DeviceReboot, DeviceShutdown or DevicePoweroff: all pods end (`AnnouncedShutdown`)
     HealthStatus      becomes node conditions
+    ZbootStatus       the slots, for users
 
 Topics are files in memory (RUN is a tmpfs), so the event loop reads and writes them itself: if it hangs, the signs of life
 end.
@@ -23,10 +24,12 @@ from kubeletx.health.topics import (
     HEALTH_STATUS,
     KUBELETX_STATUS,
     NODE_AGENT_STATUS,
+    ZBOOT_STATUS,
     HealthStatus,
     KubeletxStatus,
     NodeAgentStatus,
     Reader,
+    ZbootStatus,
     path_of,
 )
 from kubeletx.linux.files import replace_unflushed
@@ -42,6 +45,18 @@ SILENT_SECONDS: Final = 60.0
 """Six ticks of the guardian."""
 TICKED: Final = Path("kubeletx-health", "state")
 """File below RUN that the guardian writes at each tick. Its topics it writes only when they change."""
+
+
+class EdgeView(msgspec.Struct, frozen=True, kw_only=True):
+    """The guardian as the admin socket shows it. `health`, `node` None: not published. `slots`: in order of their labels.
+
+    `silence`: why its status does not count; empty: it does.
+    """
+
+    health: HealthStatus | None
+    node: NodeAgentStatus | None
+    slots: tuple[ZbootStatus, ...]
+    silence: str
 
 
 class EdgeAgent:
@@ -64,9 +79,11 @@ class EdgeAgent:
         self._lock = lock
         self._status = status
         self._on_health = on_health
-        self._reader = Reader(run, run, (NODE_AGENT_STATUS, HEALTH_STATUS), self._complain)
+        self._reader = Reader(run, run, (NODE_AGENT_STATUS, HEALTH_STATUS, ZBOOT_STATUS), self._complain)
         self._path = path_of(run, KUBELETX_STATUS, NAME)
         self._health: HealthStatus | None = None
+        self._node: NodeAgentStatus | None = None
+        self._slots: dict[str, ZbootStatus] = {}
         self._silence = ""
         self._ticked: tuple[int | None, float] = (None, clock.monotonic())
         """Last change of `TICKED`, and when it was first seen."""
@@ -84,12 +101,21 @@ class EdgeAgent:
         for update in self._reader.changes():
             if update.topic is HEALTH_STATUS:
                 self._health = update.value
+            elif update.topic is ZBOOT_STATUS:
+                self._slots.pop(update.key, None)
+                if update.value is not None:
+                    self._slots[update.key] = update.value
             else:
                 self._follow(update.value)
         self._silence = self._find_silence()
         if (self._health, self._silence) != before:
             self._on_health(self._health, self._silence)
         self._publish()
+
+    def view(self) -> EdgeView:
+        """Return what the guardian published last."""
+        slots = tuple(slot for _, slot in sorted(self._slots.items()))
+        return EdgeView(health=self._health, node=self._node, slots=slots, silence=self._silence)
 
     def close(self) -> None:
         """End the watch of this agent: its end is planned."""
@@ -110,6 +136,7 @@ class EdgeAgent:
         return f"the guardian has not ticked for {SILENT_SECONDS:g} s" if is_silent else ""
 
     def _follow(self, status: NodeAgentStatus | None) -> None:
+        self._node = status
         flags = (status.device_reboot, status.device_shutdown, status.device_poweroff) if status else ()
         self._lock.announce(any(flags))
 

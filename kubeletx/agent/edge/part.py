@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeletx.api import NotFound
 from kubeletx.api.names import Event
 from kubeletx.kube.types.node import NodeCondition
 from kubeletx.pods.model.sources import API
@@ -36,14 +37,15 @@ def make_health(
     cluster: Cluster | None,
     shutdowns: Shutdowns,
     fornaxcore: Callable[[], msgspec.Struct],
-) -> None:
+) -> Callable[[], msgspec.Struct]:
     """Build the tasks that exchange topics with the guardian, and that end the pods before it reboots the node.
 
-    Without ``--health-run-dir`` there are none, and the room `kubeletx.health` is not imported.
+    Returns a function that returns an `EdgeView`. Without ``--health-run-dir`` there are no tasks, the room
+    `kubeletx.health` is not imported, and the function raises NotFound.
     """
     run = ctx.config.edge.run_dir
     if run is None:
-        return
+        return _no_guardian
     from kubeletx.health.topics import KubeletxStatus, NodeDrainStatus
 
     from .conditions import edge_conditions, metrics
@@ -94,6 +96,11 @@ def make_health(
             metrics=metrics(lambda: last),
         )
     )
+    return agent.view
+
+
+def _no_guardian() -> msgspec.Struct:
+    raise NotFound("the agent has no guardian; start it with --health-run-dir")
 
 
 def _record(node: NodeAssembly, condition: NodeCondition) -> None:

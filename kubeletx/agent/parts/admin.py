@@ -59,8 +59,9 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
     sessions: Sessions,
     session_usage: SessionUsage,
     fornaxcore: Callable[[], msgspec.Struct],
+    edge: Callable[[], msgspec.Struct],
 ) -> AdminAssembly:
-    """Build the objects that answer the requests of the servers. `fornaxcore`: from `make_fornax`."""
+    """Build the objects that answer the requests of the servers. `fornaxcore`: from `make_fornax`, `edge`: from `make_health`."""
     services, http = pods.services, HttpCounts()
     reader = LogReader(blocking=volumes.files, watcher=pods.watcher)
     pod_backend = PodBackend(
@@ -95,6 +96,7 @@ def make_admin(  # noqa: PLR0913 - one argument for each component
         volumes=views.volumes,
         sessions=SessionBackend(sessions, session_usage),
         fornaxcore=fornaxcore,
+        edge=edge,
     )
     ctx.made.add(Part(name="admin", metrics=http.metrics()))
     return AdminAssembly(backend=backend, pods=pod_backend, http=http)

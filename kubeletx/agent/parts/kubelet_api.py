@@ -11,6 +11,7 @@ from kubeletx.apiserver.certificates.files import SERVER, CertificateFiles
 from kubeletx.kube.client import KubeClient
 from kubeletx.server.access.authentication import Authenticator, TokenReviews
 from kubeletx.server.access.authorization import AccessReviews, AlwaysAllow, Authorizer
+from kubeletx.server.access.remote import KubeletAccess
 from kubeletx.server.access.self_signed import Pair, ensure_pair
 from kubeletx.server.access.tls import ServerTls, TlsPlan
 from kubeletx.server.kubelet import logs as kubelet_logs
@@ -51,11 +52,25 @@ def review_client(client: KubeClient, clock: Clock) -> KubeClient:
     )
 
 
+def kubelet_access(ctx: PartContext, reviews: KubeClient | None, node: NodeAssembly) -> KubeletAccess:
+    """Return who has access to the kubelet's API. `reviews`: client for token and access reviews; None without a cluster."""
+    config, clock, name = ctx.config, ctx.clock, node.reporter.name
+    return KubeletAccess(
+        plan=TlsPlan(
+            min_version=config.server.tls_min_version,
+            ciphers=config.server.tls_cipher_suites,
+            client_ca=config.auth.client_ca_file,
+        ),
+        pair=partial(_pair, config, name, node.reporter.ips, clock),
+        authenticator=_authenticator(config, reviews, clock),
+        authorizer=_authorizer(config, reviews, name, clock),
+    )
+
+
 def kubelet_server(
     ctx: PartContext,
     port: int,
-    reviews: KubeClient | None,
-    node: NodeAssembly,
+    access: KubeletAccess,
     volumes: VolumesAssembly,
     pods: PodsAssembly,
     views: ViewsAssembly,
@@ -63,16 +78,10 @@ def kubelet_server(
 ) -> KubeletServer:
     """Build the server of the kubelet's API; it does not listen yet.
 
-    `reviews`: client for token and access reviews; None without a cluster. Raises InvalidConfig for unusable
-    certificates.
+    Raises InvalidConfig for unusable certificates.
     """
     config, clock, backend = ctx.config, ctx.clock, admin.backend
-    server, name = config.server, node.reporter.name
-    plan = TlsPlan(
-        min_version=server.tls_min_version,
-        ciphers=server.tls_cipher_suites,
-        client_ca=config.auth.client_ca_file,
-    )
+    server = config.server
     checkpoints = CheckpointBackend(admin.pods, config.root_dir, clock)
     websockets = pods.services.counters.websocket_streams
     logs = NodeLogs(
@@ -89,9 +98,9 @@ def kubelet_server(
     )
     return KubeletServer(
         Listen(address=server.address, port=port, debugging_handlers=server.debugging_handlers),
-        tls=ServerTls(plan, partial(_pair, config, name, node.reporter.ips, clock), clock),
-        authenticator=_authenticator(config, reviews, clock),
-        authorizer=_authorizer(config, reviews, name, clock),
+        tls=ServerTls(access.plan, access.pair, clock),
+        authenticator=access.authenticator,
+        authorizer=access.authorizer,
         routes=(*routes, *kubelet_zpages.routes(backend.about, routes, clock)),
         counts=admin.http,
     )

@@ -26,7 +26,7 @@ def make_servers(
 ) -> None:
     """Build the admin socket and the servers that the configuration enables; none listens yet."""
     settings = ctx.config.server
-    servers: list[ListeningServer] = [AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path)]
+    servers: list[ListeningServer] = []
     closes: list[Close] = []
     if settings.healthz_port:
         servers.append(
@@ -40,13 +40,20 @@ def make_servers(
                 admin.backend, views.figures, settings.address, settings.read_only_port, admin.http
             )
         )
-    port = kubelet_port(ctx.config)
+    port, access = kubelet_port(ctx.config), None
     if port is not None:
-        from .kubelet_api import kubelet_server, review_client  # only an agent that serves it loads it
+        from .kubelet_api import (
+            kubelet_access,
+            kubelet_server,
+            review_client,
+        )  # only an agent that serves it loads it
 
         reviews = None
         if link.link is not None:
             reviews = review_client(link.link.client, ctx.clock)
             closes.append(reviews.close)
-        servers.append(kubelet_server(ctx, port, reviews, node, volumes, pods, views, admin))
+        access = kubelet_access(ctx, reviews, node)
+        servers.append(kubelet_server(ctx, port, access, volumes, pods, views, admin))
+    # First, since its start is refused while another agent runs.
+    servers.insert(0, AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path, access=access))
     ctx.made.add(Part(name="servers", servers=tuple(servers), close=tuple(closes)))

@@ -157,10 +157,13 @@ class Authenticator:
 
     async def user_of(self, request: web.BaseRequest) -> User | None:
         """Return the user of a request; None if it must be answered with 401."""
-        user = user_of_certificate(_certificate(request))
+        return await self.find_user(_certificate(request), request.headers.get("Authorization"))
+
+    async def find_user(self, certificate: dict[str, Any] | None, header: str | None) -> User | None:
+        """Return the user of a client certificate, see `user_of_certificate`, or of an Authorization header."""
+        user = user_of_certificate(certificate)
         if user is not None:
             return user
-        header = request.headers.get("Authorization")
         if header is not None:
             return await self._user_of_header(header)
         return ANONYMOUS if self._anonymous else None

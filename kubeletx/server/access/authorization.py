@@ -111,6 +111,26 @@ class AccessReviews:
         }
 
 
+async def refusal_of(
+    user: User | None, verb: str, subresources: tuple[str, ...], authorizer: Authorizer
+) -> tuple[int, str] | None:
+    """Return HTTP status and message of the refusal of a request; None if it is allowed.
+
+    `user` None: its credentials are invalid. `subresources`: the user needs a right on one of these.
+    """
+    if user is None:
+        return 401, "Unauthorized"
+    try:
+        allowed = await first_allowed(authorizer, user, verb, subresources)
+    except Unavailable:
+        return 500, f"Authorization error (user={user.name}, verb={verb}, resource=nodes)"
+    if allowed:
+        return None
+    what = " ".join(subresources)
+    log.debug("Refused a request", user=user.name, verb=verb, subresource=what)
+    return 403, f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{what}])"
+
+
 async def first_allowed(authorizer: Authorizer, user: User, verb: str, subresources: tuple[str, ...]) -> bool:
     """Return True if `user` may use `verb` on at least one of `subresources`, which are checked in order.
 

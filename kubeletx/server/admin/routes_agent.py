@@ -50,6 +50,9 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
             return await stream_lines(request, backend.node.watch_node(), "MODIFIED")
         return json_response(await backend.node.get_node())
 
+    async def cluster_node(_request: web.Request) -> web.StreamResponse:
+        return json_response(backend.node.cluster_node())
+
     async def drain(request: web.Request) -> web.StreamResponse:
         steps = backend.drain.drain(query_seconds(request, "timeoutSeconds", 300.0))
         return await stream_lines(request, steps, "PROGRESS")
@@ -69,6 +72,9 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
     async def fornaxcore(_request: web.Request) -> web.StreamResponse:
         return json_response(backend.fornaxcore())
 
+    async def edge(_request: web.Request) -> web.StreamResponse:
+        return json_response(backend.edge())
+
     async def events(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.node.watch_events(), "ADDED")
@@ -86,6 +92,7 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get("/v1/usage", usage),
         web.get("/v1/usage/history", usage_history),
         web.get("/v1/node", node),
+        web.get("/v1/node/cluster", cluster_node),
         web.post("/v1/node/drain", drain),
         web.delete("/v1/node/drain", undo_drain),
         web.post("/v1/node/cordon", cordon),
@@ -93,6 +100,7 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get("/v1/volumes", volumes),
         web.get("/v1/events", events),
         web.get("/v1/fornaxcore", fornaxcore),
+        web.get("/v1/edge", edge),
     )
 
 

@@ -19,10 +19,10 @@ import msgspec
 import structlog
 from aiohttp import HttpVersion10, web
 
-from kubeletx.api import InvalidConfig, TimedOut, Unavailable
+from kubeletx.api import InvalidConfig, TimedOut
 
 from ..access.authentication import Authenticator
-from ..access.authorization import PROXY, VERBS, Authorizer, first_allowed
+from ..access.authorization import PROXY, VERBS, Authorizer, refusal_of
 from ..access.tls import ServerTls
 from ..http import MAX_LINE_BYTES, cut_if_started, note_start
 from ..listener import HANDSHAKE_SECONDS, ConnectionLimits, Listener
@@ -169,18 +169,11 @@ async def _refusal(
     `subresources`: the user needs a right on one of these.
     """
     user = await authenticator.user_of(request)
-    if user is None:
-        return plain("Unauthorized", 401)
-    verb = VERBS.get(request.method, "")
-    try:
-        allowed = await first_allowed(authorizer, user, verb, subresources)
-    except Unavailable:
-        return plain(f"Authorization error (user={user.name}, verb={verb}, resource=nodes)", 500)
-    if allowed:
+    refusal = await refusal_of(user, VERBS.get(request.method, ""), subresources, authorizer)
+    if refusal is None:
         return None
-    what = " ".join(subresources)
-    log.debug("Refused a request", user=user.name, verb=verb, subresource=what)
-    return plain(f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{what}])", 403)
+    status, message = refusal
+    return plain(message, status)
 
 
 def _kept(error: web.HTTPException) -> dict[str, str]:

@@ -103,6 +103,27 @@ async def test_the_agent_reports_what_is_not_ready_and_shows_that_it_lives(
     assert not registered.exists()
 
 
+async def test_users_see_what_the_guardian_published(agent: AgentModel, edge: EdgeRun) -> None:
+    async with agent.running() as backend:
+        empty = msgspec.to_builtins(backend.edge())
+        assert empty == {"health": None, "node": None, "slots": (), "silence": ""}
+        edge.publish("HealthStatus", Phase="Testing", RemainingTestTime=590)
+        edge.publish("NodeAgentStatus", CurPart="IMGB", RebootReason="update to 2")
+        slots = edge.path / "baseosmgr" / "ZbootStatus"
+        slots.mkdir(parents=True)
+        (slots / "IMGB.json").write_text(json.dumps({"PartitionLabel": "IMGB", "ShortVersion": "2"}))
+
+        def view() -> Any:
+            return msgspec.to_builtins(backend.edge())
+
+        await agent.until(lambda: view()["slots"] and view()["node"] and view()["health"])
+        assert view()["health"]["RemainingTestTime"] == 590
+        assert view()["node"]["RebootReason"] == "update to 2"
+        assert [slot["ShortVersion"] for slot in view()["slots"]] == ["2"]
+        (slots / "IMGB.json").unlink()
+        await agent.until(lambda: not view()["slots"])
+
+
 async def test_the_verdict_of_the_guardian_becomes_conditions_of_the_node(
     agent: AgentModel, edge: EdgeRun
 ) -> None:

@@ -118,7 +118,15 @@ class FakeAdminBackend:
             volumes=self,
             sessions=self.fake_sessions,
             fornaxcore=self._fornaxcore,
+            edge=self._edge,
         )
+
+    def _edge(self) -> msgspec.Struct:
+        raise NotFound("the agent has no guardian; start it with --health-run-dir")
+
+    def cluster_node(self) -> Node:
+        """Raise NotFound: the fake is in no cluster."""
+        raise NotFound("node node-1 is in no cluster")
 
     def _fornaxcore(self) -> msgspec.Struct:
         if self.fornaxcore is None:

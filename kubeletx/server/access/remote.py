@@ -1,0 +1,80 @@
+"""`KubeletAccess`: TLS, authentication and authorization of the kubelet's API, for its own server and for programs of this node.
+
+A program beside the agent, such as kubeletx-web, makes its TLS context from `KubeletAccess.files` and asks for each request
+with `KubeletAccess.decide`. So the same users have the same rights, and no second client reviews tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..views import View
+from .authentication import Authenticator
+from .authorization import PROXY, Authorizer, refusal_of
+from .ciphers import openssl_ciphers
+from .self_signed import Pair
+from .tls import TlsPlan
+
+CertificateName = tuple[tuple[tuple[str, str], ...], ...]
+"""Subject of a certificate, as `ssl.SSLObject.getpeercert` returns it."""
+
+
+class AccessFiles(View, frozen=True, kw_only=True):
+    """TLS settings of the kubelet's API now. `client_ca_file` None: clients have no certificates. `ciphers`: of OpenSSL; empty: its default."""
+
+    certificate_file: str
+    key_file: str
+    client_ca_file: str | None
+    min_version: str
+    ciphers: str
+
+
+class AccessRequest(View, frozen=True, kw_only=True):
+    """Credentials of a request. `authorization`: its header; None: it has none.
+
+    `subject`: of the client certificate that TLS has verified against the client CA; empty: there is none.
+    """
+
+    authorization: str | None = None
+    subject: CertificateName = ()
+
+
+class AccessDecision(View, frozen=True, kw_only=True):
+    """Answer to an `AccessRequest`. `status`: HTTP status of a refusal, 200 if it is allowed. `user`: empty if unknown."""
+
+    allowed: bool
+    user: str = ""
+    status: int = 200
+    message: str = ""
+
+
+class KubeletAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Access to the kubelet's API. `pair`: returns the paths of certificate and key; may raise InvalidConfig."""
+
+    plan: TlsPlan
+    pair: Callable[[], Pair]
+    authenticator: Authenticator
+    authorizer: Authorizer
+
+    def files(self) -> AccessFiles:
+        """Return the files and settings of TLS. Raises InvalidConfig if there is no usable certificate."""
+        pair, authority = self.pair(), self.plan.client_ca
+        return AccessFiles(
+            certificate_file=str(pair.certificate),
+            key_file=str(pair.key),
+            client_ca_file=str(authority) if authority is not None else None,
+            min_version=self.plan.min_version,
+            ciphers=openssl_ciphers(self.plan.ciphers),
+        )
+
+    async def decide(self, asked: AccessRequest) -> AccessDecision:
+        """Decide on a request to read: verb get on nodes/proxy, as for most paths of the kubelet's API."""
+        user = await self.authenticator.find_user({"subject": asked.subject}, asked.authorization)
+        name = user.name if user is not None else ""
+        refusal = await refusal_of(user, "get", (PROXY,), self.authorizer)
+        if refusal is None:
+            return AccessDecision(allowed=True, user=name)
+        status, message = refusal
+        return AccessDecision(allowed=False, user=name, status=status, message=message)
