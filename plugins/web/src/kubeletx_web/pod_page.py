@@ -22,7 +22,7 @@ from .start import start_rows
 from .state import NodeState, Usage
 from .svg import Mark, plot
 from .templates import render
-from .values import History, Session
+from .values import History, Items, Session
 from .why import exit_text, why
 from .words import limits, runtime_of, tone
 
@@ -91,6 +91,7 @@ class PodPage:
             return Fragments(parts={**self._last, "pod-head": gone})
         state, events = self._state, self._events(pod)
         summary = summarise(pod, self._now())
+        sessions: Items[Session] = state.others.get("/v1/sessions", Items())
         volumes = [volume for volume in state.volumes if volume.pod_uid == pod.uid]
         parts = {
             "pod-head": render(
@@ -110,7 +111,7 @@ class PodPage:
             "pod-tables": render(
                 "pod_tables",
                 volumes=volumes,
-                sessions=[each for each in self._sessions() if each.pod == pod.ref],
+                sessions=[each for each in sessions.items if each.pod == pod.ref],
                 conditions=pod.status.conditions,
                 events=events,
             ),
@@ -125,10 +126,6 @@ class PodPage:
             if event.involved_object.kind == "Pod" and event.involved_object.uid == pod.uid
         ]
         return about[::-1][:EVENTS]
-
-    def _sessions(self) -> Sequence[Session]:
-        items = self._state.others.get("/v1/sessions", {}).get("items", ())
-        return msgspec.convert(items, tuple[Session, ...])
 
     def _usage(self, pod: Pod, events: Sequence[Event]) -> str:
         """Return the plots. The values for plots by a script are in an attribute, as JSON."""

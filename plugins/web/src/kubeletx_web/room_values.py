@@ -11,7 +11,7 @@ import msgspec
 from kubeletx.api import Png, Table, Text
 from kubeletx.kube.types.node import Node
 
-from .values import Items, Value
+from .values import Items, Session, Value
 
 
 class Silence(msgspec.Struct, frozen=True):
@@ -32,24 +32,6 @@ class Image(Value, frozen=True, kw_only=True):
     used_by: tuple[str, ...] = ()
     pinned: bool = False
     pulled_by_us: bool = False
-
-
-class Session(Value, frozen=True, kw_only=True):
-    """One session of an application. `pod`: namespace/name. `silent`: the pod has not reported about it in time."""
-
-    namespace: str
-    name: str
-    pod: str
-    state: str
-    application: str = ""
-    origin: str = ""
-    clients: tuple[Any, ...] = ()
-    created_at: datetime
-    ready_at: datetime | None = None
-    heartbeat_at: datetime | None = None
-    silent: bool = False
-    reason: str = ""
-    message: str = ""
 
 
 class Core(Value, frozen=True, kw_only=True):

@@ -28,12 +28,11 @@ from .room_values import (
     PanelItem,
     Plugin,
     Registration,
-    Session,
     Silence,
     panel_path,
 )
 from .state import NodeState
-from .values import Items, Volume
+from .values import Items, Session, Volume
 from .words import frozen_memory, mib
 
 MAX_ROWS: Final = 100

@@ -101,12 +101,16 @@ class Volume(Value, frozen=True, kw_only=True):
 class Session(Value, frozen=True, kw_only=True):
     """One session of one pod; `pod` is ``namespace/name``. `silent`: the instance sends no messages."""
 
+    namespace: str = ""
     name: str = ""
     pod: str = ""
     state: str = ""
     application: str = ""
     origin: str = ""
     clients: tuple[dict[str, Any], ...] = ()
+    created_at: datetime | None = None
+    ready_at: datetime | None = None
+    heartbeat_at: datetime | None = None
     silent: bool = False
     reason: str = ""
     message: str = ""
