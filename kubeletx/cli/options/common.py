@@ -15,7 +15,7 @@ from .settings import Invocation
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE = "default"
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.2
 _TEMPLATES = ("jsonpath", "go-template", "custom-columns")
 """Formats with a text after an equals sign; all commands that print JSON have them."""
 

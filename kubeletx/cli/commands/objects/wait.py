@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -12,20 +13,18 @@ import msgspec
 
 from kubeletx.api import NotFound, TimedOut
 
-from ...connection.client import AgentClient
-from ...options.common import namespace_option, output_option, seconds_of, with_agent
+from ...connection.client import AgentClient, plain
+from ...options.common import in_namespace, looks, output_option, seconds_of
 from ...options.completing import complete_kinds
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import boolean, command
 from ...options.group import show
 from ...output.kinds import OBJECT_PLURALS, ObjectKind, kinds_and_names
-from ...output.printers import print_object
-from ...output.selectors import parse_selector, select
 
-LOOK_SECONDS: Final = 0.25
 _WEEK_SECONDS: Final = 7 * 24 * 3600.0
 
 Item = Mapping[str, Any]
+Objects = Mapping[tuple[str, str], Item]
 Check = Callable[[Item | None], bool]
 """Returns True if an object, as JSON, is as wanted; None: it does not exist, or has been replaced by another one."""
 
@@ -55,9 +54,8 @@ Check = Callable[[Item | None], bool]
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Objects with these labels.")
 @boolean("--all", "every", help="All objects of the kind in the namespace.")
 @boolean("-A", "--all-namespaces", help="With --all or --selector: in all namespaces.")
-@namespace_option
-@output_option("json", "yaml", "name")
-@with_agent
+@output_option("name")
+@in_namespace
 def wait(
     agent: AgentClient,
     words: tuple[str, ...],
@@ -82,17 +80,18 @@ def wait(
         raise click.UsageError("name the objects, or give --selector or --all")
     failed, seen = False, False
     for kind, names in kinds:
-        found = _Objects(agent, kind, None if all_namespaces and not by_name else namespace, selector)
-        first = found.read()
+        read = partial(_read, agent, kind, None if all_namespaces and not by_name else namespace, selector)
+        first = read()
         for key in [(namespace, name) for name in names] if names else list(first):
             seen = True
             if key not in first and wanted not in ("create", "delete"):
                 failed = bool(show(NotFound(f"{kind.singular} {key[1]!r} not found")))
                 continue
-            try:
-                _report(kind, key[1], _wait(found, key, first.get(key), check, end), output)
-            except TimedOut as error:
-                failed = bool(show(error))
+            if _wait(read, key, first.get(key), check, end):
+                click.echo(f"{kind.singular}/{key[1]}{'' if output else ' condition met'}")
+            else:
+                what = f"{kind.plural}/{key[1]}"
+                failed = bool(show(TimedOut(f"timed out waiting for the condition on {what}")))
     if not seen and wanted != "delete":
         click.echo("Error: no matching resources found", err=True)
         failed = True
@@ -147,53 +146,26 @@ def _has_condition(item: Item, name: str, value: str) -> bool:
     )
 
 
-class _Objects:
-    """Objects of one kind that the command waits for. `namespace` None: of all namespaces."""
-
-    def __init__(self, agent: AgentClient, kind: ObjectKind, namespace: str | None, selector: str) -> None:
-        self.kind = kind
-        self._agent = agent
-        self._namespace = namespace
-        self._wanted = parse_selector(selector)
-
-    def read(self) -> dict[tuple[str, str], Item]:
-        """Return the objects as JSON, by namespace (empty without one) and name."""
-        kind = self.kind
-        return {
-            (kind.namespace(item) if kind.namespaced else self._namespace or "", kind.name(item)): _plain(
-                item
-            )
-            for item in kind.fetch(self._agent)[0]
-            if not kind.namespaced or self._namespace in (None, kind.namespace(item))
-            if select(self._wanted, kind.labels(item))
-        }
-
-
-def _plain(item: Any) -> Item:
-    plain: Item = msgspec.json.decode(msgspec.json.encode(item))
-    return plain
+def _read(agent: AgentClient, kind: ObjectKind, namespace: str | None, selector: str) -> Objects:
+    """Return the objects as JSON, by namespace (empty without one) and name. `namespace` None: of all namespaces."""
+    return {
+        (kind.namespace(item) if kind.namespaced else namespace or "", kind.name(item)): plain(item)
+        for item in kind.selected(agent, selector, namespace)
+    }
 
 
 def _uid(item: Item | None) -> Any:
     return item.get("metadata", {}).get("uid") if item is not None else None
 
 
-def _wait(found: _Objects, key: tuple[str, str], first: Item | None, check: Check, end: float) -> Item | None:
-    """Wait until the object passes the check; returns its last form. Raises TimedOut after the monotonic time `end`."""
-    present, last = first, first
-    while not check(present):
-        if time.monotonic() >= end:
-            raise TimedOut(f"timed out waiting for the condition on {found.kind.plural}/{key[1]}")
-        time.sleep(LOOK_SECONDS)
-        present = found.read().get(key)
+def _wait(
+    read: Callable[[], Objects], key: tuple[str, str], first: Item | None, check: Check, end: float
+) -> bool:
+    """Return True once the object passes the check, False after `end`; one with another UID is not this one."""
+    for number, _ in enumerate(looks(end - time.monotonic())):
+        present = read().get(key) if number else first
         if first is not None and _uid(present) != _uid(first):
             present = None
-        last = present or last
-    return last
-
-
-def _report(kind: ObjectKind, name: str, item: Item | None, output: str | None) -> None:
-    if output in ("json", "yaml"):
-        print_object(item or {}, output)
-    else:
-        click.echo(f"{kind.singular}/{name}" if output == "name" else f"{kind.singular}/{name} condition met")
+        if check(present):
+            return True
+    return False
