@@ -206,14 +206,15 @@ def _ask(
     """Send a request and read the head of the answer; returns its body. Raises the error that the agent sent."""
     lines = (f"{method} {url} HTTP/1.1", "Host: kubeletx", f"Content-Length: {len(body)}", *headers, "", "")
     connection.sendall("\r\n".join(lines).encode() + body)
-    _, code, reason = f"{_line(connection)}  ".split(" ", 2)
+    _, number, reason = f"{_line(connection)}  ".split(" ", 2)
     fields = {}
     while line := _line(connection):
         name, _, value = line.partition(":")
         fields[name.lower()] = value.strip()
     answer: io.BufferedReader = io.BufferedReader(_Body(connection, fields))
-    if int(code) >= 400:
-        raise to_error(_status(answer.read(), int(code), reason.strip()))
+    code = _number(number)
+    if code >= 400:
+        raise to_error(_status(answer.read(), code, reason.strip()))
     return answer
 
 
@@ -228,13 +229,20 @@ def _line(connection: socket.socket) -> str:
     return line.decode("latin-1").strip()
 
 
+def _number(text: str, base: int = 10) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise ConnectionError(f"{text!r} is no part of an HTTP answer") from None
+
+
 class _Body(io.RawIOBase):
     """Body of an answer, of known length or in chunks."""
 
     def __init__(self, connection: socket.socket, fields: Mapping[str, str]) -> None:
         self._connection = connection
         self._is_chunked = fields.get("transfer-encoding") == "chunked"
-        self._left = int(fields.get("content-length", 0))
+        self._left = _number(fields.get("content-length", "0"))
 
     def readable(self) -> bool:
         return True
@@ -242,7 +250,7 @@ class _Body(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Read bytes that have arrived; 0 at the end of the body. Raises OSError if the connection ends before."""
         if self._is_chunked and not self._left:
-            self._left = int(_line(self._connection), 16)
+            self._left = _number(_line(self._connection), 16)
             self._is_chunked = self._left > 0
         count = self._connection.recv_into(memoryview(buffer)[: self._left])
         if self._left and not count:
