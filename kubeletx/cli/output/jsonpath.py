@@ -58,13 +58,13 @@ class JsonPath:
         self._template, self._option, self._rest = template, option, template
         self._expressions = self._parse(in_range=False)
 
-    def find(self, value: Any) -> list[list[Any]]:
-        """Return the values of each expression, in order. `value`: as decoded from JSON. Raises InvalidConfig."""
-        return list(_run(self._expressions, value))
+    def find(self, value: Any) -> list[Any]:
+        """Return the values of all expressions, in order. `value`: as decoded from JSON. Raises InvalidConfig."""
+        return [found for values in _run(self._expressions, value) for found in values]
 
     def print(self, value: Any) -> str:
         """Return what kubectl prints for an object. `value`: as decoded from JSON. Raises InvalidConfig."""
-        return "".join(" ".join(map(_text, values)) for values in self.find(value))
+        return "".join(" ".join(map(_text, values)) for values in _run(self._expressions, value))
 
     def _match(self, pattern: str) -> re.Match[str] | None:
         """Remove the pattern from the beginning of the rest."""

@@ -61,7 +61,7 @@ def sort_items(items: Iterable[Any], path: str) -> list[Any]:
     Texts that are quantities are compared as such, as in kubectl.
     """
     expression = relaxed(path, option="--sort-by")
-    keyed = [([value for values in expression.find(plain(item)) for value in values], item) for item in items]
+    keyed = [(expression.find(plain(item)), item) for item in items]
     if keyed and not any(found for found, _ in keyed):
         raise InvalidConfig(
             field="--sort-by",
@@ -84,8 +84,7 @@ def _sort_key(value: Any) -> tuple[Any, ...]:
 
 def _cell(path: JsonPath) -> Cell:
     def cell(item: Any, _: datetime) -> str:
-        found = [value for values in path.find(plain(item)) for value in values]
-        return ",".join(map(go_text, found))
+        return ",".join(map(go_text, path.find(plain(item))))
 
     return cell
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
-from kubeletx.api import KubeletxError, NotFound
+from kubeletx.api import KubeletxError
 from kubeletx.kube.manifests.objects import CHANGED_VALUE
-from kubeletx.kube.types.core import Pod
 from kubeletx.server.status import to_error
 from kubeletx.server.views import ApplyReport, ApplyResult
 
-from ...connection.client import AgentClient, Parameters, pod_path
+from ...connection.client import AgentClient, Parameters
 from ...options.common import with_agent
 from ...options.exit_codes import ExitCode
 from ...options.go_flags import command
@@ -95,11 +93,6 @@ def _mask(before: Manifest, after: Manifest) -> None:
 
 
 def _live(agent: AgentClient, kind: str, namespace: str, name: str) -> Manifest | None:
-    if kind == "Pod":
-        try:
-            return written(agent.get(pod_path(namespace, name), Pod))
-        except NotFound:
-            return None
     listed = kind_of(kind)
-    items: list[Any] = [item for item in listed.fetch(agent)[0] if listed.namespace(item) == namespace]
+    items = listed.selected(agent, "", namespace)
     return next((written(item) for item in items if listed.name(item) == name), None)

@@ -125,7 +125,7 @@ def _parse_jsonpath(text: str) -> Check:
     expression, wanted = relaxed(path.strip("'"), option="--for"), value.strip("'\"")
 
     def check(item: Item | None) -> bool:
-        found = [each for values in expression.find(item) for each in values] if item is not None else []
+        found = expression.find(item) if item is not None else []
         if wanted and len(found) > 1:
             raise click.UsageError(f"--for: {path} matches more than one value")
         return bool(found) and wanted in ("", *map(_shown, found))
