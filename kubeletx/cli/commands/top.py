@@ -33,7 +33,6 @@ _Sample: TypeAlias = tuple[int | None, int | None]
 _MACHINE: Final = ""
 _LEAST_SAMPLES: Final = 10
 _MOST_SAMPLES: Final = 90
-_NARROW: Final = 80
 _NEAR: Final = 0.9
 
 
@@ -252,30 +251,41 @@ def _watch(
 
 
 def _with_past(table: _Table, past: _Past, *, headers: bool) -> list[str]:
+    """Return the lines of the table with sparklines, which have the space that the other columns leave."""
     from ..output.live import sparkline
 
     out = screen()
-    room = min(_MOST_SAMPLES, _LEAST_SAMPLES + max(0, (out.width or 0) - _NARROW) // 3)
-    span = human_duration(room * past.interval_seconds)
-    titles = ["CPU/LIMIT", f"LAST {span}", "MEMORY/LIMIT", f"LAST {span}", *table.back]
-    columns = [
-        Column(title, lambda *_: "", priority=int(title in table.back), long=title == "NAME")
-        for title in (*table.front, *titles)
-    ]
-    rows, near = [], []
+    heads, texts, near = [*table.front, "CPU/LIMIT", "MEMORY/LIMIT", *table.back], [], []
     for row in table.rows:
-        measured = row.usage.cpu_millicores, row.usage.memory_bytes
         limits = past.limits.get(row.uids[0], row.limits) if len(row.uids) == 1 else row.limits
-        cells = list(row.front)
-        for index, show in enumerate((millicores, mebibytes)):
-            value, limit = measured[index], limits[index]
-            text = show(value) + (f"/{show(limit)}" if limit is not None else "")
-            if value is not None and limit and value >= limit * _NEAR:
-                near.append(text)
-            cells += [text, sparkline(past.sum_of(row.uids, index), room)]
-        rows.append([without_control(cell) for cell in (*cells, *row.back)])
+        cpu = _of_limit(row.usage.cpu_millicores, limits[0], millicores)
+        memory = _of_limit(row.usage.memory_bytes, limits[1], mebibytes)
+        near += [text for text, is_near in (cpu, memory) if is_near]
+        texts.append([without_control(text) for text in (*row.front, cpu[0], memory[0], *row.back)])
+    first = len(table.front) + 1
+    widths = [3 + max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    space = (out.width or 0) - sum(widths) - 3
+    if space < 2 * _LEAST_SAMPLES:
+        space += sum(widths[first + 1 :])  # the table leaves these columns out
+    room = min(_MOST_SAMPLES, max(_LEAST_SAMPLES, space // 2))
+    span = f"LAST {human_duration(room * past.interval_seconds)}"
+    rows = []
+    for row, cells in zip(table.rows, texts, strict=True):
+        cpu_line, memory_line = (sparkline(past.sum_of(row.uids, index), room) for index in (0, 1))
+        rows.append([*cells[:first], cpu_line, cells[first], memory_line, *cells[first + 1 :]])
+    titles = (*heads[:first], span, heads[first], span, *table.back)
+    columns = [
+        Column(each, lambda *_: "", priority=each in table.back, long=each == "NAME") for each in titles
+    ]
     lines = ObjectTable(columns).render(rows, headers=headers)
-    if out.colored:
-        pattern = "|".join(map(re.escape, near)) or "(?!)"
-        lines = [re.sub(rf"(?<!\S)(?:{pattern})(?!\S)", r"\033[31m\g<0>\033[0m", line) for line in lines]
+    if out.colored and near:
+        pattern = rf"(?<!\S)(?:{'|'.join(map(re.escape, near))})(?!\S)"
+        lines = [re.sub(pattern, r"\033[31m\g<0>\033[0m", line) for line in lines]
     return lines
+
+
+def _of_limit(value: int | None, limit: int | None, show: Callable[[int | None], str]) -> tuple[str, bool]:
+    """Return usage with its limit, such as ``50m/500m``, and whether it is near the limit."""
+    if value is None or not limit:
+        return show(value), False
+    return f"{show(value)}/{show(limit)}", value >= limit * _NEAR

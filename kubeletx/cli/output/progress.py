@@ -113,10 +113,9 @@ def show_steps(text: str, lines: Iterable[Line]) -> bool:
     """Print the messages of a drain or removal as they arrive; returns True if it is done. `text`: what goes on."""
     done = False
     with progress(text) as out:
-        for count, line in enumerate(lines, 1):
+        for line in lines:
             step = msgspec.json.decode(line.object, type=Progress)
             out.say(step.message)
-            out.show(f"{text}  {count} done")
             done = step.done
     return done
 

@@ -68,5 +68,4 @@ def test_steps_are_lines_above_the_line(agent: Any) -> None:
     with terminal("--root-dir", str(agent.root), "drain", "--all") as out:
         code, text = out.end()
         assert code == 0
-        assert "\r\x1b[Kall pods have ended\r\n\r\x1b[Kdraining the node  1 done  " in text
-        assert text.endswith(" s\r\x1b[K")
+        assert text.endswith("\r\x1b[Kall pods have ended\r\n\r\x1b[K")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -206,12 +206,15 @@ def test_public_names_are_the_listed_ones(room: str) -> None:
     assert f"kubeletx.{room}" in section(PAGE, "Public names")
 
 
-def test_public_names_of_the_modules_of_linux_are_the_listed_ones() -> None:
+@pytest.mark.parametrize(
+    ("room", "stems"), [("linux", PUBLIC_MODULES), ("kube", ("masking", "start_timeline"))]
+)
+def test_public_names_of_modules_are_the_listed_ones(room: str, stems: Sequence[str]) -> None:
     own = [
-        f"kubeletx.linux.{stem}.{name}"
-        for stem in PUBLIC_MODULES
-        for name, value in vars(importlib.import_module(f"kubeletx.linux.{stem}")).items()
-        if name[0] != "_" and getattr(value, "__module__", "") == f"kubeletx.linux.{stem}"
+        f"kubeletx.{room}.{stem}.{name}"
+        for stem in stems
+        for name, value in vars(importlib.import_module(f"kubeletx.{room}.{stem}")).items()
+        if name[0] != "_" and getattr(value, "__module__", "") == f"kubeletx.{room}.{stem}"
     ]
     listed = (DOCS / "public-names.txt").read_text().split()
-    assert [line for line in listed if line.startswith("kubeletx.linux.")] == sorted(own)
+    assert [line for line in listed if re.match(rf"kubeletx\.{room}\.\w+\.", line)] == sorted(own)

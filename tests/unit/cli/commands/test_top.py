@@ -130,6 +130,7 @@ def test_a_watch_on_a_terminal_is_refreshed_in_place_and_leaves_it_as_it_was(age
         assert len(plain) == 24
         assert plain[-1] == "19 more lines"
         assert max(map(len, plain)) <= 80
+        assert plain[1].startswith("web ")
         assert not any("\x1b" in line for line in plain)
         out.resize(200, 60)
         wide = re.sub(r"\x1b\[[HKJ]", "", out.read_until("\x1b[J")).split("\r\n")
