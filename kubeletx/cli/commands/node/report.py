@@ -72,8 +72,11 @@ def report(ctx: click.Context, folder: Path, force: bool) -> int:
     Without values of environment variables, passwords and tokens; but log lines are as the containers wrote them. What
     cannot be read is named in its file and in summary.txt. It works without an agent, too.
     """
-    if folder.exists() and any(folder.iterdir()) and not force:
-        raise click.UsageError(f"{folder} is not empty; name another folder, or give --force")
+    try:
+        if folder.exists() and any(folder.iterdir()) and not force:
+            raise click.UsageError(f"{folder} is not empty; name another folder, or give --force")
+    except OSError as error:
+        raise click.UsageError(f"cannot read {folder}: {error.strerror}") from error
     invocation: Invocation = ctx.obj
     try:
         AgentClient(invocation.socket_path).call("GET", "/version", VersionView, timeout=HUNG_SECONDS * 5)
@@ -94,7 +97,7 @@ def report(ctx: click.Context, folder: Path, force: bool) -> int:
     _write(folder / "summary.txt", "\n".join([*notes, ""]), [])
     if not written:
         raise Unavailable(f"cannot write into {folder}: {notes[-1]}")
-    failed = f"; {len(notes) - 1} notes on what failed in summary.txt" if len(notes) > 1 else ""
+    failed = f"; {len(notes) - 1} failed, see summary.txt" if len(notes) > 1 else ""
     click.echo(f"{written} files written to {folder}{failed}")
     click.echo("Read the logs in it before you hand it on: containers may have written secrets.")
     return ExitCode.OK

@@ -58,7 +58,7 @@ def test_a_report_has_everything_without_secrets(agent: Any, kubeletx: Run, tmp_
     assert texts["pods.txt"].startswith("NAMESPACE ")
     assert texts["journal.txt"].startswith("failed: ")
     assert texts["summary.txt"].splitlines()[1:] == [f"journal.txt: {texts['journal.txt'].rstrip()}"]
-    assert f"{len(texts) - 1} files written to {folder}; 1 notes" in result.stdout
+    assert f"{len(texts) - 1} files written to {folder}; 1 failed, see summary.txt" in result.stdout
     assert folder.stat().st_mode & 0o077 == 0
 
 
