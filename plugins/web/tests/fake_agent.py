@@ -61,7 +61,7 @@ class FakeAgent:
             await watch.write(line)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.add(request.path)
+        self.asked.add(request.rel_url.raw_path)
         self._open += 1
         self.most_open = max(self.most_open, self._open)
         try:

@@ -57,7 +57,7 @@ def test_a_stage_begins_from_the_base_image_or_an_earlier_stage() -> None:
 
 def test_what_is_copied_and_installed_is_in_the_repository() -> None:
     places = re.findall(r"/src(/[\w./]+)", TEXT) + re.findall(r"(?<= )(deploy/\S+)", TEXT)
-    assert len(places) == 6
+    assert len(places) == 7
     for place in places:
         assert (ROOT / place.lstrip("/")).exists(), place
 

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from kubeletx.api import Clock
 
-COOKIE: Final = "kubeletx-ui"
 TOKEN_SECONDS: Final = 300.0
 SESSION_SECONDS: Final = 12 * 3600.0
 HEADERS: Final = {
@@ -40,6 +39,11 @@ class Refused(Exception):
         self.status = status
 
 
+def cookie(request: web.Request) -> str:
+    """Return the name of the session's cookie. A browser sends cookies to all ports of a host, so it contains the port."""
+    return f"kubeletx-ui-{request.url.port}"
+
+
 class LocalAccess:
     """Sessions of one administrator in a browser on this machine."""
 
@@ -61,7 +65,8 @@ class LocalAccess:
         token = request.query.get("token")
         # A click on the link in another page, such as a web terminal, is allowed: the token is the proof.
         is_foreign = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
-        if is_foreign and token is None:
+        origin = request.headers.get("Origin")
+        if (is_foreign and token is None) or (origin and origin != f"{request.scheme}://{request.host}"):
             raise Refused(403, "another page asked for this; open the address yourself")
         if token is not None and not self._has_session(request):
             return self._spend(token)
@@ -77,7 +82,7 @@ class LocalAccess:
             raise Refused(421, "this page answers only as 127.0.0.1 or localhost")
 
     def _has_session(self, request: web.Request) -> bool:
-        ends_at = self._sessions.get(request.cookies.get(COOKIE, ""), 0.0)
+        ends_at = self._sessions.get(request.cookies.get(cookie(request), ""), 0.0)
         return ends_at > self._clock.monotonic()
 
     def _spend(self, token: str) -> str:

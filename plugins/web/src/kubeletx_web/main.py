@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-from aiohttp import web
 
 from kubeletx.api import SystemClock
 
 from .access import LocalAccess
 from .agent import Agent
+from .connections import serving
 from .server import Pages
 
 ADDRESS = "127.0.0.1"
@@ -43,37 +43,25 @@ def main(socket_path: Path, port: int, browser: bool) -> None:
 async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
     """Serve the page on 127.0.0.1 until SIGINT or SIGTERM."""
     access = LocalAccess(SystemClock())
-    runner = web.AppRunner(
-        Pages(Agent(socket_path), access).app(),
-        handle_signals=False,
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=0.5,
-        keepalive_timeout=15,
-    )
-    await runner.setup()
-    site = web.TCPSite(runner, ADDRESS, port)
+    app = Pages(Agent(socket_path), access).app()
+    ended = asyncio.Event()
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(ending, ended.set)
     try:
-        try:
-            await site.start()
-        except OSError as error:
-            raise click.ClickException(
-                f"cannot listen on {ADDRESS}:{port}: {error.strerror}; choose another --port"
-            ) from error
-        number = runner.addresses[0][1]
-        link = f"http://{ADDRESS}:{number}/?token={access.token}"
-        click.echo(
-            f"The page of this node is at\n\n    {link}\n\nThe link works once, within 5 minutes. Ctrl-C ends the page."
-        )
-        sys.stdout.flush()
-        if browser:
-            await asyncio.to_thread(webbrowser.open, link)
-        ended = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        await ended.wait()
-    finally:
-        await runner.cleanup()
+        async with serving(app, ADDRESS, port) as number:
+            link = f"http://{ADDRESS}:{number}/?token={access.token}"
+            click.echo(
+                f"The page of this node is at\n\n    {link}\n\n"
+                "The link works once, within 5 minutes. Ctrl-C ends the page."
+            )
+            sys.stdout.flush()
+            if browser:
+                await asyncio.to_thread(webbrowser.open, link)
+            await ended.wait()
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on {ADDRESS}:{port}: {error.strerror}; choose another --port"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from kubeletx.api import KubeletxError, NotFound, Png, SystemClock
+from kubeletx.api import KubeletxError, NotFound, PermissionDenied, Png, SystemClock
 from kubeletx.kube.types.core import Pod
 
-from .access import COOKIE, HEADERS, SESSION_SECONDS, Refused
+from .access import HEADERS, SESSION_SECONDS, Refused, cookie
 from .agent import Agent, pod_path
 from .live import LivePage
 from .node_page import NodePage, Query
@@ -56,15 +56,24 @@ def utc_now() -> datetime:
 class Pages:
     """Answers all requests."""
 
-    def __init__(self, agent: Agent, access: Access, *, now: Callable[[], datetime] = utc_now) -> None:
-        """`now`: the present time, in UTC."""
+    def __init__(
+        self,
+        agent: Agent,
+        access: Access,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        write_seconds: float = WRITE_SECONDS,
+    ) -> None:
+        """`now`: the present time, in UTC. `write_seconds`: see `WRITE_SECONDS`."""
         self._agent = agent
         self._access = access
         self._now = now
+        self._write_seconds = write_seconds
         self.feed = Feed(agent)
         self._live: dict[tuple[str, ...], LivePage] = {}
         self._live_of: NodeState | None = None
-        self._watchers = 0
+        self.watchers = 0
+        """Number of browsers that watch."""
         self._logs = 0
         self._screens = Screens(agent, SystemClock())
 
@@ -103,7 +112,7 @@ class Pages:
             response = await handler(request)
         except Refused as refused:
             response = _message(refused.status, "Not allowed", str(refused))
-        except NotFound as error:
+        except (NotFound, PermissionDenied) as error:
             response = _message(404, "Not found", str(error), back="/")
         except KubeletxError as error:
             response = _message(503, "The agent does not answer", str(error), back="/")
@@ -231,27 +240,31 @@ class Pages:
     async def _stream(
         self, request: web.Request, key: tuple[str, ...], page: Callable[[NodeState], NodePage | PodPage]
     ) -> web.StreamResponse:
-        if self._watchers >= MAX_WATCHERS:
+        if self.watchers >= MAX_WATCHERS:
             return _message(503, "Too many viewers", f"{MAX_WATCHERS} browsers watch this node already.")
+        if request.method == "HEAD":
+            return web.Response(content_type="text/event-stream")
         since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
-        self._watchers += 1
+        self.watchers += 1
         try:
             async with self.feed.viewing() as state:
                 live = await self._live_page(key, state, page(state))
                 number = int(since) if since.isdecimal() else -1
-                return await send_events(request, live.messages(number))
+                return await send_events(request, live.messages(number), self._write_seconds)
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
 
-async def send_events(request: web.Request, messages: AsyncIterator[bytes]) -> web.StreamResponse:
+async def send_events(
+    request: web.Request, messages: AsyncIterator[bytes], write_seconds: float = WRITE_SECONDS
+) -> web.StreamResponse:
     """Send server-sent events until the iterator ends or the browser goes away or does not read."""
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
     await response.prepare(request)
     async with aclosing(messages) as source:  # type: ignore[type-var] # an async generator
         try:
             async for message in source:
-                async with asyncio.timeout(WRITE_SECONDS):
+                async with asyncio.timeout(write_seconds):
                     await response.write(message)
         except (ConnectionResetError, TimeoutError):
             if request.transport is not None:
@@ -262,7 +275,7 @@ async def send_events(request: web.Request, messages: AsyncIterator[bytes]) -> w
 def _begin_session(request: web.Request, secret: str) -> web.Response:
     response = web.Response(status=303, headers={**HEADERS, "Location": request.path})
     response.set_cookie(
-        COOKIE, secret, max_age=int(SESSION_SECONDS), httponly=True, samesite="Strict", path="/"
+        cookie(request), secret, max_age=int(SESSION_SECONDS), httponly=True, samesite="Strict", path="/"
     )
     return response
 
