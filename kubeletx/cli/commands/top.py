@@ -34,6 +34,7 @@ _MACHINE: Final = ""
 _LEAST_SAMPLES: Final = 10
 _MOST_SAMPLES: Final = 90
 _NEAR: Final = 0.9
+_LEAST_SECONDS: Final = 0.5
 
 
 @command(short_help="Show usage of pods, runtimes or the node.")
@@ -93,7 +94,9 @@ def top(
         return _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
 
     if watch:
-        _watch(agent, table_of, seconds_of("--interval", interval), headers=not no_headers)
+        _watch(
+            agent, table_of, max(_LEAST_SECONDS, seconds_of("--interval", interval)), headers=not no_headers
+        )
     usage = agent.get("/v1/usage", UsageView)
     for line in _plain(table_of(usage), headers=not no_headers):
         click.echo(line)

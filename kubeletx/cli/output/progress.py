@@ -44,11 +44,11 @@ class ProgressLine:
         *,
         now: Callable[[], float] = time.monotonic,
         width: Callable[[], int] = lambda: os.get_terminal_size(2).columns,
-        tick_seconds: float | None = TICK_SECONDS,
+        tick_seconds: float = TICK_SECONDS,
     ) -> None:
         """`out`: a terminal; None: show nothing. `text`: shown until `show` gives another one.
 
-        `tick_seconds`: interval of the thread's drawings; None: no thread.
+        `tick_seconds`: interval of the thread's drawings.
         """
         self._out = out
         self._now = now
@@ -58,13 +58,10 @@ class ProgressLine:
         self._shown: tuple[str, int, int | None] = (text, 0, None)
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._thread = None
-        if out is not None and tick_seconds is not None:
-            run = threading.Thread(target=self._tick, args=(tick_seconds,), name="progress", daemon=True)
-            self._thread = run
+        self._thread = threading.Thread(target=self._tick, args=(tick_seconds,), name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        if self._thread is not None:
+        if self._out is not None:
             self._thread.start()
         return self
 
@@ -72,7 +69,7 @@ class ProgressLine:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._over.set()
-        if self._thread is not None:
+        if self._out is not None:
             self._thread.join()
         self._write(_ERASE)
 

@@ -35,7 +35,7 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal() -> None:
 def test_the_line_fits_the_terminal_is_redrawn_rarely_and_erased_at_the_end() -> None:
     now = [0.0]
     out = io.StringIO()
-    with ProgressLine(out, now=lambda: now[0], width=lambda: 12, tick_seconds=None) as line:
+    with ProgressLine(out, now=lambda: now[0], width=lambda: 12, tick_seconds=3600) as line:
         line.show("a-long-image-name", 0, None)
         line.show("not drawn", 0, None)
         now[0] = 0.2
@@ -69,3 +69,10 @@ def test_steps_are_lines_above_the_line(agent: Any) -> None:
         code, text = out.end()
         assert code == 0
         assert text.endswith("\r\x1b[Kall pods have ended\r\n\r\x1b[K")
+
+
+def test_a_pull_shows_its_updates_and_ends_with_the_result(agent: Any) -> None:
+    with terminal("--root-dir", str(agent.root), "image", "pull", "nginx") as out:
+        assert out.read_until("nginx resolving").startswith("\r\x1b[K")
+        code, text = out.end()
+        assert (code, text.rpartition("\r\x1b[K")[2]) == (0, "nginx pulled into default: sha256:nginx\r\n")
