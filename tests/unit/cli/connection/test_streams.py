@@ -19,7 +19,7 @@ import click
 import pytest
 
 from kubeletx.api import Channel, StreamRequest
-from kubeletx.cli.connection.forwarding import Forward, parse_forward
+from kubeletx.cli.commands.port_forward import Forward, parse_forward
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, VirtualMachine
 from kubeletx.testing.sessions import FakeSession
 from kubeletx_testing.waiting import until

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from kubeletx.api import Channel, InvalidConfig, StreamRequest
-from kubeletx.cli.commands.objects.cp import Place, parse_place
-from kubeletx.cli.connection.copying import unpack
+from kubeletx.cli.commands.objects.cp import Place, parse_place, unpack
 from kubeletx.server.views import PodTarget
 from kubeletx.testing.sessions import FakeSession
 from tests.unit.cli.commands.objects import Run, pod
