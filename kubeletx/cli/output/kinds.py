@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -136,19 +137,27 @@ def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
 
 
 def _object(singular: str, short: tuple[str, ...], kind: str, shown: Sequence[Column]) -> ObjectKind:
-    """Return the kind of objects that the agent holds for pods without a cluster."""
+    """Return the kind of objects that the agent holds for pods without a cluster. A watch lists them each second."""
+    path = f"/v1/objects/{kind}"
+
+    def lists(agent: AgentClient) -> Iterator[Mapping[Hashable, Any]]:
+        while True:
+            items = agent.items(path, dict[str, Any])
+            yield {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
+            time.sleep(1.0)
+
     return ObjectKind(
         singular,
         f"{singular}s",
         short,
         shown,
-        object_kinds.lister(kind),
+        lambda agent: (agent.items(path, dict[str, Any]), ()),
         lambda item: str(item["metadata"]["name"]),
         ("v1", f"{kind}List"),
         namespaced=True,
         namespace=lambda item: str(item["metadata"]["namespace"]),
         labels=lambda item: dict(item["metadata"].get("labels", {})),
-        watch=lambda agent: _differences(object_kinds.lists(kind, agent)),
+        watch=lambda agent: _differences(lists(agent)),
     )
 
 

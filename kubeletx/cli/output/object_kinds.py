@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from kubeletx.api.names import CONFIG_SOURCE
 from kubeletx.kube.text.human import age
 
-from ..connection.client import AgentClient
 from .printers import Column
 
 Item = dict[str, Any]
-WATCH_SECONDS: Final = 1.0
-
-
-def lister(kind: str) -> Callable[[AgentClient], tuple[Sequence[Item], Sequence[str]]]:
-    """Return a function that lists the objects of a kind such as ConfigMap, for `ObjectKind.fetch`."""
-    return lambda agent: (agent.items(f"/v1/objects/{kind}", Item), ())
-
-
-def lists(kind: str, agent: AgentClient) -> Iterator[Mapping[Any, Item]]:
-    """Yield all objects of a kind by namespace and name, again each second."""
-    while True:
-        items, _ = lister(kind)(agent)
-        yield {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
-        time.sleep(WATCH_SECONDS)
 
 
 def _age(item: Item, now: datetime) -> str:
