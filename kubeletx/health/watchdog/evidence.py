@@ -20,6 +20,10 @@ STACK_BYTES: Final = 512 * 1024
 KERNEL_LOG: Final = Path("/dev/kmsg")
 _KERNEL_LOG_BYTES: Final = 4 << 20
 _RECORD: Final = re.compile(r"\d+,\d+,(\d+),[^;]*;.*\bKilled process (\d+) \((.*?)\)")
+_AT_LIMIT: Final = re.compile(
+    r"oom-kill:constraint=CONSTRAINT_MEMCG,.*\boom_memcg=[^,]*/kubepods.*,pid=(\d+),"
+)
+"""A process of a pod that reached the pod's own limit: other processes did not lack memory."""
 _SLACK_SECONDS: Final = 60
 """An agent hangs some time after the kernel has killed what it needs."""
 
@@ -48,12 +52,15 @@ def read_stack(path: Path) -> str:
 def out_of_memory(age_seconds: int, path: Path = KERNEL_LOG) -> str:
     """Return the last line of the kernel's log about a process that was killed for lack of memory; empty if there is none.
 
+    A process of a pod that was killed at the pod's own limit does not count.
+
     `age_seconds`: how far back it counts. Source: Documentation/ABI/testing/dev-kmsg.
     """
     oldest = time.monotonic() - age_seconds - _SLACK_SECONDS
-    found = ""
-    for match in _RECORD.finditer(_kernel_log(path)):
-        if int(match[1]) / 1_000_000 >= oldest:
+    found, text = "", _kernel_log(path)
+    at_limit = set(_AT_LIMIT.findall(text))
+    for match in _RECORD.finditer(text):
+        if int(match[1]) / 1_000_000 >= oldest and match[2] not in at_limit:
             found = f"the kernel killed process {match[2]} ({match[3]}) for lack of memory"
     return found
 

@@ -245,6 +245,9 @@ def test_a_process_killed_for_lack_of_memory_is_the_reason(tmp_path: Path) -> No
     log.write_text(f"6,1,{now - 10**9},-;{killed.format(41)}\n")
     assert out_of_memory(300, log) == ""
     assert out_of_memory(300, tmp_path / "none") == ""
+    limit = "6,1,{},-;oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/kubepods/pod1,task=cam,pid=41,uid=0\n"
+    log.write_text(f"{limit.format(now)}3,2,{now},-;Memory cgroup out of memory: {killed.format(41)[15:]}\n")
+    assert out_of_memory(300, log) == "", "a container at its own limit is no reason of a hang"
     log.write_text(f"6,1,{now},-;{killed.format(41)}\n")
     watch = AgentWatch(tmp_path, tmp_path, {}, lambda reason, message: None, kernel_log=log)
     touch("cam", tmp_path)
