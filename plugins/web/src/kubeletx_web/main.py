@@ -11,12 +11,13 @@ from pathlib import Path
 
 import click
 
-from kubeletx.api import SystemClock
+from kubeletx.api import KubeletxError, SystemClock
 
 from .access import LocalAccess
 from .agent import Agent
 from .connections import serving
-from .server import Pages
+from .report import write_report
+from .server import Pages, utc_now
 
 ADDRESS = "127.0.0.1"
 
@@ -33,11 +34,38 @@ ADDRESS = "127.0.0.1"
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="TCP port on 127.0.0.1; 0: any free one."
 )
+@click.option(
+    "--report",
+    "report_directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Write the pages as files into this directory, and end.",
+)
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser, if there is one.")
-def main(socket_path: Path, port: int, browser: bool) -> None:
+def main(socket_path: Path, port: int, report_directory: Path | None, browser: bool) -> None:
     """Serve a read-only page about the node of the agent behind the admin socket."""
+    if report_directory is not None:
+        asyncio.run(report(socket_path, report_directory))
+        return
     with suppress(KeyboardInterrupt):
         asyncio.run(serve(socket_path, port, browser=browser))
+
+
+async def report(socket_path: Path, directory: Path) -> None:
+    """Write the pages as files."""
+    agent = Agent(socket_path)
+    try:
+        number = await write_report(agent, directory, utc_now)
+    except KubeletxError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write {error.filename or directory}: {error.strerror}; choose another directory"
+        ) from error
+    finally:
+        await agent.close()
+    click.echo(f"Wrote {number} files; open {directory / 'index.html'}")
 
 
 async def serve(socket_path: Path, port: int, *, browser: bool) -> None:

@@ -59,6 +59,19 @@ class Row(msgspec.Struct, frozen=True):
     is_machine: bool
 
 
+def node_document(state: NodeState, page: Fragments, query: Query, live: str) -> str:
+    """Return the whole page. `live`: path of its changes; empty: it has none."""
+    return render(
+        "node",
+        node=state.node.metadata.name or state.version.node_name,
+        parts=page.parts,
+        rows=page.rows,
+        rooms=[name for name in page.parts if name.startswith("room-")],
+        query=query,
+        live=live,
+    )
+
+
 class NodePage:
     """Renders the page of the node. Keeps the HTML of rows, since most do not change between two calls."""
 

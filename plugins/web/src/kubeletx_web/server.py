@@ -19,7 +19,7 @@ from kubeletx.kube.types.core import Pod
 from .access import HEADERS, SESSION_SECONDS, Refused, cookie
 from .agent import Agent, pod_path
 from .live import LivePage
-from .node_page import NodePage, Query
+from .node_page import NodePage, Query, node_document
 from .pod_log import log_events, log_tail
 from .pod_page import PodPage, pod_yaml
 from .room_values import PanelContent, panel_path
@@ -128,21 +128,8 @@ class Pages:
         query = Query.of(request.query)
         async with self.feed.viewing() as state:
             live = await self._live_page(("node", str(query.text)), state, NodePage(state, query, self._now))
-            page = live.now
-        rooms = [name for name in page.parts if name.startswith("room-")]
-        node = state.node.metadata.name or state.version.node_name
-        return _html(
-            request,
-            render(
-                "node",
-                node=node,
-                parts=page.parts,
-                rows=page.rows,
-                rooms=rooms,
-                query=query,
-                live=str(request.url.with_path("/live").update_query(since=live.number).relative()),
-            ),
-        )
+            path = str(request.url.with_path("/live").update_query(since=live.number).relative())
+            return _html(request, node_document(state, live.now, query, path))
 
     async def _node_live(self, request: web.Request) -> web.StreamResponse:
         query = Query.of(request.query)

@@ -145,6 +145,11 @@ class Feed:
             await self._changed.wait_for(lambda: self.revision != revision)
             return self.revision
 
+    async def settle(self) -> None:
+        """Wait until every question of `ROOMS` and about panels was answered or has failed once."""
+        while self._reading:
+            await asyncio.wait(tuple(self._reading.values()))
+
     async def close(self) -> None:
         """End all tasks."""
         tasks = [*self._tasks, *self._reading.values()]
