@@ -13,7 +13,7 @@ HIDDEN: Final = "<hidden>"
 _VALUE_LISTS: Final = ("env", "httpHeaders")
 _SECRET_NAME: Final = re.compile(
     r"passw|passphrase|(?:tokens?|secret|credentials?)$|(?:api|access|private|secret)[_-]?key$"
-    r"|^(?:cloudInit)?userData|^kubectl.kubernetes.io/last-applied-configuration$",
+    r"|^(?:cloudInit)?userData|/vm-(?:user|meta)-data|^kubectl.kubernetes.io/last-applied-configuration$",
     re.IGNORECASE,
 )
 _PASSWORD_OF_URL: Final = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]+(?=@)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from kubeletx_web.agent import Agent
 from kubeletx_web.server import Pages
 
+from plugins.web.tests.fake_agent import FakeAgent, pod
+
 HOSTILE = '<script>alert("x")</script>\u202e\x1b[31m'
-LISTS = ("pods", "runtimes", "events", "volumes", "images", "sessions", "plugins", "panels")
+WEB = "/v1/pods/default/web"
 
 
 class OpenAccess:
@@ -24,85 +27,49 @@ class OpenAccess:
         return None
 
 
-class FakeAgent:
-    """An admin socket with one pod. `log`: pieces of its log. `screenshots`: number of pictures that were asked for."""
+class PodAgent(FakeAgent):
+    """A `FakeAgent` with `files`: bytes by path. `reads`: numbers of requests for them."""
 
     def __init__(self) -> None:
-        self.pods: list[dict[str, Any]] = [pod()]
-        self.answers: dict[str, Any] = {"/v1/sessions": {"items": [session()]}}
-        self.log = b"one\ntwo\n"
-        self.screenshots = 0
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", self._answer)
-        return app
+        super().__init__()
+        self.files = {f"{WEB}/log": b"one\ntwo\n", f"{WEB}/vm/screenshot": b"PNG"}
+        self.reads: Counter[str] = Counter()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        path = request.path
-        if "watch" in request.query:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            return response
-        if path.endswith("/log"):
-            return web.Response(body=self.log)
-        if path.endswith("/vm/screenshot"):
-            self.screenshots += 1
-            return web.Response(body=b"PNG")
-        if path == "/v1/pods":
-            return web.json_response({"items": self.pods})
-        if path == "/v1/pods/default/web":
-            return web.json_response(self.pods[0])
-        if path in self.answers:
-            return web.json_response(self.answers[path])
-        if path.removeprefix("/v1/") in LISTS:
-            return web.json_response({"items": []})
-        return web.json_response({})
+        if request.path not in self.files:
+            return await super()._answer(request)
+        self.reads[request.path] += 1
+        return web.Response(body=self.files[request.path])
 
 
-def pod(**status: Any) -> dict[str, Any]:
+@pytest.fixture
+def agent() -> PodAgent:
     container = {
-        "name": "web",
+        "name": "main",
         "image": HOSTILE,
         "command": [HOSTILE],
         "args": ["--token=swordfish"],
         "env": [{"name": HOSTILE, "value": "hunter2"}],
     }
-    return {
-        "metadata": {"name": "web", "namespace": "default", "uid": "u1", "annotations": {"note": HOSTILE}},
-        "spec": {"containers": [container]},
-        "status": {"phase": "Pending", "message": HOSTILE, **status},
+    web_pod = pod("web", annotations={"note": HOSTILE, "kubeletx.io/vm-user-data": "tiger"})
+    web_pod |= {"spec": {"containers": [container]}, "status": {"phase": "Pending", "message": HOSTILE}}
+    agent = PodAgent()
+    agent.answers |= {
+        "/v1/pods": {"items": [web_pod]},
+        WEB: web_pod,
+        f"{WEB}/history": {},
     }
-
-
-def session() -> dict[str, Any]:
-    return {
-        "namespace": "default",
-        "name": "s1",
-        "pod": "default/web",
-        "state": "open",
-        "application": HOSTILE,
-        "createdAt": "2026-01-01T00:00:00Z",
-    }
+    return agent
 
 
 @pytest.fixture
-def agent() -> FakeAgent:
-    return FakeAgent()
-
-
-@pytest.fixture
-async def client(agent: FakeAgent, tmp_path: Path) -> AsyncIterator[TestClient[Any, Any]]:
-    runner = web.AppRunner(agent.app(), shutdown_timeout=0.1)
-    await runner.setup()
+async def client(agent: PodAgent, tmp_path: Path) -> AsyncIterator[TestClient[Any, Any]]:
     socket = tmp_path / "agent.sock"
-    await web.UnixSite(runner, str(socket)).start()
-    app = Pages(Agent(socket), OpenAccess()).app()
-    try:
-        async with TestClient(TestServer(app)) as client:
-            yield client
-    finally:
-        await runner.cleanup()
+    async with (
+        agent.serving(socket),
+        TestClient(TestServer(Pages(Agent(socket), OpenAccess()).app())) as client,
+    ):
+        yield client
 
 
 async def text_of(client: TestClient[Any, Any], path: str, status: int = 200) -> str:
@@ -128,20 +95,19 @@ async def test_the_yaml_has_no_values_of_variables_and_no_arguments(client: Test
     text = await text_of(client, "/pods/default/web/yaml")
     assert "hunter2" not in text
     assert "swordfish" not in text
+    assert "tiger" not in text
     assert "<script>alert" not in text
     assert "command" in text
 
 
-async def test_twenty_watchers_cost_one_screenshot(client: TestClient[Any, Any], agent: FakeAgent) -> None:
+async def test_twenty_watchers_cost_one_screenshot(client: TestClient[Any, Any], agent: PodAgent) -> None:
     for _ in range(20):
         await text_of(client, "/pods/default/web/screen.png")
-    assert agent.screenshots == 1
+    assert agent.reads[f"{WEB}/vm/screenshot"] == 1
 
 
-async def test_a_log_that_ends_says_so_after_its_lines(
-    client: TestClient[Any, Any], agent: FakeAgent
-) -> None:
-    agent.log = HOSTILE.encode() + b"\r\n\x07bell\n"
+async def test_a_log_that_ends_says_so_after_its_lines(client: TestClient[Any, Any], agent: PodAgent) -> None:
+    agent.files[f"{WEB}/log"] = HOSTILE.encode() + b"\r\n\x07bell\n"
     text = await text_of(client, "/pods/default/web/log?container=web")
     events = [line for line in text.splitlines() if line.startswith(("data", "event"))]
     assert json.loads(events[0].removeprefix("data: ")) == [

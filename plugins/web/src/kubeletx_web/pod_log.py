@@ -15,6 +15,7 @@ from kubeletx.api import KubeletxError
 from kubeletx.kube.types.core import Pod
 
 from .agent import Agent, pod_path
+from .words import visible
 
 TAIL: Final = 200
 """Lines that a page begins with."""
@@ -23,9 +24,6 @@ LONGEST: Final = 2000
 PAUSE_SECONDS: Final = 0.2
 """Time between two messages: a container that writes much gives fewer, larger ones, and the agent reads no faster."""
 KEEPALIVE_SECONDS: Final = 15.0
-_HARMFUL: Final = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 _COLOURS: Final = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -42,12 +40,7 @@ class LogTail(msgspec.Struct, frozen=True):
 def harmless(line: bytes) -> str:
     """Return the line as text without colours, and with control characters and changes of direction made visible."""
     text = _COLOURS.sub("", line.removesuffix(b"\r").decode(errors="replace"))
-    return _HARMFUL.sub(_visible, text)
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else f"\\u{code:04x}"
+    return visible(text.replace("\r", "\u240d"))
 
 
 def containers(pod: Pod) -> Sequence[str]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from kubeletx.kube.text.human import age, human_duration
 
-from .words import mib, tone
+from .words import mib, tone, visible
 
 
 @lru_cache(maxsize=1)
@@ -23,6 +23,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=_plain,
     )
     environment.filters.update(age=_age, until=_until, mib=mib, tone=tone)
     return environment
@@ -31,6 +32,11 @@ def _environment() -> Environment:
 def render(name: str, /, **values: Any) -> str:
     """Return the HTML of the template with this name. A value that is missing raises jinja2.UndefinedError."""
     return _environment().get_template(f"{name}.html").render(values)
+
+
+def _plain(value: object) -> object:
+    """Return a value of a template; a text has its control characters and changes of direction made visible."""
+    return visible(value) if type(value) is str else value
 
 
 def _age(moment: datetime | None) -> Markup:

@@ -32,6 +32,10 @@ IMAGE_REASONS: Final = (
     "InvalidImageName",
     "ErrImageNeverPull",
 )
+RETRIED: Final = IMAGE_REASONS[:4]
+FIRST_SECONDS: Final = 10
+MOST_SECONDS: Final = 300
+"""The pull of an image is tried again after 10 s, then after twice the time, up to five minutes (docs/kubelet-parity.md)."""
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 _DELAY: Final = re.compile(r"back-off ([0-9a-z.]+) restarting")
 _POWER_COMMANDS: Final = {"paused": "resume", "suspended": "resume", "shutdown": "start", "crashed": "start"}
@@ -152,16 +156,19 @@ def _image(status: ContainerStatus, state: ContainerStateWaiting, events: Sequen
         for event in events
         if event.reason == names.Event.FAILED
         and status.image in (event.message or "")
-        and "pull" in (event.message or "").lower()
+        and "Failed to pull" in (event.message or "")
     ]
     count = sum(event.count or 1 for event in failures)
-    times = f"the pull failed {count} times" if count > 1 else "the pull failed"
+    times = f"the pull failed {_times(count)}" if count else "the pull failed"
     last = failures[-1].last_timestamp if failures else None
+    again_at = None
+    if last is not None and state.reason in RETRIED:
+        again_at = last + timedelta(seconds=min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(count - 1, 10)))
     # The message of a back-off begins with the image's name, which this sentence has.
     message = (state.message or "").removeprefix(f'Back-off pulling image "{status.image}": ')
     return Why(
         f"Container {status.name} waits for its image {status.image}: {times}: {_end(message or state.reason)}",
-        last,
+        again_at=again_at,
     )
 
 

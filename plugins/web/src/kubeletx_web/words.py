@@ -126,3 +126,17 @@ def frozen_memory(pod: Pod) -> str:
             freed = _FREED.search(condition.message or "")
             return f"{freed[1]} \u2192 {freed[2]}" if freed else condition.message or ""
     return ""
+
+
+_HARMFUL = re.compile(
+    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Return the text with visible signs for control characters, changes of direction and lone surrogates."""
+    return _HARMFUL.sub(lambda match: _sign(ord(match[0])), text)
+
+
+def _sign(code: int) -> str:
+    return chr(0x2400 + code) if code < 0x20 else f"\\u{code:04x}"

@@ -23,12 +23,12 @@
     }
     ctx.restore();
   };
-  const draw = (figure, name, unit, usage) => {
+  const draw = (figure, name, usage) => {
     const scale = pathOf[name];
     const line = usage[name].map((value) => (value === null ? null : scale(value)));
     const limit = usage[`${name}Limit`];
     const data = [usage.times, line];
-    const series = [{}, { label: unit, stroke: colour("--plot"), width: 1.5, points: { show: false } }];
+    const series = [{}, { label: name === "cpu" ? "CPU (m)" : "Memory (MiB)", stroke: colour("--plot"), width: 1.5, points: { show: false } }];
     if (limit !== null) {
       data.push(usage.times.map(() => scale(limit)));
       series.push({ label: "limit", stroke: colour("--bad"), dash: [4, 3], width: 1, points: { show: false } });
@@ -48,10 +48,10 @@
     for (const plot of plots) plot.destroy();
     plots = [];
     drawn = section.dataset.usage;
-    if (!usage.times.length) return;
     const [memory, cpu] = section.querySelectorAll("figure");
-    draw(memory, "memory", "MiB", usage);
-    draw(cpu, "cpu", "m", usage);
+    if (!cpu || usage.times.length < 2) return; // the server's picture shows as much
+    draw(memory, "memory", usage);
+    draw(cpu, "cpu", usage);
   };
 
   const lines = document.getElementById("log-lines");
@@ -80,7 +80,7 @@
   let runs = document.getElementById("pod-units")?.dataset.runs;
   document.addEventListener("htmx:sseMessage", () => {
     const usage = document.getElementById("pod-usage");
-    if (usage && (usage.dataset.usage !== drawn || usage.querySelector("svg"))) redraw();
+    if (usage && (usage.dataset.usage !== drawn || !plots.every((plot) => plot.root.isConnected))) redraw();
     const now = document.getElementById("pod-units")?.dataset.runs;
     if (now !== runs) { runs = now; follow(); } // a container began or ended
   });
