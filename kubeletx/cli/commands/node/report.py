@@ -90,8 +90,8 @@ def report(ctx: click.Context, folder: Path, force: bool) -> int:
             line.show(f"writing {folder / name}")
             try:
                 text = make()
-            except (KubeletxError, click.ClickException, OSError) as error:
-                text = f"failed: {getattr(error, 'message', error)}\n"
+            except Exception as error:  # noqa: BLE001 - a part that fails must not stop the others
+                text = f"failed: {getattr(error, 'message', repr(error))}\n"
                 notes.append(f"{name}: {text.rstrip()}")
             written += _write(folder / name, text, notes)
     _write(folder / "summary.txt", "\n".join([*notes, ""]), [])
