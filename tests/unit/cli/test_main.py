@@ -50,9 +50,22 @@ def test_help_imports_nothing_heavy(args: tuple[str, ...]) -> None:
     assert not imported_by(*args) & set(HEAVY)
 
 
-def test_get_imports_neither_grpc_nor_sqlalchemy_nor_aiohttp(tmp_path: Path) -> None:
-    found = imported_by("--root-dir", str(tmp_path), "get", "pods")
-    assert not found & {"grpc", "sqlalchemy", "aiohttp", "rich", "cryptography", "asyncio"}
+@pytest.mark.parametrize("args", [("get", "pods"), ("exec", "web", "--", "true")])
+def test_quick_commands_import_little(args: tuple[str, ...], tmp_path: Path) -> None:
+    found = imported_by("--root-dir", str(tmp_path), *args)
+    heavy = {
+        "grpc",
+        "sqlalchemy",
+        "aiohttp",
+        "rich",
+        "cryptography",
+        "asyncio",
+        "email",
+        "http.client",
+        "ssl",
+        "shutil",
+    }
+    assert not found & {*heavy, "kubeletx.kube.types.core", "kubeletx.server.views"}
 
 
 def test_without_any_argument_help_is_printed() -> None:
