@@ -59,7 +59,7 @@ class LocalAccess:
     def token(self) -> str:
         return self._token
 
-    def check(self, request: web.Request) -> str | None:
+    async def check(self, request: web.Request) -> str | None:
         """Let the request pass, or raise Refused. Returns the secret of a new session if the request used the token."""
         self._check_host(request)
         token = request.query.get("token")

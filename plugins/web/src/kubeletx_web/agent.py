@@ -1,7 +1,8 @@
 """`Agent`: a client of one agent's admin socket that can only read.
 
 The admin socket accepts commands, too. So that no fault of the page becomes a command, this client makes GET requests
-only, and only for the paths in `READS`: exec, attach and port-forward begin with GET as well and are not among them.
+only, and only for the paths in `READS`: exec, attach and port-forward begin with GET as well and are not among them. The
+one exception is a POST to `DECIDES`, which asks for a decision and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import msgspec
 
 from kubeletx.api import Internal, NotFound, PermissionDenied, TimedOut, Unavailable
 
+from .values import Credentials, Decision
+
 T = TypeVar("T")
 
 _NAME: Final = r"(?!\.{1,2}(?:/|$))[^/?#]+"
 READS: Final = re.compile(
     "/version|/healthz"
-    f"|/v1/(node|node/cluster|pods|runtimes|events|volumes|usage|usage/history|plugins|images|panels|sessions|fornaxcore|edge)"
+    f"|/v1/(node|node/cluster|pods|runtimes|events|volumes|usage|usage/history|plugins|images|panels|sessions|fornaxcore|edge|access)"
     f"|/v1/panels/{_NAME}|/v1/runtimes/{_NAME}|/v1/pods/{_NAME}/{_NAME}(/history|/log|/vm/screenshot)?"
 )
 """All paths that this client asks for."""
+DECIDES: Final = "/v1/access"
+"""Path of the POST request that asks who has access."""
 TIMEOUT_SECONDS: Final = 10.0
 _MAX_LINE: Final = 16 * 1024 * 1024
 """Longest line of a watch: a pod may have megabytes of annotations and conditions."""
@@ -63,6 +68,12 @@ class Agent:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Internal(f"the agent gave an invalid answer to {path}: {error}") from error
 
+    async def decide(self, credentials: Credentials) -> Decision:
+        """Ask whether a user of the kubelet's API may see the page."""
+        body = msgspec.json.encode(credentials)
+        async with self._request(DECIDES, {}, self._timeout, body) as response:
+            return msgspec.json.decode(await response.read(), type=Decision)
+
     async def read(self, path: str) -> bytes:
         """Return the answer to a GET request, such as a picture."""
         async with self._request(path, {}, self._timeout) as response:
@@ -91,16 +102,19 @@ class Agent:
 
     @asynccontextmanager
     async def _request(
-        self, path: str, query: Mapping[str, str], timeout: float | None
+        self, path: str, query: Mapping[str, str], timeout: float | None, body: bytes | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        if READS.fullmatch(path) is None:
+        if READS.fullmatch(path) is None or (body is not None and path != DECIDES):
             raise PermissionDenied(f"the page does not ask the agent for {path}")
         if self._session is None:
             connector = aiohttp.UnixConnector(str(self.socket_path), limit=64)
             self._session = aiohttp.ClientSession(connector=connector)
         limits = aiohttp.ClientTimeout(total=timeout, connect=self._timeout)
         try:
-            async with self._session.get(f"http://kubeletx{path}", params=query, timeout=limits) as response:
+            method = "GET" if body is None else "POST"
+            async with self._session.request(
+                method, f"http://kubeletx{path}", params=query, data=body, timeout=limits
+            ) as response:
                 if response.status >= 400:
                     raise _error(response.status, await response.read(), path)
                 yield response

@@ -15,6 +15,7 @@ from kubeletx.api import KubeletxError, SystemClock
 
 from .access import LocalAccess
 from .agent import Agent
+from .cluster import ClusterAccess, ClusterTls
 from .connections import serving
 from .report import write_report
 from .server import Pages, utc_now
@@ -35,6 +36,12 @@ ADDRESS = "127.0.0.1"
     "--port", type=click.IntRange(0, 65535), default=0, help="TCP port on 127.0.0.1; 0: any free one."
 )
 @click.option(
+    "--web-address",
+    default=None,
+    metavar="ADDR:PORT",
+    help="Serve the page here, to users with the right to get nodes/proxy, with the kubelet API's TLS.",
+)
+@click.option(
     "--report",
     "report_directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -43,13 +50,28 @@ ADDRESS = "127.0.0.1"
     help="Write the pages as files into this directory, and end.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser, if there is one.")
-def main(socket_path: Path, port: int, report_directory: Path | None, browser: bool) -> None:
+def main(
+    socket_path: Path, port: int, web_address: str | None, report_directory: Path | None, browser: bool
+) -> None:
     """Serve a read-only page about the node of the agent behind the admin socket."""
     if report_directory is not None:
         asyncio.run(report(socket_path, report_directory))
         return
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(socket_path, port, browser=browser))
+        if web_address is None:
+            asyncio.run(serve(socket_path, port, browser=browser))
+        else:
+            asyncio.run(serve_cluster(socket_path, *split_address(web_address)))
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return address and port of ``ADDR:PORT``; an IPv6 address may have brackets. Raises click.BadParameter."""
+    address, colon, port = text.rpartition(":")
+    if not (address and colon and port.isdecimal() and int(port) < 65536):
+        raise click.BadParameter(
+            f"'{text}' is not ADDR:PORT; write an address of this node, such as 192.0.2.7:10260"
+        )
+    return address.removeprefix("[").removesuffix("]"), int(port)
 
 
 async def report(socket_path: Path, directory: Path) -> None:
@@ -72,9 +94,7 @@ async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
     """Serve the page on 127.0.0.1 until SIGINT or SIGTERM."""
     access = LocalAccess(SystemClock())
     app = Pages(Agent(socket_path), access).app()
-    ended = asyncio.Event()
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(ending, ended.set)
+    ended = _ended()
     try:
         async with serving(app, ADDRESS, port) as number:
             link = f"http://{ADDRESS}:{number}/?token={access.token}"
@@ -90,6 +110,37 @@ async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
         raise click.ClickException(
             f"cannot listen on {ADDRESS}:{port}: {error.strerror}; choose another --port"
         ) from error
+
+
+async def serve_cluster(socket_path: Path, address: str, port: int) -> None:
+    """Serve the page to users of the kubelet's API until SIGINT or SIGTERM."""
+    agent, ended = Agent(socket_path), _ended()
+    tls = ClusterTls(agent)
+    try:
+        context = await tls.load()
+        app = Pages(agent, ClusterAccess(agent, SystemClock())).app()
+        async with serving(app, address, port, tls=context) as number:
+            following = asyncio.create_task(tls.follow(), name="certificates")
+            click.echo(f"The page of this node is on {address}, port {number} (https). Ctrl-C ends it.")
+            sys.stdout.flush()
+            await ended.wait()
+            following.cancel()
+    except KubeletxError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on {address}:{port}: {error.strerror}; choose another --web-address"
+        ) from error
+    finally:
+        await agent.close()
+
+
+def _ended() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
+    ended = asyncio.Event()
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(ending, ended.set)
+    return ended
 
 
 if __name__ == "__main__":

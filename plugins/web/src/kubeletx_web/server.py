@@ -43,7 +43,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Access(Protocol):
     """Decides whether a request may see the page."""
 
-    def check(self, request: web.Request) -> str | None:
+    async def check(self, request: web.Request) -> str | None:
         """Let the request pass, or raise Refused. Returns the secret of a new session if the request began one."""
         ...
 
@@ -106,7 +106,7 @@ class Pages:
         try:
             if request.method not in ("GET", "HEAD"):
                 raise Refused(405, "this page is read-only")
-            secret = self._access.check(request)
+            secret = await self._access.check(request)
             if secret is not None:
                 return _begin_session(request, secret)
             response = await handler(request)

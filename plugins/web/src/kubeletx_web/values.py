@@ -141,3 +141,29 @@ class History(Value, frozen=True, kw_only=True):
 
     items: tuple[Action, ...] = ()
     start: Start | None = None
+
+
+class AccessFiles(Value, frozen=True, kw_only=True):
+    """TLS settings of the kubelet's API. `client_ca_file` None: clients have no certificates. `ciphers`: of OpenSSL."""
+
+    certificate_file: str
+    key_file: str
+    client_ca_file: str | None = None
+    min_version: str = ""
+    ciphers: str = ""
+
+
+class Credentials(Value, frozen=True, kw_only=True):
+    """Credentials of a request. `subject`: of the verified client certificate, as `ssl.SSLObject.getpeercert` returns it."""
+
+    authorization: str | None = None
+    subject: tuple[tuple[tuple[str, str], ...], ...] = ()
+
+
+class Decision(Value, frozen=True, kw_only=True):
+    """The agent's decision about credentials. `status`, `message`: HTTP status of a refusal, and its reason."""
+
+    allowed: bool = False
+    user: str = ""
+    status: int = 403
+    message: str = ""
