@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from kubeletx_web.agent import Agent
+from kubeletx_web.pod_log import log_events
 from kubeletx_web.server import Pages
 
+from kubeletx_testing.waiting import until
 from plugins.web.tests.fake_agent import FakeAgent, pod
 
 HOSTILE = '<script>alert("x")</script>\u202e\x1b[31m'
@@ -79,6 +82,16 @@ async def text_of(client: TestClient[Any, Any], path: str, status: int = 200) ->
     return text
 
 
+async def read_until(stream: ClientResponse, text: str) -> str:
+    """Read server-sent events until one has the text."""
+    read = ""
+    while text not in read:
+        piece = await stream.content.readany()
+        assert piece, read
+        read += piece.decode()
+    return read
+
+
 async def test_the_page_shows_hostile_values_as_text(client: TestClient[Any, Any]) -> None:
     text = await text_of(client, "/pods/default/web")
     assert "<script>alert" not in text
@@ -115,3 +128,45 @@ async def test_a_log_that_ends_says_so_after_its_lines(client: TestClient[Any, A
         "\u2407bell",
     ]
     assert events[1:] == ["event: end", 'data: ""']
+
+
+async def test_a_browser_that_does_not_read_a_log_stops_the_reading_of_it(tmp_path: Path) -> None:
+    class EndlessLog(Agent):
+        pieces = 0
+        is_closed = False
+
+        async def chunks(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+            try:
+                while True:
+                    self.pieces += 1
+                    yield b"x" * 70_000  # no end of a line
+            finally:
+                self.is_closed = True
+
+    agent = EndlessLog(tmp_path / "socket")
+    messages = log_events(agent, f"{WEB}/log", "main", pause_seconds=0)
+    sizes = [len(await anext(messages)) for _ in range(4)]
+    await messages.aclose()
+    assert agent.pieces == 3  # the first message is a comment
+    assert max(sizes) < 80_000
+    assert agent.is_closed
+
+
+async def test_a_pod_that_changes_and_is_deleted_while_it_is_watched_says_so(
+    client: TestClient[Any, Any], agent: PodAgent
+) -> None:
+    page = await text_of(client, "/pods/default/web")
+    assert "older than this process" in page
+    live = re.search(r'sse-connect="([^"]+)"', page)
+    assert live is not None
+    step = {"at": "2026-01-01T00:00:01Z", "action": "bind", "result": "bound", "seconds": 0.5}
+    agent.answers[f"{WEB}/history"] = {"start": {"seenAt": "2026-01-01T00:00:00Z", "steps": [step]}}
+    async with client.get(live[1]) as stream:
+        await until(lambda: agent.watches.get("/v1/pods"))
+        await agent.send("/v1/pods", "MODIFIED", {**agent.answers[WEB], "status": {"phase": "Running"}})
+        changed = await read_until(stream, "500 ms")
+        assert "Runs, but the pod is not ready" in changed
+        agent.answers["/v1/pods"] = {"items": []}
+        await agent.send("/v1/pods", "DELETED", agent.answers[WEB])
+        assert "event: reload" not in await read_until(stream, "This pod is gone")
+    await text_of(client, "/pods/default/web", 404)

@@ -91,7 +91,9 @@ async def log_lines(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[list[
         yield [harmless(rest)]
 
 
-async def log_events(agent: Agent, path: str, container: str) -> AsyncGenerator[bytes, None]:
+async def log_events(
+    agent: Agent, path: str, container: str, *, pause_seconds: float = PAUSE_SECONDS
+) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events: the last lines of a log, then each new one; each event has a JSON list of lines.
 
     The last event is ``end``, with the reason. A browser that reads slowly makes the agent send slowly.
@@ -110,7 +112,7 @@ async def log_events(agent: Agent, path: str, container: str) -> AsyncGenerator[
                     continue
                 batch, pending = pending.result(), None
                 yield b"data: " + msgspec.json.encode(batch) + b"\n\n"
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(pause_seconds)
         except StopAsyncIteration:
             pending = None
         except KubeletxError as error:

@@ -191,7 +191,9 @@ class Pages:
         self._logs += 1
         try:
             return await send_events(
-                request, log_events(self._agent, path, request.query.get("container", ""))
+                request,
+                log_events(self._agent, path, request.query.get("container", "")),
+                self._write_seconds,
             )
         finally:
             self._logs -= 1
