@@ -11,6 +11,7 @@
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.lineWidth = 1;
+    ctx.textAlign = "left";
     ctx.font = `${11 * devicePixelRatio}px system-ui`;
     for (const [at, word] of usage.marks) {
       const x = plot.valToPos(at, "x", true);
@@ -28,7 +29,7 @@
     const line = usage[name].map((value) => (value === null ? null : scale(value)));
     const limit = usage[`${name}Limit`];
     const data = [usage.times, line];
-    const series = [{}, { label: name === "cpu" ? "CPU (m)" : "Memory (MiB)", stroke: colour("--plot"), width: 1.5, points: { show: false } }];
+    const series = [{}, { label: name === "cpu" ? "CPU (m)" : "Memory (MiB)", stroke: colour("--plot"), width: 1.5, points: { size: 4 } }];
     if (limit !== null) {
       data.push(usage.times.map(() => scale(limit)));
       series.push({ label: "limit", stroke: colour("--bad"), dash: [4, 3], width: 1, points: { show: false } });
