@@ -26,7 +26,7 @@ WEB = "/v1/pods/default/web"
 class OpenAccess:
     """Lets every request pass."""
 
-    def check(self, request: web.Request) -> str | None:
+    async def check(self, request: web.Request) -> str | None:
         return None
 
 
