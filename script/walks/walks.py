@@ -20,7 +20,7 @@ from .walk import LIMIT_SECONDS, Walk
 
 _STEPS: Final = read_steps()
 _ANSWER: Final = "hello\n"
-_DISK: Final = "/var/lib/images/debian-12-generic-amd64.qcow2"
+_DISK: Final = "/var/lib/libvirt/images/debian-12-generic-amd64.qcow2"
 _POD_OF_PLUGIN: Final = """\
 apiVersion: v1
 kind: Pod

@@ -151,6 +151,7 @@ def test_the_settings_of_the_package_are_valid() -> None:
     assert [one.text for one in config.runtimes.endpoints] == [
         "container:containerd:unix:///run/containerd/containerd.sock"
     ]
+    assert config.network.cni_conf_dir == Path("/etc/cni/net.d"), "machines have no network without it"
 
 
 def test_the_package_brings_runtimes_for_containers_and_only_suggests_virtual_machines() -> None:

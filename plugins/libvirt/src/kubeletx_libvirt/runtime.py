@@ -196,7 +196,7 @@ class LibvirtRuntime:
 
     async def health(self) -> RuntimeHealth:
         await self.connection.probe(libvirt.virConnect.numOfDomains)
-        problem = "the agent was started without a directory of CNI configuration; set --cni-conf-dir"
+        problem = "no directory of CNI configuration is set; set kubeletx.cniConfDir or --cni-conf-dir, such as to /etc/cni/net.d"
         if self.host.pod_network is not None:
             problem = await self.host.pod_network.problem()
         condition = RuntimeCondition(

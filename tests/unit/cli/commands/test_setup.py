@@ -80,6 +80,7 @@ def test_setup_writes_what_is_missing_and_prints_it_before(root: Path, setup: Se
     config = load_config(config_file=root / CONFIG)
     assert config.runtimes.endpoints[0].text.startswith("container:containerd:unix:///run/")
     assert config.sources.pod_manifest_path == Path("/etc/kubeletx/manifests")
+    assert config.network.cni_conf_dir == Path("/etc/cni/net.d"), "machines have no network without it"
     assert not config.unused
     bridge, _ = json.loads((root / NETWORK).read_text())["plugins"]
     assert bridge["bridge"] == "kubeletx0"
