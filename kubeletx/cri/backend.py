@@ -53,7 +53,7 @@ def read_backend(
     RuntimeConfig; None if the server does not have that call. `handler`: runtime handler in the endpoint's URL;
     empty: the server's default.
     """
-    settings = _settings(status)
+    settings = settings_of(status)
     handlers = _handlers(status, settings)
     return Backend(
         version=version,
@@ -141,7 +141,8 @@ def cgroup_parent(path: str, driver: str) -> str:
     return "-".join(parts) + ".slice" if parts else path
 
 
-def _settings(status: pb.StatusResponse) -> dict[str, Any]:
+def settings_of(status: pb.StatusResponse) -> dict[str, Any]:
+    """Return the configuration of a containerd, which is in its verbose Status; empty for other servers."""
     try:
         settings = msgspec.json.decode(status.info.get("config", "{}"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # not the configuration of a containerd

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.api.errors import KubeletxError, Unsupported
 from kubeletx.runtimes.endpoints.discover import WELL_KNOWN
 from kubeletx.runtimes.endpoints.grammar import EndpointItem, split_item
+
+if TYPE_CHECKING:  # gRPC takes 0.1 s to import
+    from kubeletx.cri.client import CriClient
 
 _SECONDS: Final = 4.0
 
@@ -54,67 +58,51 @@ def ask_servers(items: Iterable[EndpointItem], root: Path = Path("/")) -> tuple[
 
 
 def _ask(name: str, path: Path) -> CriServer:
+    if not path.exists():
+        return CriServer(name=name, path=path, error="No such file or directory")
+    return asyncio.run(_asked(name, path))
+
+
+async def _asked(name: str, path: Path) -> CriServer:
+    from kubeletx.cri.client import CriClient
+
+    client = CriClient(f"unix://{path}")
     try:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(_SECONDS)
-            probe.connect(str(path))
-    except OSError as error:
-        return CriServer(name=name, path=path, error=error.strerror or str(error))
-    import grpc
-
-    try:
-        return _answers(name, path)
-    except grpc.RpcError as error:
-        has_no_cri = error.code() is grpc.StatusCode.UNIMPLEMENTED
-        return CriServer(name=name, path=path, error=str(error.details()), has_no_cri=has_no_cri)
+        return await _answers(client, name, path)
+    except KubeletxError as error:
+        return CriServer(name=name, path=path, error=error.message, has_no_cri=isinstance(error, Unsupported))
+    finally:
+        await client.close()
 
 
-def _answers(name: str, path: Path) -> CriServer:
-    import grpc
-
+async def _answers(client: CriClient, name: str, path: Path) -> CriServer:
     from kubeletx.cri import methods
-    from kubeletx.cri.backend import read_backend, version_from_cri
-    from kubeletx.cri.client import OPTIONS
+    from kubeletx.cri.backend import read_backend, settings_of, version_from_cri
     from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 
-    with grpc.insecure_channel(f"unix:{path}", options=OPTIONS) as channel:
+    async def call(method: methods.Method[Any, Any], request: Any) -> Any:
+        return await client.call(method, request, timeout_seconds=_SECONDS)
 
-        def call(method: methods.Method[Any, Any], request: Any) -> Any:
-            encode, decode = method.request.SerializeToString, method.answer.FromString
-            return channel.unary_unary(method.path, encode, decode)(request, timeout=_SECONDS)
-
-        version = version_from_cri(call(methods.VERSION, pb.VersionRequest()))
-        status = call(methods.STATUS, pb.StatusRequest(verbose=True))
-        try:
-            driver = call(methods.RUNTIME_CONFIG, pb.RuntimeConfigRequest())
-        except grpc.RpcError:  # an older server
-            driver = None
-        backend = read_backend(version, status, driver, "")
-        image = backend.sandbox_image
-        has_image = not image or call(
-            methods.IMAGE_STATUS, pb.ImageStatusRequest(image=pb.ImageSpec(image=image))
-        ).HasField("image")
+    version = version_from_cri(await call(methods.VERSION, pb.VersionRequest()))
+    status = await call(methods.STATUS, pb.StatusRequest(verbose=True))
+    try:
+        driver = await call(methods.RUNTIME_CONFIG, pb.RuntimeConfigRequest())
+    except Unsupported:  # an older server
+        driver = None
+    backend = read_backend(version, status, driver, "")
+    image = backend.sandbox_image
+    request = pb.ImageStatusRequest(image=pb.ImageSpec(image=image))
     return CriServer(
         name=name,
         path=path,
         version=f"{version.name} {version.version.lstrip('v')}",
         cgroup_driver=backend.cgroup_driver,
-        settings=_settings(status.info.get("config", "{}")),
+        settings=settings_of(status),
         sandbox_image=image,
-        has_sandbox_image=has_image,
-        problems=tuple(_problems(status.status)),
+        has_sandbox_image=not image or (await call(methods.IMAGE_STATUS, request)).HasField("image"),
+        problems=tuple(
+            f"{condition.type}: {condition.message or condition.reason}"
+            for condition in status.status.conditions
+            if not condition.status and condition.type != "NetworkReady"  # the check of the network says more
+        ),
     )
-
-
-def _problems(status: Any) -> Iterator[str]:
-    for condition in status.conditions:
-        if not condition.status and condition.type != "NetworkReady":  # the check of the network says more
-            yield f"{condition.type}: {condition.message or condition.reason}"
-
-
-def _settings(text: str) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}

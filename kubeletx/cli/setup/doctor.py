@@ -11,11 +11,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
-
-import msgspec
 
 from kubeletx.agent.config.tree import AgentConfig
 from kubeletx.api.errors import KubeletxError
@@ -31,7 +30,6 @@ _STATES: Final = (OK, WARNING, PROBLEM)
 _TIME_ERROR: Final = 5
 _LARGEST_TIMEX: Final = 512
 """Bytes; more than struct timex has on any architecture."""
-_ANSWER_SECONDS: Final = 5.0
 
 
 def _is_synchronised() -> bool:
@@ -63,32 +61,19 @@ class Diagnosis(View, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-class _Runtimes(msgspec.Struct, frozen=True):
-    items: tuple[RuntimeView, ...]
-
-
+@dataclass(kw_only=True, eq=False)
 class DoctorNode:
     """The node as the checks see it. What several checks need is read once.
 
     `root`: root of its file system. `config_error`: why the settings file was not read; `config` then has defaults.
     """
 
-    def __init__(
-        self,
-        *,
-        config: AgentConfig,
-        agent: AgentClient,
-        root: Path = Path("/"),
-        config_error: str = "",
-        statvfs: Callable[[Path], os.statvfs_result] = os.statvfs,
-        is_clock_synchronised: Callable[[], bool] = _is_synchronised,
-    ) -> None:
-        self.config = config
-        self.config_error = config_error
-        self.agent = agent
-        self.root = root
-        self.statvfs = statvfs
-        self.is_clock_synchronised = is_clock_synchronised
+    config: AgentConfig
+    agent: AgentClient
+    root: Path = Path("/")
+    config_error: str = ""
+    statvfs: Callable[[Path], os.statvfs_result] = os.statvfs
+    is_clock_synchronised: Callable[[], bool] = _is_synchronised
 
     def at(self, path: str | Path) -> Path:
         """Return where an absolute path of the node is."""
@@ -105,16 +90,15 @@ class DoctorNode:
     def version(self) -> VersionView | KubeletxError:
         """Version of the running agent, or why it does not answer."""
         try:
-            return self.agent.call("GET", "/version", VersionView, timeout=_ANSWER_SECONDS)
+            return self.agent.get("/version", VersionView)
         except KubeletxError as error:
             return error
 
     @cached_property
     def runtimes(self) -> tuple[RuntimeView, ...]:
         """Runtimes of the running agent; empty without an agent."""
-        if isinstance(self.version, KubeletxError):
-            return ()
-        return self.agent.call("GET", "/v1/runtimes", _Runtimes, timeout=_ANSWER_SECONDS).items
+        is_running = not isinstance(self.version, KubeletxError)
+        return self.agent.items("/v1/runtimes", RuntimeView) if is_running else ()
 
     @cached_property
     def endpoints(self) -> tuple[EndpointItem, ...]:
@@ -133,40 +117,28 @@ Check: TypeAlias = Callable[[DoctorNode], Iterator[CheckNote]]
 
 def examine(checks: Mapping[str, Check], node: DoctorNode, *, seconds: float) -> Diagnosis:
     """Run the checks by name, and return their findings in this order. `seconds`: deadline of them all."""
-    notes: dict[str, list[CheckNote]] = {}
+    late = CheckNote(
+        PROBLEM, f"the check has not ended within {seconds:g} s", "look for a daemon or disk that hangs"
+    )
+    notes = {name: [late] for name in checks}
 
     def run(name: str, check: Check) -> None:
         try:
-            found = list(check(node))
+            notes[name] = list(check(node))
         except Exception as error:  # noqa: BLE001 - a check that fails must not stop the others
             text = error.message if isinstance(error, KubeletxError) else f"{type(error).__name__}: {error}"
-            found = [CheckNote(PROBLEM, f"the check failed: {text}")]
-        notes[name] = found
+            notes[name] = [CheckNote(PROBLEM, f"the check failed: {text}")]
 
     deadline = time.monotonic() + seconds
-    threads = [
-        threading.Thread(target=run, args=item, name=f"check {item[0]}", daemon=True)
-        for item in checks.items()
-    ]
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in checks.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    late = [
-        CheckNote(
-            PROBLEM, f"the check has not ended within {seconds:g} s", "look for a daemon or disk that hangs"
-        )
-    ]
     findings = tuple(
-        Finding(check=name, state=note.state, text=note.text, fix=note.fix)
-        for name in checks
-        for note in _shown(notes.get(name, late))
+        Finding(check=name, **note._asdict())
+        for name, found in notes.items()
+        for note in [note for note in found if note.state != OK] or found  # what is well shows nothing new
     )
-    return Diagnosis(
-        state=max((finding.state for finding in findings), key=_STATES.index, default=OK), findings=findings
-    )
-
-
-def _shown(notes: list[CheckNote]) -> list[CheckNote]:
-    """Leave out what is well of a check that has found something else."""
-    return [note for note in notes if note.state != OK] or notes
+    worst = max((finding.state for finding in findings), key=_STATES.index, default=OK)
+    return Diagnosis(state=worst, findings=findings)

@@ -56,7 +56,7 @@ def wanted_files(
     """
     yield WantedFile(path=CONFIG, purpose="settings", text=_settings(runtimes))
     yield WantedFile(path=_MANIFESTS, purpose="static pods", text=None)
-    if subnet is not None and any(runtime.runs_containers for runtime in runtimes):
+    if subnet is not None and any(runtime.endpoint.startswith("container:") for runtime in runtimes):
         yield WantedFile(
             path=f"{_CNI}/99-kubeletx.conflist",
             purpose="pod network",
@@ -93,28 +93,23 @@ def _settings(runtimes: Sequence[KnownRuntime]) -> str:
         "apiVersion: kubelet.config.k8s.io/v1beta1",
         "kind: KubeletConfiguration",
         f"staticPodPath: {_MANIFESTS}",
+        "kubeletx:",
+        f"  cniConfDir: {_CNI} # pod network of virtual machines; containerd reads the same directory",
     ]
     if runtimes:
-        lines += ["kubeletx:", "  containerRuntimeEndpoints:"]
+        lines.append("  containerRuntimeEndpoints:")
     return "\n".join([*lines, *(f"    - {runtime.endpoint}" for runtime in runtimes), ""])
 
 
 def _network(subnet: str) -> str:
     """Return a CNI configuration. Source: CNI specification 0.4.0; plugins bridge, host-local and portmap."""
-    bridge = {
-        "type": "bridge",
-        "bridge": BRIDGE,
-        "isGateway": True,
-        "ipMasq": True,
-        "ipam": {
-            "type": "host-local",
-            "ranges": [[{"subnet": subnet}]],
-            "routes": [{"dst": "0.0.0.0/0"}],
-        },
-    }
+    routes = [{"dst": "0.0.0.0/0"}]
+    ipam = {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": routes}
+    bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipMasq": True, "ipam": ipam}
     ports = {"type": "portmap", "capabilities": {"portMappings": True}}
-    network = {"cniVersion": "0.4.0", "name": "kubeletx", "plugins": [bridge, ports]}
-    return json.dumps(network, indent=2) + "\n"
+    return (
+        json.dumps({"cniVersion": "0.4.0", "name": "kubeletx", "plugins": [bridge, ports]}, indent=2) + "\n"
+    )
 
 
 def _completion(program: click.Group, shell: str) -> str:

@@ -9,15 +9,11 @@ from typing import Final, NamedTuple
 
 BRIDGE: Final = "kubeletx0"
 """Bridge of the pod network that `kubeletx setup` writes."""
-_CANDIDATES: Final = (
-    *(f"10.{number}.0.0/16" for number in range(88, 128)),
-    "172.30.0.0/16",
-    "192.168.240.0/20",
-)
+_CANDIDATES: Final = (*(f"10.{number}.0.0/16" for number in range(88, 128)), "172.30.0.0/16", "192.168.240.0/20")  # fmt: skip
 
 
 class KnownRuntime(NamedTuple):
-    """A runtime that a node may have. `plugin`: its entry point. `traces`: paths, any of which shows that it is there."""
+    """A runtime that a node may have. `plugin`: its entry point. `traces`: any of these paths shows that it is there."""
 
     plugin: str
     endpoint: str
@@ -27,19 +23,10 @@ class KnownRuntime(NamedTuple):
     def name(self) -> str:
         return self.endpoint.split(":")[1]
 
-    @property
-    def runs_containers(self) -> bool:
-        return self.endpoint.startswith("container:")
-
 
 _CONTAINERD: Final = ("run/containerd/containerd.sock", "usr/bin/containerd", "usr/local/bin/containerd")
 _CRIO: Final = ("run/crio/crio.sock", "usr/bin/crio", "usr/local/bin/crio")
-_LIBVIRT: Final = (
-    "run/libvirt/libvirt-sock",
-    "run/libvirt/virtqemud-sock",
-    "usr/sbin/libvirtd",
-    "usr/sbin/virtqemud",
-)
+_LIBVIRT: Final = ("run/libvirt/libvirt-sock", "run/libvirt/virtqemud-sock", "usr/sbin/libvirtd", "usr/sbin/virtqemud")  # fmt: skip
 KNOWN: Final = (
     KnownRuntime("containerd", "container:containerd:unix:///run/containerd/containerd.sock", _CONTAINERD),
     KnownRuntime("containerd", "container:cri-o:unix:///run/crio/crio.sock", _CRIO),
@@ -63,22 +50,15 @@ def find_runtimes(root: Path, plugins: Collection[str]) -> tuple[list[KnownRunti
 def free_subnet(routes: str) -> str | None:
     """Return a subnet that no route uses, or None if all candidates are in use.
 
-    `routes`: content of ``/proc/net/route``. The default route and routes of `BRIDGE` do not count.
+    `routes`: content of ``/proc/net/route``, in which addresses are hexadecimal numbers in the byte order of the machine.
+    The default route and routes of `BRIDGE` do not count.
     """
-    used = [network for device, network in _routes(routes) if device != BRIDGE and network.prefixlen]
-    for candidate in map(ipaddress.IPv4Network, _CANDIDATES):
-        if not any(candidate.overlaps(network) for network in used):
-            return str(candidate)
-    return None
-
-
-def _routes(text: str) -> list[tuple[str, ipaddress.IPv4Network]]:
-    """Parse ``/proc/net/route``: addresses are in the byte order of the machine, as hexadecimal numbers."""
-    found = []
-    for line in text.split("\n")[1:]:
-        fields = line.split()
-        if len(fields) > 7:
+    used = []
+    for fields in map(str.split, routes.split("\n")[1:]):
+        if len(fields) > 7 and fields[0] != BRIDGE:
             address, mask = (bytes.fromhex(fields[column])[::-1] for column in (1, 7))
             length = int.from_bytes(mask, "big").bit_count()
-            found.append((fields[0], ipaddress.IPv4Network((address, length), strict=False)))
-    return found
+            used += [ipaddress.IPv4Network((address, length), strict=False)] if length else []
+    networks = map(ipaddress.IPv4Network, _CANDIDATES)
+    free = (str(one) for one in networks if not any(one.overlaps(network) for network in used))
+    return next(free, None)

@@ -1,11 +1,10 @@
-"""Man pages in roff, made from the commands: ``kubeletx(1)`` with a section for each command, and ``kubeletx-agent(8)``.
+"""Man pages in roff, made from the help of the commands: ``kubeletx(1)`` and ``kubeletx-agent(8)``.
 
-Source: man(7) and groff_man(7).
+Source: man(7) and groff_char(7).
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 
 import click
@@ -14,13 +13,23 @@ from kubeletx import __version__
 
 from ..options.exit_codes import ExitCode
 
-_FILES = {
-    "/etc/kubeletx/config.yaml": "Settings of the agent: a KubeletConfiguration with a section kubeletx.",
-    "/var/lib/kubeletx": "Root directory of the agent, with the socket kubeletx.sock of its commands.",
-}
 _AGENT = "agent"
-_EVERYWHERE = {"--help", "--root-dir"}
-"""Options that every command has."""
+_COLUMNS = 72
+"""Of the help; man shows it in 80, with its own margins."""
+_END = f"""\
+.SH EXIT STATUS
+{ExitCode.OK:d}: success. {ExitCode.FAILED:d}: the agent refused the request, an object was not found,
+or no agent answered. {ExitCode.USAGE:d}: a flag, an argument or the configuration is wrong.
+.SH FILES
+.TP
+.I /etc/kubeletx/config.yaml
+Settings of the agent: a KubeletConfiguration with a section kubeletx.
+.TP
+.I /var/lib/kubeletx
+Root directory of the agent, with the socket kubeletx.sock of its commands.
+.SH SEE ALSO
+.BR kubeletx (1),
+.BR kubeletx\\-agent (8)"""
 
 
 def man_pages(program: click.Group) -> dict[str, str]:
@@ -28,91 +37,45 @@ def man_pages(program: click.Group) -> dict[str, str]:
 
     `program`: the group of all commands. Every command is imported.
     """
-    context = click.Context(program, info_name="kubeletx", **program.context_settings)
+    context = _context(program, "kubeletx")
     agent = program.get_command(context, _AGENT)
     assert agent is not None
-    above = click.Context(agent, info_name=_AGENT, parent=context)
+    commands = [*_head("kubeletx", 1, "commands of a node agent for containers and virtual machines")]
+    commands += [".SH COMMANDS", *_commands(program, context)]
+    flags = [*_head("kubeletx-agent", 8, "the node agent of kubeletx")]
+    flags += [".SH OPTIONS", *_help(agent, _context(agent, _AGENT, context))]
     return {
-        "kubeletx.1": "\n".join(_program_page(program, context)) + "\n",
-        "kubeletx-agent.8": "\n".join(_agent_page(agent, above)) + "\n",
+        "kubeletx.1": "\n".join([*commands, _END, ""]),
+        "kubeletx-agent.8": "\n".join([*flags, _END, ""]),
     }
 
 
-def _program_page(program: click.Group, context: click.Context) -> Iterator[str]:
-    yield from _head(
-        "kubeletx", 1, "runs containers, standby containers and virtual machines side by side on a node"
-    )
-    yield from (".B kubeletx", "[\\fB\\-\\-root\\-dir\\fR \\fIDIR\\fR] [\\fB\\-n\\fR \\fINAMESPACE\\fR]")
-    yield "\\fICOMMAND\\fR [\\fIARGS\\fR]..."
-    yield ".SH DESCRIPTION"
-    yield _escaped("Commands talk to the agent on --root-dir. 'kubeletx agent' is that agent: see")
-    yield ".BR kubeletx\\-agent (8)."
-    yield ".SH COMMANDS"
-    for name in program.list_commands(context):
-        command = program.get_command(context, name)
-        if command is not None and name != _AGENT:
-            yield from _command(command, click.Context(command, info_name=name, parent=context))
-    yield from _tail("kubeletx\\-agent (8)")
-
-
-def _agent_page(agent: click.Command, context: click.Context) -> Iterator[str]:
-    yield from _head("kubeletx-agent", 8, "the node agent of kubeletx")
-    yield from (".B kubeletx", "[\\fBagent\\fR] \\fIFLAGS\\fR...", ".SH DESCRIPTION")
-    yield from _paragraphs(agent.help or "")
-    yield ".SH OPTIONS"
-    yield from _options(agent, context)
-    yield from _tail("kubeletx (1)")
+def _context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    settings = {**command.context_settings, "terminal_width": _COLUMNS, "max_content_width": _COLUMNS}
+    return click.Context(command, info_name=name, parent=parent, **settings)
 
 
 def _head(name: str, section: int, purpose: str) -> Iterator[str]:
     yield f'.TH {_escaped(name.upper())} {section} "" "kubeletx {__version__}" "kubeletx"'
-    yield from (".nh", ".ad l")  # flags are not hyphenated, and lines are not stretched
-    yield from (".SH NAME", f"{_escaped(name)} \\- {purpose}", ".SH SYNOPSIS")
+    yield from (".SH NAME", f"{_escaped(name)} \\- {purpose}")
 
 
-def _tail(other: str) -> Iterator[str]:
-    yield ".SH EXIT STATUS"
-    yield f"{ExitCode.OK:d}: success. {ExitCode.FAILED:d}: the agent refused the request, an object was not found,"
-    yield f"or no agent answered. {ExitCode.USAGE:d}: a flag, an argument or the configuration is wrong."
-    yield ".SH FILES"
-    for path, text in _FILES.items():
-        yield from (".TP", f".I {_escaped(path)}", text)
-    yield from (".SH SEE ALSO", f".BR {other}")
+def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None and name != _AGENT:
+            inner = _context(command, name, context)
+            yield f'.SS "{_escaped(inner.command_path)}"'
+            yield from _help(command, inner)
+            if isinstance(command, click.Group):
+                yield from _commands(command, inner)
 
 
-def _command(command: click.Command, context: click.Context) -> Iterator[str]:
-    usage = " ".join(command.collect_usage_pieces(context))
-    yield f'.SS "{_escaped(context.command_path)} {_escaped(usage)}"'
-    yield from _paragraphs(command.help or "")
-    yield from _options(command, context)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            if inner is not None:
-                yield from _command(inner, click.Context(inner, info_name=name, parent=context))
-
-
-def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    for option in command.get_params(context):
-        record = option.get_help_record(context)
-        if isinstance(option, click.Option) and record is not None and not _EVERYWHERE & set(option.opts):
-            names, text = record
-            yield from (".TP", f"\\fB{_escaped(names)}\\fR", _escaped(text))
-
-
-def _paragraphs(text: str) -> Iterator[str]:
-    """Convert a command's help. A block that click must not wrap keeps its lines."""
-    for number, block in enumerate(inspect.cleandoc(text).split("\n\n")):
-        lines = [_escaped(line) for line in block.removeprefix("\b\n").split("\n")]
-        if number:
-            yield ".PP"
-        if block.startswith("\b"):
-            yield from (".nf", *lines, ".fi")
-        else:
-            yield from lines
+def _help(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield from (".nf", *map(_escaped, command.get_help(context).split("\n")), ".fi")
 
 
 def _escaped(text: str) -> str:
-    """Escape the characters that roff interprets. Source: groff_char(7)."""
-    text = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq").replace("\n", " ")
+    """Escape the characters that roff interprets."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{text}" if text.startswith((".", "'")) else text

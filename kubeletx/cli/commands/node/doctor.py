@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = Path("/etc/kubeletx/config.yaml")
 _INDENT = 24
+_ANSWER_SECONDS = 5.0
 _MOST_COLUMNS = 120
 
 
@@ -63,7 +64,7 @@ def _node(invocation: Invocation, config_file: Path) -> DoctorNode:
 
     from ...setup.doctor import DoctorNode
 
-    agent, error = AgentClient(invocation.socket_path), ""
+    agent, error = AgentClient(invocation.socket_path, longest_seconds=_ANSWER_SECONDS), ""
     config = AgentConfig(root_dir=agent.socket_path.parent)
     if config_file != _SETTINGS or config_file.exists():
         try:

@@ -36,7 +36,13 @@ WELL = {
     "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
     "etc/resolv.conf": "nameserver 192.0.2.53\n",
     NETWORK: json.dumps(
-        {"plugins": [{"type": "bridge", "ipMasq": True, "ipam": {"type": "host-local"}}, {"type": "portmap"}]}
+        {
+            "name": "pods",
+            "plugins": [
+                {"type": "bridge", "ipMasq": True, "ipam": {"type": "host-local"}},
+                {"type": "portmap"},
+            ],
+        }
     ),
     "usr/sbin/iptables": "",
     **{f"proc/self/ns/{name}": "" for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")},
@@ -118,7 +124,7 @@ def test_a_node_that_is_well_has_one_finding_for_each_check(root: Path) -> None:
         ("network", {"proc/sys/net/ipv4/ip_forward": "0"}, "warning", "ip_forward is off"),
         ("network", {NETWORK: None}, "problem", "no CNI configuration"),
         ("network", {NETWORK: "{"}, "problem", "10-pods.conflist: Input data was truncated"),
-        ("network", {NETWORK: '{"plugins": [{}]}'}, "problem", "missing required field `type`"),
+        ("network", {NETWORK: '{"plugins": [{}]}'}, "problem", "plugins[0].type is missing"),
         ("network", {"usr/lib/cni/host-local": None}, "problem", "needs host-local, not in /opt/cni/bin, /usr/lib/cni"),
         ("network", {"usr/sbin/iptables": None}, "problem", "needs iptables"),
         ("dns", {"etc/resolv.conf": "search example.com\n"}, "problem", "names no DNS server"),
