@@ -29,6 +29,8 @@ _CAP_SYS_RESOURCE: Final = 24
 _EVICTION_PERCENT: Final = {"space": 10, "inodes": 5}
 """Below them pods are evicted by default. Source: kubelet, evictionHard."""
 _EXPIRES_SOON: Final = timedelta(days=7)
+_LEFT_PERCENT: Final = 10
+"""Of its life: the agent renews a certificate before."""
 _LISTENS: Final = "0A"
 _PROGRAMS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin")
 _LOOPBACK: Final = ("127.", "::1")
@@ -252,14 +254,14 @@ def _certificates(node: DoctorNode) -> Iterator[CheckNote]:
     for file in files:
         try:
             certificates = x509.load_pem_x509_certificates(file.read_bytes())
-            end = min(certificate.not_valid_after_utc for certificate in certificates)
+            end, begin = min((one.not_valid_after_utc, one.not_valid_before_utc) for one in certificates)
         except (OSError, ValueError) as error:
             yield _problem(f"{file}: {error}", "write the certificate again")
             continue
         first = min(end, first or end)
         if end <= now():
             yield _problem(f"{file} expired {age(end, now())} ago", "renew it; see the agent's log")
-        elif end - now() < _EXPIRES_SOON:
+        elif end - now() < min(_EXPIRES_SOON, (end - begin) * _LEFT_PERCENT / 100):
             yield _warning(f"{file} expires in {age(now(), end)}", "renew it; see the agent's log")
     text = f"{len(files)} valid until {first:%Y-%m-%d}" if first else "none needed without a cluster"
     yield CheckNote(OK, text)

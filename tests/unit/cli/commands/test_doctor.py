@@ -219,13 +219,18 @@ def test_a_port_in_use_is_named_with_its_process(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "state", "words"),
-    [(-2, "problem", "current.pem expired"), (3, "warning", "expires in"), (90, "ok", "1 valid until 20")],
+    ("life", "days", "state", "words"),
+    [
+        (100, -2, "problem", "current.pem expired"),
+        (100, 3, "warning", "expires in"),
+        (100, 90, "ok", "1 valid until 20"),
+        (2, 1, "ok", "1 valid until 20"),  # the agent renews it after 70 to 90 % of its life
+    ],
 )
-def test_the_end_of_a_certificate_is_shown(root: Path, days: int, state: str, words: str) -> None:
+def test_the_end_of_a_certificate_is_shown(root: Path, life: int, days: int, state: str, words: str) -> None:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     end = datetime.now(UTC) + timedelta(days=days)
-    made = x509.CertificateBuilder(name, name, key.public_key(), 1, end - timedelta(days=100), end)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, end - timedelta(days=life), end)
     file = root / "var/lib/kubeletx/pki/kubelet-client-current.pem"
     file.parent.mkdir(parents=True)
     file.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
