@@ -57,7 +57,8 @@ echo "# mine" >> root/etc/kubeletx/config.yaml
 inside dpkg --install kubeletx.deb
 inside dpkg --remove kubeletx
 tail -1 root/etc/kubeletx/config.yaml
-mkdir -p root/var/lib/kubeletx && touch root/var/lib/kubeletx/kept
+mkdir -p root/var/lib/kubeletx root/etc/systemd/logind.conf.d && touch root/var/lib/kubeletx/kept
+touch root/etc/systemd/logind.conf.d/99-kubeletx.conf
 inside dpkg --purge kubeletx
 find $written/etc $written/usr $written/var -name "*kubeletx*" -type f -o -name "*kubeletx*" -type d
 """

@@ -99,7 +99,9 @@ def test_the_manifests_of_the_quickstart_are_valid_and_its_commands_use_them() -
     assert list(steps) == list(range(1, 11))
     manifests = {name: text for step in steps.values() for name, text in step.files.items()}
     assert set(manifests) == {"web.yaml", "first.yaml"}
-    assert "image: /var/lib/libvirt/images/" in manifests["first.yaml"], "no other directory is allowed by default"
+    assert "image: /var/lib/libvirt/images/" in manifests["first.yaml"], (
+        "no other directory is allowed by default"
+    )
     for name, text in manifests.items():
         (pod,) = map(set_defaults, load_pods(text.encode(), name))
         assert (validate_pod(pod, name), refused_references(pod, name)) == ((), ())
