@@ -297,6 +297,8 @@ def _mode(volume: Volume) -> str:
 def _panels(state: NodeState) -> Iterable[Section]:
     listed: Items[PanelItem] = state.others.get("/v1/panels", Items())
     for panel in listed.items:
+        if panel.state == "unconfigured":
+            continue
         path = panel_path(panel.name)
         shown: dict[str, Any] = {}
         match state.others.get(path):
@@ -376,7 +378,7 @@ def _plugins(state: NodeState) -> Section | None:
         rows += [
             (f"{each.hook} {each.name}", "", _state(each.state), "", "", "", "", _hung([each]), each.reason)
             for each in plugin.registrations
-            if each.state != "ready" or each.abandoned_calls
+            if each.state not in ("ready", "unconfigured") or each.abandoned_calls
         ]
     disabled = [plugin.name for plugin in listed.items if plugin.state == "disabled"]
     return _section(

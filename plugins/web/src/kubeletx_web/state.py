@@ -147,8 +147,11 @@ class Feed:
 
     async def settle(self) -> None:
         """Wait until every question of `ROOMS` and about panels was answered or has failed once."""
-        while self._reading:
-            await asyncio.wait(tuple(self._reading.values()))
+        state, reading = self.state, self._reading
+        while first := [
+            reading[path] for path in reading if path not in state.others.keys() | state.silences
+        ]:
+            await asyncio.wait(first)
 
     async def close(self) -> None:
         """End all tasks."""
