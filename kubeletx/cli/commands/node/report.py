@@ -143,7 +143,7 @@ def _files(ctx: click.Context, agent: AgentClient, folder: Path) -> Iterator[tup
                 yield name, partial(_text, agent, pod_path(pod.namespace, pod.name, "log"), parameters)
     program = find_web()
     if program is not None:
-        argv = [str(program), "--socket", str(agent.socket_path), "--report", str(folder)]
+        argv = [str(program), "--socket", str(agent.socket_path.resolve()), "--report", str(folder.resolve())]
         yield "web.txt", partial(_output, argv)
 
 

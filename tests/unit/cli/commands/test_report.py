@@ -111,5 +111,6 @@ def test_the_page_is_run_with_the_socket_and_the_options_or_named_if_it_is_not_i
     socket_path = str(tmp_path / "kubeletx.sock")
     assert run == [[str(program), "--socket", socket_path, *options]]
     folder = tmp_path / "report"
-    assert kubeletx("report", "-o", str(folder)).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    assert kubeletx("report", "-o", "report").exit_code == 0
     assert (folder / "args").read_text() == f"--socket {socket_path} --report {folder}\n"
