@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kubeletx_web.agent import Agent
-from kubeletx_web.live import Fragments, LivePage, sse
+from kubeletx_web.live import Fragments, LivePage, changes, sse
 from kubeletx_web.state import Feed
 
 
@@ -22,3 +22,11 @@ async def test_a_change_between_loading_and_watching_is_sent(tmp_path: Path) -> 
     assert await anext(messages) == b"retry: 2000\n\n"
     assert b'<p hx-swap-oob="true" id="a">new</p>' in await anext(messages)
     await messages.aclose()
+
+
+def test_an_age_that_grows_is_not_sent_and_another_moment_is() -> None:
+    def page(at: str, age: str) -> Fragments:
+        return Fragments({"a": f'<p id="a">for <time datetime="{at}">{age}</time></p>'})
+
+    assert changes(page("12:00", "5s"), page("12:00", "6s")) == ""
+    assert "12:01" in changes(page("12:00", "5s"), page("12:01", "5s"))

@@ -27,6 +27,7 @@ KEPT: Final = 50
 BEHIND: Final = 20
 """A watcher that has this many messages before it loads the page again."""
 KEEPALIVE_SECONDS: Final = 15.0
+_AGE: Final = re.compile(r"(<time [^>]*>)[^<]*")
 
 
 class Fragments(msgspec.Struct, frozen=True):
@@ -162,7 +163,7 @@ def changes(old: Fragments, new: Fragments) -> str:
     before, after = set(old.rows), set(new.rows)
     pieces = []
     for name, html in new.parts.items():
-        if name in old.parts and html != old.parts[name]:
+        if name in old.parts and _differs(html, old.parts[name]):
             changed = _with(html, 'hx-swap-oob="true"')
             pieces.append(f"<template>{changed}</template>" if name in after else changed)
     gone = [name for name in old.rows if name not in after]
@@ -174,6 +175,11 @@ def changes(old: Fragments, new: Fragments) -> str:
     if [name for name in old.rows if name in after] + added != list(new.rows):
         pieces.append(f'<span id="order" hx-swap-oob="true" hidden data-order="{" ".join(new.rows)}"></span>')
     return "".join(pieces)
+
+
+def _differs(html: str, other: str) -> bool:
+    """Return True if more differs than the texts of ages, which browsers keep up to date."""
+    return html != other and _AGE.sub(r"\1", html) != _AGE.sub(r"\1", other)
 
 
 def _with(html: str, attribute: str) -> str:

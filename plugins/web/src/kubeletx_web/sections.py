@@ -159,11 +159,6 @@ def _remedy(state: NodeState) -> Section | None:
         rows += [
             (kind, Cell(key, "wait"), value, None) for key, value in pairs.items() if _REMEDY.fullmatch(key)
         ]
-    rows += [
-        ("event", Cell(event.reason or "", "wait"), event.message or "", event.last_timestamp)
-        for event in state.events.values()
-        if event.involved_object.kind == "Node" and "Remedy" in (event.reason or "")
-    ]
     return _section(
         state,
         *("remedy", "Remedy", "/v1/node/cluster"),

@@ -8,8 +8,8 @@ import pytest
 
 from kubeletx.agent.backend.node import NodeBackend
 from kubeletx.agent.host.readings import HostReadings
-from kubeletx.api import SupportsStats
-from kubeletx.kube.types.node import Node
+from kubeletx.api import NotFound, SupportsStats
+from kubeletx.kube.types.node import Node, NodeSpec, Taint
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.readiness import Pressure
 from kubeletx.server.metrics.process import render
@@ -37,6 +37,16 @@ async def test_the_node_is_ready_by_its_policy_and_says_which_runtime_is_not(age
         ]
         assert "NodeNotReady" in reasons
         await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def test_users_see_the_node_of_the_cluster_with_the_taints_of_others(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        with pytest.raises(NotFound, match="is in no cluster"):
+            backend.node.cluster_node()
+        tainted = Node(spec=NodeSpec(taints=(Taint(key="node.kubernetes.io/out-of-service"),)))
+        agent.parts.views.node.node_changed(tainted)
+        assert backend.node.cluster_node() is tainted
+        assert (await backend.node.get_node()).spec.taints == ()
 
 
 async def test_usage_names_the_runtimes_that_did_not_answer(agent: AgentModel) -> None:
