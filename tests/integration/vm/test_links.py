@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -45,12 +46,12 @@ _MADE: set[PodUid] = set()
 class Node:
     """The pod network and the links of one agent; `restarted` is the next life of the same agent."""
 
-    def __init__(self, lab: Lab, directory: Path) -> None:
+    def __init__(self, lab: Lab, directory: Path, *, conf_dir: Path | None = None) -> None:
         self.lab = lab
         self.directory = directory
         (directory / "state").mkdir(exist_ok=True)
         self.network = CniPodNetwork(
-            conf_dir=lab.network.conf_dir,
+            conf_dir=conf_dir or lab.network.conf_dir,
             bin_dirs=[lab.network.bin_dir],
             state_dir=directory / "cni",
             owner="test",
@@ -339,6 +340,24 @@ async def test_the_nodes_masquerade_rule_works_for_a_guest_as_for_a_container(no
     with Guest(link) as guest, outside() as server, iptables(masquerade), told_of_callers(server):
         heard = await asyncio.to_thread(guest.asks, OUTSIDE, 8080)
     assert heard.decode() == NODE_OUTSIDE
+
+
+async def test_a_release_removes_the_masquerade_rule_of_the_plugin_bridge(node: Node) -> None:
+    """The plugin deletes the rules of the addresses that it finds on its interface; the guest has them."""
+    file = node.directory / "masquerading" / "10.conflist"
+    file.parent.mkdir()
+    (given,) = node.lab.network.conf_dir.glob("*.conflist")
+    network = json.loads(given.read_text())
+    network["plugins"][0]["ipMasq"] = True
+    file.write_text(json.dumps(network))
+    one = Node(node.lab, node.directory, conf_dir=file.parent)
+    link = await one.links.attach(sandbox())
+    rule = f"-s {link.ips[0]}/32"
+    assert rule in run("iptables", "-w", "10", "-t", "nat", "-S", "POSTROUTING")
+    for uid in await one.links.list_uids():
+        await one.links.release(uid)
+    one.close()
+    assert rule not in run("iptables", "-w", "10", "-t", "nat", "-S", "POSTROUTING")
 
 
 OUTSIDE = "198.51.100.2"

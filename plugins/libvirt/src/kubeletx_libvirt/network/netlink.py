@@ -8,6 +8,7 @@ own lock. Sources: netlink(7), rtnetlink(7), linux/if_link.h.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import struct
@@ -19,15 +20,16 @@ from kubeletx.api.specs import Spec
 IFF_UP: Final = 0x1
 IFF_ALLMULTI: Final = 0x200
 
-_NEWLINK, _DELLINK, _GETLINK, _DELADDR, _GETADDR = 16, 17, 18, 21, 22
+_NEWLINK, _DELLINK, _GETLINK, _NEWADDR, _DELADDR, _GETADDR = 16, 17, 18, 20, 21, 22
 _ERROR, _DONE = 2, 3
-_REQUEST, _ACK, _EXCLUSIVE, _CREATE, _DUMP = 0x1, 0x4, 0x200, 0x400, 0x300
+_REQUEST, _ACK, _REPLACE, _EXCLUSIVE, _CREATE, _DUMP = 0x1, 0x4, 0x100, 0x200, 0x400, 0x300
 _ANSWER_HAS_TEXT: Final = 0x200
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 
 _HEADER: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _LINK: Final = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 _ADDRESS: Final = struct.Struct("=BBBBI")  # family, prefix, flags, scope, index
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _ATTRIBUTE: Final = struct.Struct("=HH")  # length, type
 _MOST_BYTES: Final = 1 << 17
 
@@ -131,6 +133,14 @@ class Netlink:
             except OSError as error:
                 if error.errno != errno.EADDRNOTAVAIL:  # removed with its primary address
                     raise
+
+    def add_address(self, name: str, ip: str) -> None:
+        """Add an IP address without a network to the device; does nothing if the device has it."""
+        address = ipaddress.ip_address(ip)
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        body = _ADDRESS.pack(family, address.max_prefixlen, 0, 0, self.get_index(name))
+        body += _attribute(_IFA_LOCAL, address.packed) + _attribute(_IFA_ADDRESS, address.packed)
+        self._request(f"add {ip} to {name}", _NEWADDR, _CREATE | _REPLACE, body)
 
     # --- private ---
 

@@ -161,6 +161,8 @@ class PodLinks:
             self._seen_whole.pop(uid, None)
             if not self._wiring.is_held(netns):
                 netns.unlink(missing_ok=True)
+            elif link := self._read(uid):
+                await self._wiring.give_back(uid, netns, link.name, link.ips)
             if self._host.pod_network is not None:
                 await self._host.pod_network.delete(uid)
             await self._wiring.remove(uid)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import namespaces
@@ -51,6 +52,11 @@ class Wiring:
         return await self._threads.run(
             f"cannot join {interface} of pod {uid} to its guest", _join, uid, netns, interface, mac
         )
+
+    async def give_back(self, uid: str, netns: Path, interface: str, ips: Iterable[str]) -> None:
+        """Give CNI's interface the guest's addresses again, by which the plugin bridge finds its masquerade rules."""
+        what = f"cannot give {interface} of pod {uid} its addresses again"
+        await self._threads.run(what, _give_back, netns, interface, ips)
 
     async def remove(self, uid: str) -> None:
         """Remove the guest's devices from the node's namespace; succeeds if there are none."""
@@ -122,6 +128,12 @@ def _join_inside(pod: Netlink, uid: str, interface: str) -> None:
         pod.set_port(name, bridge)
     for name in (interface, INNER_DEVICE, INNER_BRIDGE):
         pod.set_flags(name, IFF_UP)
+
+
+def _give_back(netns: Path, interface: str, ips: Iterable[str]) -> None:
+    with namespaces.entered(netns), Netlink() as pod:
+        for ip in ips if interface in pod.list_devices() else ():
+            pod.add_address(interface, ip)
 
 
 def _remove(uid: str) -> None:
