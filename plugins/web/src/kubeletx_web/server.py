@@ -98,7 +98,6 @@ class Pages:
 
     async def _close(self, _app: web.Application) -> None:
         await self.feed.close()
-        await self._screens.close()
         await self._agent.close()
 
     @web.middleware

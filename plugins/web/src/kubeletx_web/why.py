@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from kubeletx.api import names
-from kubeletx.kube.text.duration import parse_duration
 from kubeletx.kube.types.core import (
     ContainerStateTerminated,
     ContainerStateWaiting,
@@ -37,7 +36,7 @@ FIRST_SECONDS: Final = 10
 MOST_SECONDS: Final = 300
 """The pull of an image is tried again after 10 s, then after twice the time, up to five minutes (docs/kubelet-parity.md)."""
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
-_DELAY: Final = re.compile(r"back-off ([0-9a-z.]+) restarting")
+_DELAY: Final = re.compile(r"back-off (?:(\d{1,2})m)?(\d{1,2})s restarting")
 _POWER_COMMANDS: Final = {"paused": "resume", "suspended": "resume", "shutdown": "start", "crashed": "start"}
 
 
@@ -58,8 +57,8 @@ def why(pod: Pod, events: Iterable[Event] = (), volumes: Iterable[Volume] = ()) 
     found = next(_reasons(pod, tuple(events), tuple(volumes)))
     invalid = condition(pod, names.MANIFEST_VALID)
     if invalid is not None and invalid.status == "False":
-        text = f"{found.text} Its new manifest is not valid, and the pod runs on unchanged: {_end(invalid.message)}"
-        return msgspec.structs.replace(found, text=text)
+        more = f"Its new manifest is not valid, and the pod runs on unchanged: {_end(invalid.message)}"
+        return msgspec.structs.replace(found, text=f"{found.text} {more}")
     return found
 
 
@@ -104,10 +103,7 @@ def _reasons(pod: Pod, events: Sequence[Event], volumes: Sequence[Volume]) -> It
 
 def _ended(pod: Pod) -> Why:
     if pod.status.reason or pod.status.message:
-        return Why(
-            f"Ended: {_end(': '.join(filter(None, (pod.status.reason, pod.status.message))))}",
-            commands=(),
-        )
+        return Why(f"Ended: {_end(': '.join(filter(None, (pod.status.reason, pod.status.message))))}")
     ends = [(each, each.state.terminated) for each in statuses(pod) if each.state.terminated is not None]
     last = max((end.finished_at for _, end in ends if end and end.finished_at), default=None)
     failed = [(each, end) for each, end in ends if end is not None and end.exit_code != 0]
@@ -119,8 +115,9 @@ def _ended(pod: Pod) -> Why:
 
 def _waiting(pod: Pod, events: Sequence[Event], volumes: Sequence[Volume]) -> Iterator[Why]:
     waits = [(each, each.state.waiting) for each in statuses(pod) if each.state.waiting is not None]
-    specific = [(each, state) for each, state in waits if state and (state.reason or "") not in STARTING]
-    for each, state in specific:
+    for each, state in waits:
+        if state is None or (state.reason or "") in STARTING:
+            continue
         if state.reason in IMAGE_REASONS:
             yield _image(each, state, events)
         elif state.reason == "CrashLoopBackOff":
@@ -135,12 +132,6 @@ def _waiting(pod: Pod, events: Sequence[Event], volumes: Sequence[Volume]) -> It
         if state is not None and state.message:
             yield Why(f"Container {each.name} is not started yet: {_end(state.message)}")
     for each in pod.status.init_container_statuses:
-        ended = each.state.terminated
-        if ended is not None and ended.exit_code != 0:
-            yield Why(
-                f"Init container {each.name} ended with {exit_text(ended)}, and runs again.",
-                commands=(_logs(pod, each.name),),
-            )
         if each.state.running is not None and waits and not each.started:
             yield Why(f"Waits until init container {each.name} ends.", each.state.running.started_at)
     if waits and pod.status.phase == "Pending":
@@ -177,7 +168,7 @@ def _crash_loop(pod: Pod, status: ContainerStatus, state: ContainerStateWaiting)
     delay = _DELAY.search(state.message or "")
     again_at = None
     if ended is not None and ended.finished_at is not None and delay is not None:
-        again_at = ended.finished_at + timedelta(seconds=parse_duration(delay[1]))
+        again_at = ended.finished_at + timedelta(minutes=int(delay[1] or 0), seconds=int(delay[2]))
     last = f", the last time with {exit_text(ended)}" if ended is not None else ""
     return Why(
         f"Container {status.name} ends again and again: restarted {_times(status.restart_count)}{last}.",
@@ -224,7 +215,12 @@ def _running(pod: Pod, events: Sequence[Event]) -> Why:
     if ready is not None and ready.status == "True":
         return Why(f"Runs and is ready{history}.", since, commands=commands)
     unready = [each.name for each in pod.status.container_statuses if not each.ready]
-    unhealthy = [event for event in events if event.reason == names.Event.UNHEALTHY]
+    unhealthy = [
+        event
+        for event in events
+        if event.reason == names.Event.UNHEALTHY
+        and (since is None or event.last_timestamp is None or event.last_timestamp >= since)
+    ]
     if unhealthy:
         cause = f": {_end(unhealthy[-1].message)}"
     else:

@@ -103,7 +103,10 @@ def limits(pod: Pod) -> tuple[int | None, int | None]:
 
 def _sum(units: Iterable[object], resource: str, convert: Callable[[str], int]) -> int | None:
     texts = [unit.resources.limits.get(resource) for unit in units]  # type: ignore[attr-defined] # container or machine
-    return sum(convert(text) for text in texts if text) if texts and all(texts) else None
+    try:
+        return sum(convert(text) for text in texts if text) if texts and all(texts) else None
+    except ValueError:  # the agent lists pods that it has rejected, too
+        return None
 
 
 def mib(size: int | None) -> str:
