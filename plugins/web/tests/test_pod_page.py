@@ -10,7 +10,7 @@ from html import unescape
 
 import msgspec
 from kubeletx_web.pod_log import harmless, log_lines
-from kubeletx_web.pod_page import PodPage, pod_yaml, units
+from kubeletx_web.pod_page import PodPage, units
 from kubeletx_web.start import start_rows
 from kubeletx_web.state import NodeState
 from kubeletx_web.values import Action, History, Series, Start, UsageSamples
@@ -113,14 +113,6 @@ def test_units_are_in_the_order_of_their_start() -> None:
         "exit code 3 (Error)",
         ["liveness: GET :80/up every 5 s"],
     )
-
-
-def test_the_yaml_has_no_copies_of_the_manifest() -> None:
-    name = "kubectl.kubernetes.io/last-applied-configuration"
-    pod = msgspec.convert({"metadata": {"name": "p", "annotations": {name: "secret", "a": "b"}}}, Pod)
-    text = pod_yaml(pod)
-    assert "secret" not in text
-    assert "a: b" in text
 
 
 def test_signs_that_a_terminal_obeys_are_visible_in_a_log() -> None:

@@ -20,7 +20,7 @@ from kubeletx.kube.types.event import Event
 from .live import Fragments
 from .start import start_rows
 from .state import NodeState, Usage
-from .svg import Mark, plot
+from .svg import sparkline
 from .templates import render
 from .values import History, Items, Session
 from .why import exit_text, why
@@ -133,23 +133,23 @@ class PodPage:
         times = [*self._state.times][-len(usage.memory) :] if usage.memory else []
         cpu_limit, memory_limit = limits(pod)
         marks = [*_marks(events, times)]
+        numbered = [(sum(time <= at for time in times) - 1, word) for at, word in marks]
         values = {
             "times": [round(time.timestamp()) for time in times],
             "cpu": [*usage.cpu],
             "memory": [*usage.memory],
             "cpuLimit": cpu_limit,
             "memoryLimit": memory_limit,
-            "marks": [[round(mark.at.timestamp()), mark.word] for mark in marks],
+            "marks": [(round(at.timestamp()), word) for at, word in marks],
         }
         return render(
             "pod_usage",
             values=msgspec.json.encode(values).decode(),
-            memory=plot(times, usage.memory, memory_limit, marks),
-            cpu=plot(times, usage.cpu, cpu_limit, marks),
-            memory_now=next((value for value in reversed(usage.memory) if value is not None), None),
-            memory_most=max((value for value in usage.memory if value is not None), default=None),
+            memory_plot=sparkline(usage.memory, "Memory", memory_limit, marks=numbered, css="plot"),
+            cpu_plot=sparkline(usage.cpu, "CPU", cpu_limit, marks=numbered, css="plot"),
+            memory=[value for value in usage.memory if value is not None],
             memory_limit=memory_limit,
-            cpu_now=next((value for value in reversed(usage.cpu) if value is not None), None),
+            cpu=[value for value in usage.cpu if value is not None],
             cpu_limit=cpu_limit,
             marks=marks,
         )
@@ -224,7 +224,7 @@ def _probe(probe: Probe) -> str:
     return " ".join(probe.exec.command) if probe.exec is not None else "unknown"
 
 
-def _marks(events: Sequence[Event], times: Sequence[datetime]) -> Iterator[Mark]:
+def _marks(events: Sequence[Event], times: Sequence[datetime]) -> Iterator[tuple[datetime, str]]:
     """Yield the freezes and wakes within these times. Of an event that came often, only first and last time are known."""
     for event in events:
         word = MARKS.get(event.reason or "")
@@ -233,7 +233,7 @@ def _marks(events: Sequence[Event], times: Sequence[datetime]) -> Iterator[Mark]
         moments = {event.first_timestamp, event.last_timestamp, event.event_time} - {None}
         for at in sorted(moment for moment in moments if moment is not None):
             if times[0] <= at <= times[-1]:
-                yield Mark(at, word)
+                yield at, word
 
 
 def pod_yaml(pod: Pod) -> str:
