@@ -39,6 +39,7 @@ from . import (
     storage_records,
     storage_unused,
     streams,
+    web,
 )
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
@@ -62,6 +63,7 @@ WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "start": idle.start,
     "rooms": rooms.rooms,
     "storage-unused": storage_unused.storage_unused,
+    "web": web.web,
 }
 MACHINES: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "machine": machines.machine,

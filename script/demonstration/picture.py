@@ -1,16 +1,26 @@
-"""The picture of README.md: the demo's table of pods, and the memory of its pod on standby; `script/demo --picture`."""
+"""Pictures of README.md and docs/web.md: the demo's table of pods with the memory of its pod on standby, and its web page.
+
+`script/demo --picture` makes them.
+"""
 
 from __future__ import annotations
 
 import io
+import re
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from kubeletx_testing.lab.browser import Browser, PrivatePage, chromium
+
 _COLUMNS, _INCHES = 96, 7.6
 _SETTLED, _ASLEEP, _INK, _PAPER = "#e67e22", "#2563eb", "#e6edf3", "#0d1117"
 _MEBIBYTE = 1 << 20
+_WIDTH = 1200
+"""Width of the browser's window in pixels."""
+_SAMPLES = 6
 
 
 def draw(path: Path, table: Table, pod: str, memory: dict[str, int]) -> None:
@@ -45,3 +55,28 @@ def draw(path: Path, table: Table, pod: str, memory: dict[str, int]) -> None:
             spine.set_visible(False)
         figure.savefig(path, dpi=110, metadata={"Software": None})
         plt.close(figure)
+
+
+def _samples(browser: Browser) -> int:
+    """Return the number of samples in the sparkline of the machine's CPU; without usage there is none."""
+    line = browser.script(
+        "return document.querySelector('#head .spark path:last-of-type')?.getAttribute('d') ?? ''"
+    )
+    return len(re.findall("[ML]", line))
+
+
+def draw_web(directory: Path, socket_path: Path, pod: str) -> None:
+    """Write web-node.png and web-pod.png into `directory`: the pages of the node and of a pod, in Chromium."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        with PrivatePage(socket_path, work) as page, chromium(work / "chromium", width=_WIDTH) as browser:
+            browser.driver.get(page.link)
+            browser.until(lambda: _samples(browser) >= _SAMPLES, "usage of a minute")
+            for name, path in (("web-node", ""), ("web-pod", f"pods/default/{pod}")):
+                browser.driver.get(page.url + path)
+                browser.until(lambda: browser.texts("#connection") == ["Live."], "connection")
+                browser.driver.save_screenshot(str(work / f"{name}.png"))
+                with Image.open(work / f"{name}.png") as image:
+                    image.convert("RGB").quantize(128).save(directory / f"{name}.png", optimize=True)

@@ -265,7 +265,9 @@ async def test_many_watchers_share_the_connections_to_the_agent(page: Page) -> N
             await page.status("/static/ui.css")
 
 
-@pytest.mark.parametrize("path", ["/", "/live?since=0", "/pods/default/web", "/static/ui.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/live?since=0", "/pods/default/web", "/pods/default/web/log", "/static/ui.js"]
+)
 async def test_head_has_no_body_and_ends(page: Page, path: str) -> None:
     await page.enter()
     async with asyncio.timeout(DEADLINE):

@@ -16,6 +16,7 @@ import yaml
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import BY_FLAG, AgentConfig
 from kubeletx.cli.commands.node.setup import setup
+from kubeletx.cli.commands.node.ui import ui
 from kubeletx.health.main import main as health
 from kubeletx.health.model import TICK_SECONDS
 from kubeletx.kube.client import load_kubeconfig
@@ -30,7 +31,9 @@ STORAGE = DEPLOY / "storage"
 GUARDIAN = "kubeletx-health.service"
 """Files for another program: plugins/flexvolume/tests/attachments/test_deploy.py."""
 GLOBAL_FLAGS = {"help", "root-dir", "config", "config-dir"}
-FLAGS_OF_SETUP = {option.removeprefix("--") for param in setup.params for option in param.opts}
+FLAGS_OF_SETUP = {
+    option.removeprefix("--") for command in (setup, ui) for param in command.params for option in param.opts
+}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 METRIC = re.compile(r"\b((?:kubelet|kubeletx|container|node|process)_[a-z_]+)\b")
 OF_THE_CLIENT = {"process_cpu_seconds_total", "process_resident_memory_bytes"}

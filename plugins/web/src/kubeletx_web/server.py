@@ -108,7 +108,10 @@ class Pages:
             secret = await self._access.check(request)
             if secret is not None:
                 return _begin_session(request, secret)
-            response = await handler(request)
+            if request.method == "HEAD" and request.path.endswith(("/live", "/log")):
+                response: web.StreamResponse = web.Response(content_type="text/event-stream")  # has no end
+            else:
+                response = await handler(request)
         except Refused as refused:
             response = _message(refused.status, "Not allowed", str(refused))
         except (NotFound, PermissionDenied) as error:
@@ -127,7 +130,9 @@ class Pages:
         query = Query.of(request.query)
         async with self.feed.viewing() as state:
             live = await self._live_page(("node", str(query.text)), state, NodePage(state, query, self._now))
-            path = str(request.url.with_path("/live").update_query(since=live.number).relative())
+            path = str(
+                request.url.with_path("/live", keep_query=True).update_query(since=live.number).relative()
+            )
             return _html(request, node_document(state, live.now, query, path))
 
     async def _node_live(self, request: web.Request) -> web.StreamResponse:

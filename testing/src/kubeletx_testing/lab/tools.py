@@ -33,6 +33,8 @@ PACKAGES: dict[str, str] = {
     "virtlogd": "libvirt-daemon",
     "nsenter": "util-linux",
     "unshare": "util-linux",
+    "chromium": "chromium",
+    "chromedriver": "chromium-driver",
 }
 """The Debian package of each program that the lab runs."""
 

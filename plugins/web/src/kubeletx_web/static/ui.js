@@ -25,15 +25,26 @@
     const rows = document.getElementById("rows");
     if (!wanted || !rows) return;
     delete marker.dataset.order;
-    const focused = document.activeElement;
     for (const id of wanted.split(" ")) {
       const row = document.getElementById(id);
       if (row) rows.append(row);
     }
-    focused?.focus();
+  };
+  // An element that is replaced or moved loses the focus: the one in its place gets it.
+  let focused = null;
+  const focusable = (part) => [...part.querySelectorAll("a[href], button, input, [tabindex]")];
+  const keepFocus = () => {
+    const part = document.activeElement.closest("tr[id], section[id]");
+    focused = part && { id: part.id, index: focusable(part).indexOf(document.activeElement), was: document.activeElement };
+  };
+  const giveFocus = () => {
+    if (!focused || document.activeElement === focused.was) return;
+    const part = document.getElementById(focused.id);
+    if (part) focusable(part)[focused.index]?.focus({ preventScroll: true });
   };
   const say = (text) => { document.getElementById("connection").textContent = text; };
-  document.addEventListener("htmx:sseMessage", order);
+  document.addEventListener("htmx:sseBeforeMessage", keepFocus);
+  document.addEventListener("htmx:sseMessage", () => { order(); giveFocus(); });
   document.addEventListener("htmx:sseOpen", (event) => {
     say("Live.");
     event.detail.source.addEventListener("reload", () => location.reload());
