@@ -58,12 +58,12 @@ def agent() -> PicturesToo:
     return agent
 
 
-async def write(agent: FakeAgent, directory: Path) -> dict[str, str]:
+async def write(agent: FakeAgent, directory: Path, **options: float) -> dict[str, str]:
     """Write a report; returns its texts by file name."""
     client = Agent(directory / "agent.sock", timeout_seconds=60)
     try:
         async with agent.serving(client.socket_path):
-            number = await write_report(client, directory / "report", lambda: NOW)
+            number = await write_report(client, directory / "report", lambda: NOW, **options)
     finally:
         await client.close()
     found = [path for path in (directory / "report").rglob("*") if path.is_file()]
@@ -94,6 +94,13 @@ async def test_a_report_has_no_scripts_and_nothing_of_a_value_is_html(
             assert "<script" not in text
             assert "href='/pods" not in text
             assert "sse-connect" not in text
+
+
+async def test_a_log_that_hangs_leaves_a_note(agent: PicturesToo, tmp_path: Path) -> None:
+    agent.hung = "/v1/pods/default/web/log"
+    files = await write(agent, tmp_path, pods_seconds=0.3)
+    assert "The agent did not answer in time." in files["pods/default_web.html"]
+    assert "index.html" in files
 
 
 async def test_only_its_owner_reads_a_report(agent: PicturesToo, tmp_path: Path) -> None:

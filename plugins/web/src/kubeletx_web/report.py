@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from kubeletx.api import KubeletxError, Png
 from kubeletx.kube.types.core import Pod
 
-from .agent import TIMEOUT_SECONDS, Agent, pod_path
+from .agent import Agent, pod_path
 from .node_page import NodePage, Query, node_document
 from .pod_log import LogTail, log_tail
 from .pod_page import PodPage, pod_yaml
@@ -28,6 +28,8 @@ from .state import Feed, NodeState
 from .templates import render
 from .values import History
 
+PODS_SECONDS: Final = 20.0
+"""Longest time for logs, histories and pictures of all pods together; ``kubeletx report`` waits 60 s for the whole."""
 PARALLEL: Final = 8
 """Pods that are read at the same time."""
 _SCRIPT: Final = re.compile(r"<script [^>]*></script>")
@@ -36,8 +38,10 @@ _FOOTER: Final = re.compile(r"<footer.*?</footer>", re.DOTALL)
 _PLAIN: Final = re.compile(r"[^\w.-]")
 
 
-async def write_report(agent: Agent, directory: Path, now: Callable[[], datetime]) -> int:
-    """Write all pages below the directory, which is made; returns the number of files.
+async def write_report(
+    agent: Agent, directory: Path, now: Callable[[], datetime], *, pods_seconds: float = PODS_SECONDS
+) -> int:
+    """Write all pages below the directory, which is made; returns the number of files. `pods_seconds`: see `PODS_SECONDS`.
 
     Raises KubeletxError if the agent does not answer, OSError if a file cannot be written.
     """
@@ -45,18 +49,26 @@ async def write_report(agent: Agent, directory: Path, now: Callable[[], datetime
     try:
         async with feed.viewing() as state:
             await feed.settle()
-            return await _Report(agent, state, directory, now).write()
+            return await _Report(agent, state, directory, now, pods_seconds).write()
     finally:
         await feed.close()
 
 
 class _Report:
-    def __init__(self, agent: Agent, state: NodeState, directory: Path, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        state: NodeState,
+        directory: Path,
+        now: Callable[[], datetime],
+        pods_seconds: float,
+    ) -> None:
         self._agent = agent
         self._state = state
         self._directory = directory
         self._now = now
         self._written = 0
+        self._end = asyncio.get_running_loop().time() + pods_seconds
 
     async def write(self) -> int:
         state, slots = self._state, asyncio.Semaphore(PARALLEL)
@@ -74,8 +86,12 @@ class _Report:
         async def screen(pod: Pod) -> None:
             if pod.status.virtual_machine_status is not None:
                 async with slots:
-                    with suppress(KubeletxError):  # the machine is off: the page has no picture
-                        picture = await self._agent.read(pod_path(pod.namespace, pod.name, "vm/screenshot"))
+                    # A machine that is off has no picture.
+                    with suppress(KubeletxError, TimeoutError):
+                        async with asyncio.timeout_at(self._end):
+                            picture = await self._agent.read(
+                                pod_path(pod.namespace, pod.name, "vm/screenshot")
+                            )
                         targets[f"/pods/{pod.ref}/screen.png"] = f"{_stem(pod)}.png"
                         self._put(f"{_stem(pod)}.png", picture)
 
@@ -100,12 +116,11 @@ class _Report:
         page = PodPage(
             self._state, pod.namespace, pod.name, self._now, lambda: self._agent.get(path, History)
         )
-        await page.prepare()
-        try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+        log = LogTail("", (), previous=False, note="The agent did not answer in time.")
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._end):
+                await page.prepare()
                 log = await log_tail(self._agent, pod, "", previous=False)
-        except TimeoutError:
-            log = LogTail("", (), previous=False, note=f"No answer within {TIMEOUT_SECONDS:g} s.")
         parts, path = page.fragments().parts, f"/pods/{pod.ref}"
         return render("pod", namespace=pod.namespace, name=pod.name, parts=parts, log=log, path=path, live="")
 
