@@ -64,6 +64,11 @@ INIT: dict[str, Any] = {"initContainerStatuses": [state({"running": {"startedAt"
             "kubeletx logs -p p -c web",
         ),
         (
+            pod_of("Running", RUNS, state(OOM)),
+            "Runs, but container web ended with exit code 137 (OOMKilled).",
+            "",
+        ),
+        (
             pod_of("Running", RUNS, conditions=[READY, INVALID]),
             "Runs and is ready. Its new manifest is not valid, and the pod runs on unchanged: bad image.",
             "",

@@ -214,6 +214,13 @@ def _running(pod: Pod, events: Sequence[Event]) -> Why:
     history = f"; {'; '.join(texts)}" if texts else ""
     if ready is not None and ready.status == "True":
         return Why(f"Runs and is ready{history}.", since, commands=commands)
+    ends = [
+        f"container {each.name} ended with {exit_text(each.state.terminated)}"
+        for each in pod.status.container_statuses
+        if each.state.terminated is not None
+    ]
+    if ends:
+        return Why(f"Runs{history}, but {'; '.join(ends)}.", since, commands=commands)
     unready = [each.name for each in pod.status.container_statuses if not each.ready]
     unhealthy = [
         event
