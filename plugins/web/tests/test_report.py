@@ -114,7 +114,7 @@ async def test_an_agent_that_hangs_gives_no_report(tmp_path: Path) -> None:
     client = Agent(tmp_path / "agent.sock", timeout_seconds=0.3)
     try:
         async with agent.serving(client.socket_path):
-            with pytest.raises(TimedOut, match="did not answer /v1/runtimes within"):
+            with pytest.raises(TimedOut, match="did not answer"):
                 await write_report(client, tmp_path / "report", lambda: NOW)
         with pytest.raises(Unavailable, match="no agent answers"):
             await write_report(client, tmp_path / "report", lambda: NOW)

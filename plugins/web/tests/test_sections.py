@@ -300,6 +300,6 @@ async def test_a_room_that_is_switched_off_loses_its_section(agent: SlowAgent, t
 
 async def test_an_answer_that_cannot_be_read_is_a_note(agent: SlowAgent, tmp_path: Path) -> None:
     agent.answers["/v1/panels/rack"] = {"type": "film"}
-    async with viewing(agent, tmp_path, timeout=0.5) as (known, feed):
+    async with viewing(agent, tmp_path, timeout=60) as (known, feed):
         await until(feed, lambda: known.silences)
         assert "invalid answer to /v1/panels/rack" in texts(known)["Rack"]
