@@ -170,7 +170,7 @@ def run(programs: Programs, *, stay: bool, picture_file: Path | None = None) -> 
     show_upgrades()
     show_node(agent)
     if picture_file is not None:
-        picture.draw_web(picture_file.parent, agent.socket_path, standby.POD)
+        picture.draw_web(picture_file.parent, agent.socket_path, MACHINE)
     if not stay:
         verify_volume_deletion(agent, programs.volumes)
         verify_session_deletion(agent, cores)

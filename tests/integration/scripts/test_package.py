@@ -37,9 +37,9 @@ inside() { chroot root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 inside $install /kubeletx.deb
 inside dpkg --verify kubeletx
 inside test -L $units/kubeletx.service
-inside test ! -e $units/kubeletx-storage.service -a ! -e /etc/systemd/system/sysinit.target.wants/kubeletx-health.service
+inside test ! -e $units/kubeletx-storage.service -a ! -e $units/kubeletx-web.service -a ! -e /etc/systemd/system/sysinit.target.wants/kubeletx-health.service
 if inside which systemd-analyze; then
-    inside systemd-analyze verify kubeletx.service kubeletx-health.service kubeletx-storage.service
+    inside systemd-analyze verify kubeletx.service kubeletx-health.service kubeletx-storage.service kubeletx-web.service
 fi
 inside kubeletx completion bash | inside diff - /usr/share/bash-completion/completions/kubeletx
 inside test -e /usr/share/man/man8/kubeletx-agent.8.gz

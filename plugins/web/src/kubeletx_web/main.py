@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from kubeletx.api import KubeletxError, SystemClock
 
 from .access import LocalAccess
 from .agent import Agent
-from .cluster import ClusterAccess, ClusterTls
 from .connections import serving
-from .report import write_report
 from .server import Pages, utc_now
+from .templates import prepare_templates
 
 ADDRESS = "127.0.0.1"
 
@@ -76,6 +74,8 @@ def split_address(text: str) -> tuple[str, int]:
 
 async def report(socket_path: Path, directory: Path) -> None:
     """Write the pages as files."""
+    from .report import write_report
+
     agent = Agent(socket_path)
     try:
         number = await write_report(agent, directory, utc_now)
@@ -93,6 +93,7 @@ async def report(socket_path: Path, directory: Path) -> None:
 async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
     """Serve the page on 127.0.0.1 until SIGINT or SIGTERM."""
     access = LocalAccess(SystemClock())
+    prepare_templates()
     app = Pages(Agent(socket_path), access).app()
     ended = _ended()
     try:
@@ -104,6 +105,8 @@ async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
             )
             sys.stdout.flush()
             if browser:
+                import webbrowser
+
                 await asyncio.to_thread(webbrowser.open, link)
             await ended.wait()
     except OSError as error:
@@ -114,6 +117,8 @@ async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
 
 async def serve_cluster(socket_path: Path, address: str, port: int) -> None:
     """Serve the page to users of the kubelet's API until SIGINT or SIGTERM."""
+    from .cluster import ClusterAccess, ClusterTls  # with a library of its log
+
     agent, ended = Agent(socket_path), _ended()
     tls = ClusterTls(agent)
     try:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final, Protocol
 
-import structlog
 from aiohttp import web
 
 from kubeletx.api import KubeletxError, NotFound, PermissionDenied, Png, SystemClock
@@ -27,8 +26,6 @@ from .screens import Screens
 from .state import Feed, NodeState
 from .templates import render
 from .values import History
-
-log = structlog.get_logger(__name__)
 
 MAX_WATCHERS: Final = 100
 """Browsers that watch at the same time; further ones are refused with status 503."""

@@ -29,6 +29,13 @@ def _environment() -> Environment:
     return environment
 
 
+def prepare_templates() -> None:
+    """Compile all templates, so that the first page does not wait for it."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+
+
 def render(name: str, /, **values: Any) -> str:
     """Return the HTML of the template with this name. A value that is missing raises jinja2.UndefinedError."""
     return _environment().get_template(f"{name}.html").render(values)
