@@ -103,7 +103,7 @@ def test_the_zipapp_has_all_plugins(dist: Path) -> None:
     archive = dist / "kubeletx.pyz"
     with ZipFile(archive) as file:
         found = {name.split("/")[0] for name in file.namelist() if name.endswith("entry_points.txt")}
-    assert len(found) == 5
+    assert len(found) == 6
     command = [sys.executable, "-I", str(archive), "completion", "bash"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "_KUBELETX_COMPLETE" in done.stdout, done.stderr
