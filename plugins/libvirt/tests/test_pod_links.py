@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from kubeletx_libvirt.network.netlink import Device
 from kubeletx_libvirt.network.pod_links import TRUSTED_SECONDS, PodLinks
 from kubeletx_libvirt.network.wiring import Wiring
 
-from kubeletx.api import PodAddress, PodUid
+from kubeletx.api import PodAddress, PodUid, Unavailable
 from kubeletx.testing import FakeClock, FakeHost, sandbox_spec
 
 
@@ -49,6 +50,9 @@ class CountingWiring(Wiring):
 
     async def make_namespace(self, uid: str, path: Path) -> None:
         pass
+
+    async def give_back(self, uid: str, netns: Path, interface: str, ips: Iterable[str]) -> None:
+        raise Unavailable("network: the interface is gone")  # does not keep a pod from ending
 
     async def unmount(self, uid: str, path: Path) -> None:
         path.unlink()

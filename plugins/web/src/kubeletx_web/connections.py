@@ -25,8 +25,8 @@ BUSY: Final = (
     b"The page has too many connections. Try again later.\n"
 )
 BACKLOG: Final = 32
-MAX_LINE: Final = 4096
-"""Bytes of a request's line, and of each header."""
+MAX_LINE: Final = 16 * 1024
+"""Bytes of a request's line, and of each header, such as one with a token of many groups."""
 MAX_HEADERS: Final = 50
 
 

@@ -26,11 +26,13 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import msgspec
+import structlog
 
 from kubeletx.api import (
     Host,
     Internal,
     InvalidPod,
+    KubeletxError,
     NamespaceMode,
     PodNetwork,
     PodUid,
@@ -47,6 +49,8 @@ from .names import INNER_BRIDGE, INNER_DEVICE, guest_device, stable_mac
 from .namespaces import OwnThreads
 from .netlink import Device
 from .wiring import Wiring
+
+log = structlog.get_logger(__name__)
 
 TRUSTED_SECONDS = 5.0
 """Seconds for which a check of a pod's namespace is reused. Each check needs a thread, and one start of a pod
@@ -162,7 +166,10 @@ class PodLinks:
             if not self._wiring.is_held(netns):
                 netns.unlink(missing_ok=True)
             elif link := self._read(uid):
-                await self._wiring.give_back(uid, netns, link.name, link.ips)
+                try:
+                    await self._wiring.give_back(uid, netns, link.name, link.ips)
+                except KubeletxError as error:  # a rule that stays is better than a pod that cannot end
+                    log.warning("Left rules of a pod's addresses behind", uid=uid, err=str(error))
             if self._host.pod_network is not None:
                 await self._host.pod_network.delete(uid)
             await self._wiring.remove(uid)
