@@ -15,6 +15,8 @@ import msgspec
 import pytest
 from aiohttp import web
 from kubeletx_web.agent import Agent
+from kubeletx_web.live import changes
+from kubeletx_web.node_page import NodePage, Query
 from kubeletx_web.room_values import ROOMS, PanelContent, Silence
 from kubeletx_web.sections import MAX_ROWS, sections
 from kubeletx_web.state import Feed, NodeState
@@ -39,10 +41,10 @@ def state(answers: dict[str, Any]) -> NodeState:
 def texts(known: NodeState) -> dict[str, str]:
     """The text of each section by its title; lines and cells are separated by one space."""
     shown = {}
-    for section in sections(known):
-        html = render("section", section=section)
-        assert html.startswith(f'<section id="room-{section.name}"')
-        shown[section.title] = " ".join(re.sub(r"<[^>]*>", " ", html).split())
+    for name, some in sections(known).items():
+        for section in some:
+            html = render("room", id=name, sections=[section])
+            shown[section.title] = " ".join(re.sub(r"<[^>]*>", " ", html).split())
     return shown
 
 
@@ -201,7 +203,7 @@ def test_panels_show_values_never_html() -> None:
         }
     )
     known.silences["/v1/panels/x"] = Silence(datetime(2026, 1, 1, tzinfo=UTC), "it <hangs>")
-    html = "".join(render("section", section=section) for section in sections(known))
+    html = render("room", id="panels", sections=sections(known)["panels"])
     assert "<script" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)" in html
@@ -303,3 +305,17 @@ async def test_an_answer_that_cannot_be_read_is_a_note(agent: SlowAgent, tmp_pat
     async with viewing(agent, tmp_path, timeout=60) as (known, feed):
         await until(feed, lambda: known.silences)
         assert "invalid answer to /v1/panels/rack" in texts(known)["Rack"]
+
+
+def test_a_room_that_is_switched_on_appears_without_another_load_of_the_page() -> None:
+    known = NodeState()
+    page = NodePage(known, Query(), lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    before = page.fragments()
+    known.others.update(
+        state({"/v1/fornaxcore": {"identifier": "n", "cores": [{"address": "core-1:80"}]}}).others
+    )
+    after = page.fragments()
+    assert before.parts.keys() == after.parts.keys()
+    message = changes(before, after)
+    assert message.startswith('<div hx-swap-oob="true" id="room-cores"')
+    assert "core-1:80" in message

@@ -97,8 +97,8 @@ class NodePage:
             order.append(name)
             parts[name] = self._html(name, row)
         self._rows = {name: self._rows[name] for name in order}
-        for section in sections(state):
-            parts[f"room-{section.name}"] = render("section", section=section)
+        for name, shown in sections(state).items():  # a room that is off has a place, so that it can appear
+            parts[f"room-{name}"] = render("room", id=f"room-{name}", sections=shown)
         return Fragments(parts=parts, rows=order)
 
     def _head(self) -> str:

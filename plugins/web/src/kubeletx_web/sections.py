@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -77,11 +77,21 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     silence: Silence | None = None
 
 
-def sections(state: NodeState) -> Iterable[Section]:
-    """Return the sections of everything that is on and has something to show."""
-    rooms = (_edge, _remedy, _standby, _sessions, _cores, _attachments, _images, _plugins)
-    yield from filter(None, (room(state) for room in rooms))
-    yield from _panels(state)
+def sections(state: NodeState) -> Mapping[str, Sequence[Section]]:
+    """Return the sections of everything that has something to show, by room; a room that is off has none."""
+    rooms: Mapping[str, Callable[[NodeState], Section | None]] = {
+        "edge": _edge,
+        "remedy": _remedy,
+        "standby": _standby,
+        "sessions": _sessions,
+        "cores": _cores,
+        "attachments": _attachments,
+        "images": _images,
+        "plugins": _plugins,
+    }
+    shown = {name: room(state) for name, room in rooms.items()}
+    own = {name: () if section is None else (section,) for name, section in shown.items()}
+    return {**own, "panels": tuple(_panels(state))}
 
 
 # --- edge and remedy ---

@@ -32,7 +32,7 @@ EVENTS: Final = 1000
 RETRY_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 20.0
 """Time for which the state is kept without a viewer: a page that is loaded again needs it."""
-FIRST_SECONDS: Final = 0.2
+FIRST_SECONDS: Final = 0.03
 """Longest time for which the first page waits for its sections; later ones are added when they are answered."""
 SLOW_SECONDS: Final = 10.0
 """Interval at which everything is read that cannot be watched."""
