@@ -11,9 +11,11 @@ agent's end, when half of a mkfs would be worse.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,8 @@ from kubeletx.linux.programs import Ending, ProgramResult, run_program, shell_te
 from .values import file_stem
 
 GRACE_SECONDS: Final = 15.0
+IDLE_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.02
 _KILL_SECONDS: Final = 3.0
 
 
@@ -38,6 +42,29 @@ class Commands:
             survives_cancellation=True,
         )
 
+    async def wait_idle(self, volume: str, *, seconds: float = IDLE_SECONDS) -> None:
+        """Wait until no program works on the volume, such as a mount of an agent that was killed.
+
+        Before that, a look that finds nothing does not show that nothing will be there. Raises Unavailable after `seconds`.
+        """
+        ends_at = time.monotonic() + seconds
+        while True:
+            try:
+                with self._locked(volume):
+                    return
+            except Unavailable:
+                if time.monotonic() >= ends_at:
+                    raise
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    @contextlib.contextmanager
+    def _locked(self, volume: str) -> Iterator[int]:
+        try:
+            with hold_lock(self._lock_directory / f"{file_stem(volume)}.lock") as descriptor:
+                yield descriptor
+        except LockHeld as error:
+            raise Unavailable(f"volume {volume} is locked by {error.owner}, which has not ended") from None
+
     async def run(
         self, command: Sequence[str], *, seconds: float, volume: str = "", secret: bytes = b""
     ) -> ProgramResult:
@@ -50,12 +77,7 @@ class Commands:
         """
         text = shell_text(command)
         with contextlib.ExitStack() as stack:
-            try:
-                path = self._lock_directory / f"{file_stem(volume)}.lock"
-                locks = (stack.enter_context(hold_lock(path)),) if volume else ()
-            except LockHeld as error:
-                problem = f"volume {volume} is locked by {error.owner}, which has not ended"
-                raise Unavailable(problem) from None
+            locks = (stack.enter_context(self._locked(volume)),) if volume else ()
             try:
                 return await run_program(
                     command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ from kubeletx_flexvolume.agent.plan import Step, StepKind
 from kubeletx_flexvolume.agent.steps import StepRunner
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.registry import Backends
+from kubeletx_flexvolume.commands import Commands
 from kubeletx_flexvolume.device import Device
 from kubeletx_flexvolume.mounts import Mounts
 
+from kubeletx.api import Unavailable
+from kubeletx.linux.locks import hold_lock
 from plugins.flexvolume.tests.agent.agent_model import (
     Faults,
     ModelBook,
@@ -26,6 +30,29 @@ from plugins.flexvolume.tests.agent.agent_model import (
 from plugins.flexvolume.tests.fake_volume import FakeVolume
 
 NFS = AttachedSource(type=SourceType.REMOTE, source="nas:/x", fs_type="nfs", mount_options=("nosharecache",))
+
+
+@pytest.mark.parametrize("kind", [StepKind.UNBIND, StepKind.UNMOUNT, StepKind.DETACH])
+async def test_nothing_counts_as_removed_while_a_program_of_a_killed_agent_may_still_make_it(
+    tmp_path: Path, kind: StepKind
+) -> None:
+    """Such a program mounts after a look that finds nothing."""
+    commands, node = Commands(tmp_path), FakeVolume()
+    runner = StepRunner(
+        book=ModelBook(Faults()),  # type: ignore[arg-type]
+        backends=Backends(()),
+        mounts=lambda _: Mounts(node),
+        device=lambda _, path: Device(path, node),
+        namespace=MountNamespace(),
+        blocking=at_once,
+        wait_idle=partial(commands.wait_idle, seconds=0.05),
+    )
+    use = Use(holder=holder())
+    made = journal(volume=volume(backend=""), uses=(use,), kubelet_root=str(tmp_path))
+    step = Step(kind, use.key if kind is StepKind.UNBIND else None)
+    with hold_lock(tmp_path / "pv-1.lock"), pytest.raises(Unavailable, match="pv-1 is locked by"):
+        await runner.run(step, made, None)
+    await runner.run(step, made, None)
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -143,6 +143,7 @@ class StorageAgent:
             blocking=blocking,
             sets_group=config.fs_group == "top-directory",
             users=lambda device: self.operations.users(device),  # noqa: PLW0108  # it is made below
+            wait_idle=commands.wait_idle,
         )
         tools = AgentTools(
             node=config.node_name,

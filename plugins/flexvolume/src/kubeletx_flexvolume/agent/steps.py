@@ -30,7 +30,7 @@ BOOK_SECONDS: Final = 30.0
 class StepRunner:
     """Executes steps."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         book: RecordBook,
@@ -41,12 +41,13 @@ class StepRunner:
         blocking: Blocking,
         sets_group: bool = False,
         users: Callable[[str], Collection[str]] = lambda _: (),
+        wait_idle: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """`mounts`: returns the mounts of the volume with this name. `device`: a device of this volume, by its path.
 
         `sets_group`: the agent gives the top directory of a volume to the pod's fsGroup; False: the kubelet applies it to
         all files, which takes long on large volumes. `users`: returns the names of the volumes of this node that have a
-        device.
+        device. `wait_idle`: waits until no program works on the volume with this name; None: none can.
         """
         self._book = book
         self._backends = backends
@@ -56,6 +57,7 @@ class StepRunner:
         self._blocking = blocking
         self._sets_group = sets_group
         self._users = users
+        self._wait_idle = wait_idle
         self._makers: Mapping[
             StepKind, Callable[[VolumeJournal, Use, MountRequest], Awaitable[StepOutcome | None]]
         ] = {
@@ -83,6 +85,8 @@ class StepRunner:
         """
         use = None if step.key is None else journal.find(step.key)
         if step.kind in self._removers:
+            if self._wait_idle is not None and not journal.is_forced:
+                await self._wait_idle(journal.volume.name)
             await self._removers[step.kind](journal, use)
             return StepOutcome()
         if use is None or request is None:
