@@ -194,7 +194,7 @@ def _standby(state: NodeState) -> Section | None:
         word = Cell(reason, "rest" if is_frozen else "bad" if reason.endswith("Failed") else "")
         # The message of a frozen pod has its memory, too, which has a column of its own.
         freed = frozen_memory(pod) if is_frozen else ""
-        memory = Cell(freed if "\u2192" in freed else "\u2013", "number")
+        memory = Cell(freed or "\u2013", "number")
         message = known.message or ""
         rows.append((_pod(pod), word, requested or "by command", memory, known.last_transition_time, message))
     return _section(

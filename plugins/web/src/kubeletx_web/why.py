@@ -182,7 +182,7 @@ def _resting(pod: Pod) -> Iterator[Why]:
     if standby is not None and standby.status == "True":
         word = "Hibernated: its memory is on disk" if standby.reason == "Hibernated" else "Frozen"
         memory = frozen_memory(pod)
-        freed = f", {memory} MiB of memory" if "\u2192" in memory else ""
+        freed = f", {memory} MiB of memory" if memory else ""
         serves = pod.metadata.annotations.get(names.SESSIONS) == "true"
         wakes = "wakes when a session opens on it, or by the command" if serves else "wakes by the command"
         yield Why(

@@ -120,14 +120,11 @@ _FREED = re.compile(r"memory: ([0-9.]+) MiB before, ([0-9.]+) MiB after")
 
 
 def frozen_memory(pod: Pod) -> str:
-    """Return the memory of a frozen pod, such as ``48.4 \u2192 0.4``, from the message of its condition; else empty.
-
-    A frozen pod that gave nothing back has the whole message.
-    """
+    """Return the memory of a frozen pod, such as ``48.4 \u2192 0.4``, from the message of its condition; empty if it gave none back."""
     for condition in pod.status.conditions:
         if condition.type == names.STANDBY_CONDITION and condition.status == "True":
             freed = _FREED.search(condition.message or "")
-            return f"{freed[1]} \u2192 {freed[2]}" if freed else condition.message or ""
+            return f"{freed[1]} \u2192 {freed[2]}" if freed else ""
     return ""
 
 
