@@ -32,6 +32,8 @@ HIGHER_IS_BETTER: Final = {
     "s/min": False,
     "1/min": False,
     "requests": False,
+    "% of a core": False,
+    "KB": False,
     "KiB": False,
     "MB": False,
     "MiB": False,
