@@ -26,7 +26,7 @@ from kubeletx.linux.programs import Ending, ProgramResult, run_program, shell_te
 from .values import file_stem
 
 GRACE_SECONDS: Final = 15.0
-IDLE_SECONDS: Final = 5.0
+IDLE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
 _KILL_SECONDS: Final = 3.0
 
