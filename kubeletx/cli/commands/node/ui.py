@@ -10,6 +10,7 @@ import click
 
 from kubeletx.api.errors import NotFound
 
+from ...connection.client import not_running
 from ...options.go_flags import boolean, command
 from ...options.settings import Invocation
 
@@ -41,6 +42,8 @@ def ui(invocation: Invocation, no_browser: bool, port: int | None, web_address: 
     program = find_web()
     if program is None:
         raise NotFound("the page is not installed; use: pip install 'kubeletx[web]'")
+    if not invocation.socket_path.exists():
+        raise not_running(invocation.socket_path)
     given = ("--port", port), ("--web-address", web_address)
     options = [word for name, value in given if value is not None for word in (name, str(value))]
     options += ["--no-browser"] * no_browser

@@ -121,7 +121,8 @@ class Agent:
         except TimeoutError as error:
             raise TimedOut(f"the agent did not answer {path} within {timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"no agent answers on {self.socket_path}: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise Unavailable(f"no agent answers on {self.socket_path}: {why}") from error
 
 
 def pod_path(namespace: str, name: str, verb: str = "") -> str:

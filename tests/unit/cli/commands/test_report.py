@@ -106,6 +106,7 @@ def test_the_page_is_run_with_the_socket_and_the_options_or_named_if_it_is_not_i
     monkeypatch.setattr(sys, "executable", str(program.parent / "python"))
     run: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda _path, argv: run.append(argv))
+    (tmp_path / "kubeletx.sock").touch()
     kubeletx("ui", "--no-browser", "--port", "8080", "--web-address", "[::]:443")
     options = ["--port", "8080", "--web-address", "[::]:443", "--no-browser"]
     socket_path = str(tmp_path / "kubeletx.sock")
@@ -114,3 +115,13 @@ def test_the_page_is_run_with_the_socket_and_the_options_or_named_if_it_is_not_i
     monkeypatch.chdir(tmp_path)
     assert kubeletx("report", "-o", "report").exit_code == 0
     assert (folder / "args").read_text() == f"--socket {socket_path} --report {folder}\n"
+
+
+def test_the_page_of_an_agent_that_does_not_run_is_refused(
+    tmp_path: Path, kubeletx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "kubeletx-web"
+    program.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    result = kubeletx("--root-dir", str(tmp_path / "none"), "ui")
+    assert (result.exit_code, "no agent is running on" in result.stderr) == (1, True)
