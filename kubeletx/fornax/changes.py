@@ -75,6 +75,9 @@ class Outbox:
         self.is_registered = False
         """The core has sent NODE_CONFIGURATION."""
         self.is_ready_reported = False
+        self._configurations = 0
+        self._ready_answers = 0
+        """Number of the configuration that the last NODE_READY answered."""
         self.acknowledged = 0
         """Revision of the last message that the core has answered."""
         self.overflows = 0
@@ -105,6 +108,7 @@ class Outbox:
     def registered(self) -> None:
         """Note a NODE_CONFIGURATION of the core; NODE_READY answers it as soon as the node is ready."""
         self.is_registered, self.is_ready_reported = True, False
+        self._configurations += 1
         if self.node_is_ready:
             self.request_full()
 
@@ -136,6 +140,8 @@ class Outbox:
         if self.needs_full:
             self.needs_full = False
             ready = self.is_registered and self.node_is_ready and not self.is_ready_reported
+            if ready:
+                self._ready_answers = self._configurations
             return Step(kind=Kind.READY if ready else Kind.STATE)
         if not self.is_registered and now >= self._register_at:
             self._register_at = math.inf if self._is_standby else now + self._register_seconds
@@ -156,7 +162,8 @@ class Outbox:
         """Note that the core has answered a message with this revision."""
         self.acknowledged = revision
         if step.kind is Kind.READY:
-            self.is_ready_reported = True
+            # A configuration that came meanwhile needs a NODE_READY of its own.
+            self.is_ready_reported = self._ready_answers == self._configurations
         if step.kind is Kind.ANSWER:
             self._answers.pop(step.session, None)
 

@@ -152,6 +152,19 @@ def test_the_answer_to_a_configuration_waits_until_the_node_is_ready() -> None:
     assert step.kind is Kind.READY
 
 
+def test_a_configuration_that_comes_before_the_answer_to_node_ready_gets_another_one() -> None:
+    outbox = opened()
+    outbox.node_is_ready = True
+    outbox.registered()
+    first = outbox.next(0.0)
+    assert first is not None
+    outbox.registered()
+    outbox.done(first, 1)
+    second = outbox.next(0.0)
+    assert second is not None
+    assert (first.kind, second.kind) == (Kind.READY, Kind.READY)
+
+
 def test_an_answer_to_a_refused_session_follows_a_full_state_and_has_its_revision() -> None:
     outbox = opened()
     outbox.answer("ns/s")
