@@ -154,7 +154,7 @@ class MemoryCluster:
                 meta = {"name": POD, "labels": {"app": "web"}}
                 pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
                 self._api.admin.create("pods", pod, "default")
-                # It ends with this process, also with one that is killed.
+                # It ends when this process has ended or was killed.
                 line = f"echo {name} >>{shlex.quote(str(self.volume))}"
                 writer = f"while kill -0 $PPID 2>/dev/null && {line}; do sleep 0.1; done"
                 self._end_writer(name)

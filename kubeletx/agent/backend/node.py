@@ -178,7 +178,7 @@ class NodeBackend:
 
     def cluster_node(self) -> Node:
         if self._cluster_node is None:
-            raise NotFound(f"node {self._reporter.name} is in no cluster")
+            raise NotFound(f"node {self._reporter.name} is in no cluster; start the agent with --kubeconfig")
         return self._cluster_node
 
     async def watch_node(self) -> AsyncIterator[Node]:

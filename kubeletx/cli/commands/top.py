@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kubeletx.kube.types.core import Pod
 
 _Limits: TypeAlias = tuple[int | None, int | None]
-"""Of CPU in millicores, and of memory in bytes."""
+"""Limit of CPU in millicores, and limit of memory in bytes; None: no limit."""
 _Sample: TypeAlias = tuple[int | None, int | None]
 _MACHINE: Final = ""
 _LEAST_SAMPLES: Final = 10
@@ -106,7 +106,7 @@ def top(
 
 
 class _Row(NamedTuple):
-    """Cells before and after those of the usage. `uids`: the pods whose usage it is; the machine has an empty one."""
+    """One row. `front`, `back`: cells before and after the usage. `uids`: the pods whose usage is summed; `_MACHINE`: the machine."""
 
     front: Sequence[str]
     usage: MeasuredUsage

@@ -35,7 +35,7 @@ class _TemplateError(Exception):
 
 
 _Scope = ChainMap[str, Any]
-"""Variables by name, those of the innermost block first. The dot is the variable with the empty name."""
+"""Variables by name; the innermost block comes first. The dot is the variable with the empty name."""
 _Expression = Callable[[_Scope], Any]
 
 
@@ -323,7 +323,7 @@ def _print(*values: Any) -> str:
 
 
 def _printf(template: str, *values: Any) -> str:
-    """Format with Go's verbs v, s, q, d, t and f, whose flags are those of Python."""
+    """Format with Go's verbs v, s, q, d, t and f, with Python's flags."""
     rest = iter(values)
 
     def fill(match: re.Match[str]) -> str:

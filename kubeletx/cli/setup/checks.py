@@ -30,7 +30,7 @@ _EVICTION_PERCENT: Final = {"space": 10, "inodes": 5}
 """Below them pods are evicted by default. Source: kubelet, evictionHard."""
 _EXPIRES_SOON: Final = timedelta(days=7)
 _LEFT_PERCENT: Final = 10
-"""Of its life: the agent renews a certificate before."""
+"""Share of a certificate's life that is left when doctor warns; the agent renews it before."""
 _LISTENS: Final = "0A"
 _PROGRAMS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin")
 _LOOPBACK: Final = ("127.", "::1")

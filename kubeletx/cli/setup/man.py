@@ -15,7 +15,7 @@ from ..options.exit_codes import ExitCode
 
 _AGENT = "agent"
 _COLUMNS = 72
-"""Of the help; man shows it in 80, with its own margins."""
+"""Width of the help text; man adds margins up to 80."""
 _END = f"""\
 .SH EXIT STATUS
 {ExitCode.OK:d}: success. {ExitCode.FAILED:d}: the agent refused the request, an object was not found,

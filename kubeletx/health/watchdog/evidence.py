@@ -57,10 +57,13 @@ def out_of_memory(age_seconds: int, path: Path = KERNEL_LOG) -> str:
     `age_seconds`: how far back it counts. Source: Documentation/ABI/testing/dev-kmsg.
     """
     oldest = time.monotonic() - age_seconds - _SLACK_SECONDS
-    found, text = "", _kernel_log(path)
-    at_limit = set(_AT_LIMIT.findall(text))
-    for match in _RECORD.finditer(text):
-        if int(match[1]) / 1_000_000 >= oldest and match[2] not in at_limit:
+    found = at_limit = ""
+    for line in _kernel_log(path).split("\n"):
+        if "oom-kill:" in line:  # stands before the record of the process that is killed
+            limited = _AT_LIMIT.search(line)
+            at_limit = limited[1] if limited is not None else ""
+        match = _RECORD.match(line)
+        if match is not None and int(match[1]) / 1_000_000 >= oldest and match[2] != at_limit:
             found = f"the kernel killed process {match[2]} ({match[3]}) for lack of memory"
     return found
 

@@ -139,7 +139,7 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
 
 
 def is_past_backoff_limit(desired: DesiredPod, facts: PodFacts, now: Now) -> bool:
-    """Return True if the restarts of all containers, with those that are due, exceed the limit of the pod's Job."""
+    """Return True if the restarts of all containers exceed the limit of the pod's Job; restarts that are due count, too."""
     limit = desired.pod.metadata.annotations.get(BACKOFF_LIMIT, "")
     if not limit.isdecimal() or facts.snapshot is None:
         return False

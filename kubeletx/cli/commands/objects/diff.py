@@ -83,7 +83,7 @@ def _differences(agent: AgentClient, result: ApplyResult) -> Iterator[str]:
 
 
 def _mask(before: Manifest, after: Manifest) -> None:
-    """Hide the values of a secret as kubectl does: only changed ones differ. The agent has marked those of `after`."""
+    """Hide the values of a secret as kubectl does. In `after`, the agent has replaced changed values by `CHANGED_VALUE`."""
     for key in before.keys() | after.keys():
         is_changed = after.get(key) == CHANGED_VALUE
         if key in before:

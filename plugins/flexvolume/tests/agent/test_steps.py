@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubeletx_flexvolume.agent.journal import Use
@@ -32,21 +33,24 @@ from plugins.flexvolume.tests.fake_volume import FakeVolume
 NFS = AttachedSource(type=SourceType.REMOTE, source="nas:/x", fs_type="nfs", mount_options=("nosharecache",))
 
 
-@pytest.mark.parametrize("kind", [StepKind.UNBIND, StepKind.UNMOUNT, StepKind.DETACH])
-async def test_nothing_counts_as_removed_while_a_program_of_a_killed_agent_may_still_make_it(
-    tmp_path: Path, kind: StepKind
-) -> None:
-    """Such a program mounts after a look that finds nothing."""
-    commands, node = Commands(tmp_path), FakeVolume()
-    runner = StepRunner(
+def make_runner(node: FakeVolume, **options: Any) -> StepRunner:
+    return StepRunner(
         book=ModelBook(Faults()),  # type: ignore[arg-type]
         backends=Backends(()),
         mounts=lambda _: Mounts(node),
         device=lambda _, path: Device(path, node),
         namespace=MountNamespace(),
         blocking=at_once,
-        wait_idle=partial(commands.wait_idle, seconds=0.05),
+        **options,
     )
+
+
+@pytest.mark.parametrize("kind", [StepKind.UNBIND, StepKind.UNMOUNT, StepKind.DETACH])
+async def test_nothing_counts_as_removed_while_a_program_of_a_killed_agent_may_still_make_it(
+    tmp_path: Path, kind: StepKind
+) -> None:
+    """Such a program mounts after a look that finds nothing."""
+    runner = make_runner(FakeVolume(), wait_idle=partial(Commands(tmp_path).wait_idle, seconds=0.05))
     use = Use(holder=holder())
     made = journal(volume=volume(backend=""), uses=(use,), kubelet_root=str(tmp_path))
     step = Step(kind, use.key if kind is StepKind.UNBIND else None)
@@ -68,14 +72,7 @@ async def test_a_volume_is_mounted_once_for_the_node(
     tmp_path: Path, source: AttachedSource, command: str, read_only: bool
 ) -> None:
     node = FakeVolume()
-    runner = StepRunner(
-        book=ModelBook(Faults()),  # type: ignore[arg-type]
-        backends=Backends(()),
-        mounts=lambda _: Mounts(node),
-        device=lambda _, path: Device(path, node),
-        namespace=MountNamespace(),
-        blocking=at_once,
-    )
+    runner = make_runner(node)
     use = Use(holder=holder(read_only=read_only))
     of = volume(mount_options=("noatime",))
     made = journal(

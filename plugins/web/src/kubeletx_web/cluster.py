@@ -1,4 +1,4 @@
-"""Access to the page for users of the cluster: TLS, authentication and authorization are those of the kubelet's API.
+"""Access to the page for users of the cluster, with the TLS, authentication and authorization of the kubelet's API.
 
     browser ── TLS, client certificate or token ─► kubeletx-web ── POST /v1/access ─► agent: user, and right on nodes/proxy
 

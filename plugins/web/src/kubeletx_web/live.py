@@ -104,7 +104,7 @@ class LivePage:
         return bool(self._watchers)
 
     async def update(self) -> None:
-        """Read what the page needs beside the state, and then `refresh`."""
+        """Call `prepare`, and then `refresh`."""
         if self._prepare is not None:
             await self._prepare()
         self.refresh()

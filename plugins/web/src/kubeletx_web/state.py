@@ -46,7 +46,7 @@ class Usage:
     """Usage of one pod or of the machine: the last samples, oldest first, None where nothing was measured."""
 
     def __init__(self, samples: int) -> None:
-        """`samples`: number of samples before the first one that is added; they count as not measured."""
+        """`samples`: number of earlier samples, in which this pod was not measured."""
         self.cpu: deque[int | None] = deque([None] * samples, maxlen=SAMPLES)
         self.memory: deque[int | None] = deque([None] * samples, maxlen=SAMPLES)
 
@@ -255,7 +255,7 @@ class Feed:
             await asyncio.sleep(self._slow_seconds)
 
     def _ask(self, paths: Iterable[str]) -> None:
-        """Read these paths in parallel, so that a slow answer delays only itself; one that is being read is left out."""
+        """Begin to read these paths in parallel, so that a slow answer delays no other. Paths in `_reading` are left out."""
         reading = self._reading
         for path in paths:
             if path not in reading:

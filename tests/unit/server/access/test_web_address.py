@@ -1,4 +1,4 @@
-"""The page for users of a cluster: TLS, users and rights as those of the kubelet's API, over real connections."""
+"""The page for users of a cluster has the TLS, users and rights of the kubelet's API; over real connections."""
 
 from __future__ import annotations
 
