@@ -295,7 +295,8 @@ class ImageServiceView(View, frozen=True, kw_only=True):
 
     `url`: of the image service; the runtime's own URL if it has no separate one. `store`: id of the image store; empty
     until the service has answered once. `is_default`: images for this workload type are pulled here unless a runtime
-    is named.
+    is named. `capacity_bytes`, `available_bytes`: of the file system that holds the store, measured every 10 s; None
+    until the store has answered, and for the disk of another machine.
     """
 
     name: str
@@ -303,6 +304,8 @@ class ImageServiceView(View, frozen=True, kw_only=True):
     url: str
     store: str = ""
     is_default: bool = False
+    capacity_bytes: int | None = None
+    available_bytes: int | None = None
 
 
 class RuntimeView(View, frozen=True, kw_only=True):

@@ -116,9 +116,11 @@ class Evictor:
         blocking: Blocking,
         events: EventSink,
         on_pressure: Callable[[Pressure], object],
+        on_image_space: Callable[[Mapping[RuntimeName, Observation]], object] = lambda _space: None,
         wait: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
-        """`on_pressure`: called with the node's pressure whenever it changes.
+        """`on_pressure`: called with the node's pressure whenever it changes. `on_image_space`: called at each check
+        with the space on the file system of each runtime's image store, without those that are not known.
 
         `wait`: sleeps for the given seconds, but returns earlier if a check is due; None: use the clock's sleep.
         """
@@ -128,6 +130,7 @@ class Evictor:
         self._blocking = blocking
         self._events = events
         self._on_pressure = on_pressure
+        self._on_image_space = on_image_space
         self._wait = wait or clock.sleep
         self._state = ThresholdState()
         self._pressure = Pressure()
@@ -176,7 +179,12 @@ class Evictor:
 
     async def _observe(self) -> Sequence[Observation]:
         await self._find_mounts()
-        return (await self._read())[1]
+        disks, observations = await self._read()
+        space = {seen.place: seen for seen in observations if seen.signal == "imagefs.available"}
+        self._on_image_space(
+            {name: space[disk.place] for disk in disks if disk.place in space for name in disk.runtimes}
+        )
+        return observations
 
     async def _read(self) -> tuple[tuple[ImageDisk, ...], Sequence[Observation]]:
         """Read the image file systems and the eviction signals; `_find_mounts` must have been called before."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kubeletx.api import (
     AlreadyExists,
@@ -13,9 +15,12 @@ from kubeletx.api import (
     InvalidConfig,
     KubeletxError,
     NotFound,
+    RuntimeName,
     SupportsImages,
     TimedOut,
 )
+from kubeletx.node.pressure import ImageDisk
+from kubeletx.node.thresholds import Observation
 from kubeletx.server.backend import AdminBackend
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -44,6 +49,28 @@ async def test_each_runtime_says_whether_its_image_service_is_the_default_of_its
         await backend.runtimes.cordon("one")
         services = [view.image_service for view in await backend.runtimes.list_runtimes()]
         assert [s.is_default for s in services if s] == [False, True, True]
+
+
+async def test_the_space_of_each_image_store_is_shown_also_while_the_runtime_hangs(agent: AgentModel) -> None:
+    def measure(
+        root: Path, mounts: Mapping[RuntimeName, tuple[str, ...]], mono: float
+    ) -> tuple[tuple[ImageDisk, ...], tuple[Observation, ...]]:
+        on_disk = frozenset(name for name, paths in mounts.items() if paths) - {"two"}
+        seen = Observation(signal="imagefs.available", place="disk 8:1", available=30, capacity=100, at=mono)
+        return (ImageDisk(place="disk 8:1", path="/", runtimes=on_disk),), (seen,)
+
+    agent.host = replace(agent.host, measure=measure)
+    async with agent.running() as backend:
+
+        async def space() -> list[tuple[int | None, int | None]]:
+            services = [view.image_service for view in await backend.runtimes.list_runtimes()]
+            return [(one.available_bytes, one.capacity_bytes) for one in services if one]
+
+        for is_hung in (False, True):
+            agent.runtimes["one"].script("*", hang=is_hung)
+            for _ in range(30):
+                await agent.clock.run_for(10)
+            assert await space() == [(30, 100), (None, None)]
 
 
 async def test_a_runtime_without_images_has_no_image_service(agent: AgentModel) -> None:

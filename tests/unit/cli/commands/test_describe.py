@@ -148,6 +148,7 @@ def test_a_runtime_says_whether_its_image_service_is_the_default(
     )
     expected = {
         "name": "one", "workloadType": "container", "url": "unix:///a", "store": "s1", "isDefault": is_default,
+        "capacityBytes": None, "availableBytes": None,
     }  # fmt: skip
     described = json.loads(kubeletx("runtime", "describe", "one", "-o", "json").stdout)
     assert described["runtime"]["imageService"] == expected
