@@ -12,12 +12,11 @@ from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.types.core import Pod
 
 from .live import Fragments
-from .room_values import Image
 from .sections import sections
 from .state import NodeState, Usage
 from .svg import sparkline
 from .templates import render
-from .values import Items, Runtime
+from .values import Runtime, field, listed
 from .words import MEBIBYTE, frozen_memory, limits, mib, runtime_of, tone, verdict
 
 SORTS: Final = ("name", "status", "ready", "runtime", "age", "cpu", "memory")
@@ -98,7 +97,7 @@ class NodePage:
             parts[name] = self._html(name, row)
         self._rows = {name: self._rows[name] for name in order}
         for name, shown in sections(state).items():  # a room that is off has a place, so that it can appear
-            parts[f"room-{name}"] = render("room", id=f"room-{name}", sections=shown)
+            parts[f"room-{name}"] = f'<div id="rooms-{name}">{shown}</div>'
         return Fragments(parts=parts, rows=order)
 
     def _head(self) -> str:
@@ -196,11 +195,11 @@ def last(values: Sequence[int | None]) -> int | None:
 
 def stores(state: NodeState) -> Sequence[tuple[str, str]]:
     """Return the runtimes' names and the size of the images of each image store."""
-    images: Items[Image] = state.others.get("/v1/images", Items())
-    sizes: dict[tuple[str, ...], int] = {}
-    for image in images.items:
-        sizes[image.runtimes] = sizes.get(image.runtimes, 0) + image.size_bytes
-    return [(", ".join(names), mib(size)) for names, size in sizes.items()]
+    sizes: dict[str, int] = {}
+    for image in listed(state.others.get("/v1/images")):
+        names = ", ".join(map(str, field(image, "runtimes", [])))
+        sizes[names] = sizes.get(names, 0) + field(image, "sizeBytes", 0)
+    return [(names, mib(size)) for names, size in sizes.items()]
 
 
 def _mib(size: int | None) -> int | None:

@@ -18,11 +18,12 @@ from kubeletx.kube.types.core import AnyUnit, Container, ContainerState, Contain
 from kubeletx.kube.types.event import Event
 
 from .live import Fragments
+from .sections import sessions_of
 from .start import start_rows
 from .state import NodeState, Usage
 from .svg import sparkline
 from .templates import render
-from .values import History, Items, Session
+from .values import History
 from .why import exit_text, why
 from .words import limits, runtime_of, tone
 
@@ -91,7 +92,6 @@ class PodPage:
             return Fragments(parts={**self._last, "pod-head": gone})
         state, events = self._state, self._events(pod)
         summary = summarise(pod, self._now())
-        sessions: Items[Session] = state.others.get("/v1/sessions", Items())
         volumes = [volume for volume in state.volumes if volume.pod_uid == pod.uid]
         parts = {
             "pod-head": render(
@@ -111,7 +111,7 @@ class PodPage:
             "pod-tables": render(
                 "pod_tables",
                 volumes=volumes,
-                sessions=[each for each in sessions.items if each.pod == pod.ref],
+                sessions=sessions_of(state, pod.ref),
                 conditions=pod.status.conditions,
                 events=events,
             ),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from kubeletx.api import KubeletxError, Png
+from kubeletx.api import KubeletxError
 from kubeletx.kube.types.core import Pod
 
 from .agent import Agent, pod_path
@@ -26,7 +26,7 @@ from .pod_log import LogTail, log_tail
 from .pod_page import PodPage, pod_yaml
 from .state import Feed, NodeState
 from .templates import render
-from .values import History
+from .values import History, picture_of
 
 PODS_SECONDS: Final = 20.0
 """Longest time for logs, histories and pictures of all pods together; ``kubeletx report`` waits 60 s for the whole."""
@@ -77,10 +77,10 @@ class _Report:
         self._put("ui.css", css + b"\nform { display: none; }\n")
         targets = {"/static/ui.css": "ui.css"}
         for path, content in state.others.items():
-            if isinstance(content, Png):
+            if (picture := picture_of(content)) is not None:
                 name = path.removeprefix("/v1")
                 targets[f"{name}.png"] = f"panels/{_plain(unquote(name.rpartition('/')[2]))}.png"
-                self._put(targets[f"{name}.png"], content.data)
+                self._put(targets[f"{name}.png"], picture)
         pods = list(state.pods.values())
 
         async def screen(pod: Pod) -> None:

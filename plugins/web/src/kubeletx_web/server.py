@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from kubeletx.api import KubeletxError, NotFound, PermissionDenied, Png, SystemClock
+from kubeletx.api import KubeletxError, NotFound, PermissionDenied, SystemClock
 from kubeletx.kube.types.core import Pod
 
 from .access import HEADERS, SESSION_SECONDS, Refused, cookie
@@ -21,11 +21,10 @@ from .live import LivePage
 from .node_page import NodePage, Query, node_document
 from .pod_log import log_events, log_tail
 from .pod_page import PodPage, pod_yaml
-from .room_values import PanelContent, panel_path
 from .screens import Screens
-from .state import Feed, NodeState
+from .state import Feed, NodeState, panel_path
 from .templates import render
-from .values import History
+from .values import History, picture_of
 
 MAX_WATCHERS: Final = 100
 """Browsers that watch at the same time; further ones are refused with status 503."""
@@ -206,10 +205,10 @@ class Pages:
 
     async def _panel(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        picture: object = await self._agent.get(panel_path(name), PanelContent)  # type: ignore[arg-type] # a union
-        if not isinstance(picture, Png):
+        picture = picture_of(await self._agent.get(panel_path(name), object))
+        if picture is None:
             raise NotFound(f"Panel {name} is not a picture.")
-        return web.Response(body=picture.data, content_type="image/png")
+        return web.Response(body=picture, content_type="image/png")
 
     # --- live ---
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,8 +25,7 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
 from .agent import Agent, Line
-from .room_values import ROOMS, PanelContent, PanelItem, Silence, panel_path
-from .values import Items, Runtime, Series, UsageSamples, Version, Volume
+from .values import Items, Runtime, Series, UsageSamples, Version, Volume, field, listed
 
 SAMPLES: Final = 90
 EVENTS: Final = 1000
@@ -36,6 +36,30 @@ FIRST_SECONDS: Final = 0.03
 """Longest time for which the first page waits for its sections; later ones are added when they are answered."""
 SLOW_SECONDS: Final = 10.0
 """Interval at which everything is read that cannot be watched."""
+
+
+ROOMS: Final = (
+    "/v1/edge",
+    "/v1/node/cluster",
+    "/v1/sessions",
+    "/v1/fornaxcore",
+    "/v1/images",
+    "/v1/plugins",
+    "/v1/panels",
+)
+"""Paths of the answers that are read at intervals. The contents of panels are read, too."""
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """A question that the agent does not answer: since when, in UTC, and why. Its last answer is kept."""
+
+    since: datetime
+    problem: str
+
+
+def panel_path(name: str) -> str:
+    """Return the URL path of a panel's content."""
+    return f"/v1/panels/{quote(name, safe='')}"
 
 
 async def _nothing() -> None:
@@ -55,8 +79,7 @@ class NodeState:
     """Everything that the page knows about the node. `revision` grows with every change; `usage_revision` with every sample of usage.
 
     `problem`: why the agent does not answer; empty while it does. `pods` by UID, `usage` by UID (empty: the machine).
-    `others`: answers that are read at intervals, by path, of the types in `ROOMS`; an absent one was never answered, or its
-    room is off. `silences`: questions among them that the agent does not answer now.
+    `others`: answers that are read at intervals, by path, as plain JSON; an absent one was never answered, or its room is off. `silences`: questions among them that the agent does not answer now.
     """
 
     def __init__(self) -> None:
@@ -250,8 +273,7 @@ class Feed:
 
     async def _read_rooms(self) -> None:
         while True:
-            panels: Items[PanelItem] = self.state.others.get("/v1/panels", Items())
-            self._ask((*ROOMS, *(panel_path(panel.name) for panel in panels.items)))
+            self._ask((*ROOMS, *_panel_paths(self.state)))
             await asyncio.sleep(self._slow_seconds)
 
     def _ask(self, paths: Iterable[str]) -> None:
@@ -266,7 +288,7 @@ class Feed:
         state, asked_at = self.state, datetime.now(UTC)
         before = state.others.get(path), state.silences.get(path)
         try:
-            state.others[path] = await self._agent.get(path, ROOMS.get(path, PanelContent))
+            state.others[path] = await self._agent.get(path, object)
             state.silences.pop(path, None)
         except NotFound:  # the room is off
             state.others.pop(path, None)
@@ -274,9 +296,10 @@ class Feed:
         except KubeletxError as error:
             since = before[1].since if before[1] is not None else asked_at
             state.silences[path] = Silence(since, str(error))
-        if path == "/v1/panels" and path in state.others:
-            paths = [panel_path(panel.name) for panel in state.others[path].items]
-            self._ask(new for new in paths if new not in state.others and new not in state.silences)
+        if path == "/v1/panels":
+            self._ask(
+                new for new in _panel_paths(state) if new not in state.others and new not in state.silences
+            )
         if before != (state.others.get(path), state.silences.get(path)):
             await self._notify()
 
@@ -309,6 +332,10 @@ class Feed:
         events[_key(event)] = event
         while len(events) > EVENTS:
             del events[next(iter(events))]
+
+
+def _panel_paths(state: NodeState) -> Sequence[str]:
+    return [panel_path(field(panel, "name", "")) for panel in listed(state.others.get("/v1/panels"))]
 
 
 def _key(event: Event) -> str:

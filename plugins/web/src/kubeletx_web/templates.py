@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import ChainableUndefined, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from kubeletx.kube.text.human import age, human_duration
 
@@ -34,6 +34,7 @@ def prepare_templates() -> None:
     environment = _environment()
     for name in environment.list_templates():
         environment.get_template(name)
+    room_macros()
 
 
 def render(name: str, /, **values: Any) -> str:
@@ -41,17 +42,28 @@ def render(name: str, /, **values: Any) -> str:
     return _environment().get_template(f"{name}.html").render(values)
 
 
+@lru_cache(maxsize=1)
+def room_macros() -> Any:
+    """Return the macros of ``room.html``, in which a field that is missing in an answer of the agent shows nothing."""
+    environment = _environment().overlay(undefined=ChainableUndefined)
+    return environment.get_template("room.html").module
+
+
 def _plain(value: object) -> object:
     """Return a value of a template; a text has its control characters and changes of direction made visible."""
     return visible(value) if type(value) is str else value
 
 
-def _age(moment: datetime | None) -> Markup:
-    """Return the age of a moment as a <time> element, which the page's script keeps up to date."""
-    if moment is None:
+def _age(moment: datetime | str | None) -> Markup:
+    """Return the age of a moment as a <time> element, which the page's script keeps up to date. A text is RFC 3339."""
+    if not moment:
         return Markup("\u2013")
-    now = datetime.now(UTC)
-    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), age(moment, now))
+    try:
+        at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        text = age(at, datetime.now(UTC))
+    except (ValueError, TypeError):  # it is no time, or one without a zone
+        return escape(visible(str(moment)))
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), text)
 
 
 def _until(moment: datetime) -> Markup:

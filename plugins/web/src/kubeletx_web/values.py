@@ -1,13 +1,37 @@
-"""Answers of the admin socket that are not Kubernetes objects, as far as the page reads them; other fields are ignored."""
+"""Answers of the admin socket that are not Kubernetes objects, as far as the page reads them; other fields are ignored.
+
+Answers that only sections of the node's page show are plain JSON; `field`, `listed` and `picture_of` read it.
+"""
 
 from __future__ import annotations
 
+from base64 import b64decode
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+
+def field(answer: object, name: str, default: T) -> T:
+    """Return a field of plain JSON; `default` if it is missing or of another type."""
+    value = answer.get(name) if isinstance(answer, dict) else None
+    return value if isinstance(value, type(default)) else default
+
+
+def listed(answer: object, name: str = "items") -> list[dict[str, Any]]:
+    """Return the objects in a list of plain JSON, a field of `answer`."""
+    some: list[object] = field(answer, name, [])
+    return [each for each in some if isinstance(each, dict)]
+
+
+def picture_of(panel: object) -> bytes | None:
+    """Return the picture in a panel's content; None if it has none. Shape: `kubeletx.api.Png` as JSON."""
+    try:
+        return b64decode(field(panel, "data", "")) if field(panel, "type", "") == "png" else None
+    except ValueError:
+        return None
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -96,24 +120,6 @@ class Volume(Value, frozen=True, kw_only=True):
     since: datetime | None = None
     capacity_bytes: int | None = None
     used_bytes: int | None = None
-
-
-class Session(Value, frozen=True, kw_only=True):
-    """One session of one pod; `pod` is ``namespace/name``. `silent`: the instance sends no messages."""
-
-    namespace: str = ""
-    name: str = ""
-    pod: str = ""
-    state: str = ""
-    application: str = ""
-    origin: str = ""
-    clients: tuple[dict[str, Any], ...] = ()
-    created_at: datetime | None = None
-    ready_at: datetime | None = None
-    heartbeat_at: datetime | None = None
-    silent: bool = False
-    reason: str = ""
-    message: str = ""
 
 
 class Action(Value, frozen=True, kw_only=True):

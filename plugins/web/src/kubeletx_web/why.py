@@ -15,12 +15,11 @@ from kubeletx.kube.types.core import (
     ContainerStateWaiting,
     ContainerStatus,
     Pod,
-    PodCondition,
 )
 from kubeletx.kube.types.event import Event
 
 from .values import Volume
-from .words import frozen_memory, runtime_of
+from .words import condition, frozen_memory, runtime_of
 
 IMAGE_REASONS: Final = (
     "ErrImagePull",
@@ -60,11 +59,6 @@ def why(pod: Pod, events: Iterable[Event] = (), volumes: Iterable[Volume] = ()) 
         more = f"Its new manifest is not valid, and the pod runs on unchanged: {_end(invalid.message)}"
         return msgspec.structs.replace(found, text=f"{found.text} {more}")
     return found
-
-
-def condition(pod: Pod, type_: str) -> PodCondition | None:
-    """Return the condition of this type; None if the pod has none."""
-    return next((each for each in pod.status.conditions if each.type == type_), None)
 
 
 def statuses(pod: Pod) -> Sequence[ContainerStatus]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
 from kubeletx.api import names
-from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.kube.text import quantity
-from kubeletx.kube.types.core import Pod
+from kubeletx.kube.requests import enforceable_limits
+from kubeletx.kube.types.core import Pod, PodCondition
 from kubeletx.kube.types.node import Node, NodeCondition
 
 from .values import Runtime
@@ -89,29 +88,29 @@ def _list(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def condition(pod: Pod, type_: str) -> PodCondition | None:
+    """Return the condition of this type; None if the pod has none."""
+    return next((each for each in pod.status.conditions if each.type == type_), None)
+
+
 def runtime_of(pod: Pod) -> str:
     """Return the runtime of the pod; empty before it has one."""
     return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
 
 
 def limits(pod: Pod) -> tuple[int | None, int | None]:
-    """Return the pod's limits of CPU, in millicores, and memory, in bytes; None if a container has none."""
-    machine = machine_of(pod, on_vm_runtime=True) if pod.spec.virtual_machine is not None else None
-    units = [machine] if machine is not None else list(pod.spec.containers)
-    return _sum(units, "cpu", quantity.to_millicores), _sum(units, "memory", quantity.to_bytes)
-
-
-def _sum(units: Iterable[object], resource: str, convert: Callable[[str], int]) -> int | None:
-    texts = [unit.resources.limits.get(resource) for unit in units]  # type: ignore[attr-defined] # container or machine
+    """Return the pod's limits of CPU, in millicores, and memory, in bytes; None: without limit."""
     try:
-        return sum(convert(text) for text in texts if text) if texts and all(texts) else None
+        amounts = enforceable_limits(pod.spec)
     except ValueError:  # the agent lists pods that it has rejected, too
-        return None
+        return None, None
+    cpu, memory = amounts.get("cpu"), amounts.get("memory")
+    return cpu.milli_value if cpu is not None else None, memory.value if memory is not None else None
 
 
-def mib(size: int | None) -> str:
-    """Return a size in MiB with one decimal below 10 MiB, without the unit; a dash for None."""
-    if size is None:
+def mib(size: object) -> str:
+    """Return a size in MiB with one decimal below 10 MiB, without the unit; a dash for what is no whole number."""
+    if not isinstance(size, int):
         return "\u2013"
     return f"{size / MEBIBYTE:.1f}" if size < 10 * MEBIBYTE else f"{size / MEBIBYTE:.0f}"
 
@@ -121,11 +120,9 @@ _FREED = re.compile(r"memory: ([0-9.]+) MiB before, ([0-9.]+) MiB after")
 
 def frozen_memory(pod: Pod) -> str:
     """Return the memory of a frozen pod, such as ``48.4 \u2192 0.4``, from the message of its condition; empty if it gave none back."""
-    for condition in pod.status.conditions:
-        if condition.type == names.STANDBY_CONDITION and condition.status == "True":
-            freed = _FREED.search(condition.message or "")
-            return f"{freed[1]} \u2192 {freed[2]}" if freed else ""
-    return ""
+    known = condition(pod, names.STANDBY_CONDITION)
+    freed = _FREED.search(known.message or "") if known is not None and known.status == "True" else None
+    return f"{freed[1]} \u2192 {freed[2]}" if freed else ""
 
 
 _HARMFUL = re.compile(
