@@ -7,13 +7,14 @@ import re
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from pathlib import Path
 
 import msgspec
+from kubeletx_web.agent import Agent
 from kubeletx_web.pod_log import harmless, log_lines
 from kubeletx_web.pod_page import PodPage, units
-from kubeletx_web.start import start_rows
+from kubeletx_web.start import Action, Start, start_rows
 from kubeletx_web.state import NodeState
-from kubeletx_web.values import Action, History, Series, Start, UsageSamples
 
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
@@ -54,27 +55,20 @@ def test_a_step_that_has_not_ended_goes_to_the_end_of_the_line() -> None:
     assert 'class="open" x="800" y="1" width="200"' in rows[-1].bars
 
 
-def test_freezes_and_wakes_are_marked_in_the_plots() -> None:
+async def test_freezes_and_wakes_are_marked_in_the_plots(tmp_path: Path) -> None:
     pod = msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}}, Pod)
     about = {"kind": "Pod", "uid": "u"}
     state = NodeState()
     state.pods["u"] = pod
-    state.add_usage(
-        UsageSamples(
-            next=3,
-            times=(at(0), at(10), at(20)),
-            series=(Series(uid="u", cpu=(1, None, 3), memory=(100, 50, None)),),
-        )
-    )
+    state.times = (at(0), at(10), at(20))
+    state.usage = {"u": {"cpu": [1, None, 3], "memory": [100, 50, None]}}
     for number, (reason, seconds) in enumerate((("Standby", -60), ("Standby", 10), ("Activated", 15))):
         event = {"metadata": {"name": str(number)}, "involvedObject": about, "reason": reason}
         event["lastTimestamp"] = at(seconds).isoformat()
         state.events[str(number)] = msgspec.convert(event, Event)
 
-    async def no_history() -> History:
-        return History()
-
-    html = PodPage(state, "n", "p", lambda: at(20), no_history).fragments().parts["pod-usage"]
+    page = PodPage(state, "n", "p", lambda: at(20), Agent(tmp_path / "none"))
+    html = await page.html()
     given = re.search(r'data-usage="([^"]*)"', html)
     assert given is not None
     values = json.loads(unescape(given[1]))

@@ -26,9 +26,10 @@ EVIL = "\"><script>alert(1)</script><a href='/pods/a/b'>"
 
 
 class PicturesToo(FakeAgent):
-    """An agent with screens and logs. `hung`: path of a request that it does not answer."""
+    """An agent with screens and logs. `hung`: path of a request that it does not answer. `missing`: files that a report lacks for it."""
 
     hung = ""
+    missing = 0
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == self.hung:
@@ -44,6 +45,7 @@ class PicturesToo(FakeAgent):
 def agent() -> PicturesToo:
     """An agent with two pods, a session of one and a panel."""
     agent = PicturesToo()
+    agent.answers |= {f"/v1/pods/default/{name}": pod(name) for name in ("web", "vm")}
     machine: dict[str, Any] = {"virtualMachineStatus": {"name": "vm", "powerState": "running"}}
     second = pod("vm", annotations={"x": EVIL})
     second["status"] = {**second["status"], **machine, "message": EVIL}
@@ -58,22 +60,19 @@ def agent() -> PicturesToo:
     return agent
 
 
-async def write(agent: FakeAgent, directory: Path, **options: float) -> dict[str, str]:
+async def write(agent: PicturesToo, directory: Path, **options: float) -> dict[str, str]:
     """Write a report; returns its texts by file name."""
     client = Agent(directory / "agent.sock", timeout_seconds=60)
-    try:
-        async with agent.serving(client.socket_path):
-            number = await write_report(client, directory / "report", lambda: NOW, **options)
-    finally:
-        await client.close()
+    async with agent.serving(client.socket_path):
+        number, missing = await write_report(client, directory / "report", lambda: NOW, **options)
     found = [path for path in (directory / "report").rglob("*") if path.is_file()]
-    assert len(found) == number
+    assert (len(found), missing) == (number, agent.missing)
     return {str(path.relative_to(directory / "report")): path.read_text(errors="replace") for path in found}
 
 
 async def test_every_page_is_a_file_and_every_link_leads_to_one(agent: PicturesToo, tmp_path: Path) -> None:
     files = await write(agent, tmp_path)
-    assert {"index.html", "ui.css", "pods/default_web.html", "pods/default_web.yaml"} < files.keys()
+    assert {"index.html", "ui.css", "pods/default_web.html", "pods/default_web.yaml.html"} < files.keys()
     assert {"pods/default_vm.png", "panels/fans.png"} < files.keys()
     assert "ann" in files["pods/default_web.html"]
     assert "line" in files["pods/default_web.html"]
@@ -96,11 +95,12 @@ async def test_a_report_has_no_scripts_and_nothing_of_a_value_is_html(
             assert "sse-connect" not in text
 
 
-async def test_a_log_that_hangs_leaves_a_note(agent: PicturesToo, tmp_path: Path) -> None:
-    agent.hung = "/v1/pods/default/web/log"
-    files = await write(agent, tmp_path, pods_seconds=0.3)
-    assert "The agent did not answer in time." in files["pods/default_web.html"]
+async def test_pages_without_an_answer_in_time_are_missing(agent: PicturesToo, tmp_path: Path) -> None:
+    agent.hung, agent.missing = "/v1/pods/default/web/log", 1
+    files = await write(agent, tmp_path, whole_seconds=2)
     assert "index.html" in files
+    assert "pods/default_web.html" not in files
+    assert "<a href=" not in files["index.html"].partition("web</a>")[0][-60:]
 
 
 async def test_only_its_owner_reads_a_report(agent: PicturesToo, tmp_path: Path) -> None:
@@ -110,16 +110,13 @@ async def test_only_its_owner_reads_a_report(agent: PicturesToo, tmp_path: Path)
 
 async def test_an_agent_that_hangs_gives_no_report(tmp_path: Path) -> None:
     agent = PicturesToo()
-    agent.hung = "/v1/runtimes"
+    agent.hung = "/v1/node"
     client = Agent(tmp_path / "agent.sock", timeout_seconds=0.3)
-    try:
-        async with agent.serving(client.socket_path):
-            with pytest.raises(TimedOut, match="did not answer"):
-                await write_report(client, tmp_path / "report", lambda: NOW)
-        with pytest.raises(Unavailable, match="no agent answers"):
+    async with agent.serving(client.socket_path):
+        with pytest.raises(TimedOut, match="did not answer"):
             await write_report(client, tmp_path / "report", lambda: NOW)
-    finally:
-        await client.close()
+    with pytest.raises(Unavailable, match="no agent answers"):
+        await write_report(client, tmp_path / "report", lambda: NOW)
     assert not (tmp_path / "report").exists()
 
 

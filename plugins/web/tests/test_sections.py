@@ -16,7 +16,6 @@ from aiohttp import web
 from kubeletx_web.agent import Agent
 from kubeletx_web.sections import sections, sessions_of
 from kubeletx_web.state import Feed, NodeState, Silence
-from kubeletx_web.values import Volume
 
 from kubeletx.kube.types.core import Pod
 from plugins.web.tests.fake_agent import FakeAgent
@@ -177,13 +176,10 @@ def test_attachments_show_driver_holder_mode_and_why_one_waits() -> None:
     known = NodeState()
     common = {"namespace": "shop", "kind": "flex", "driver": "flexvolume"}
     options = {"name": "orders", "backend": "rbd"}
-    known.volumes = msgspec.convert(
-        [
-            {**common, "pod": "db", "name": "data", "state": "ready", "options": options, "readOnly": True},
-            {**common, "pod": "db-2", "name": "data", "state": "preparing", "message": "held by node two"},
-            {"namespace": "shop", "kind": "empty-dir", "pod": "db", "name": "tmp", "state": "ready"},
-        ],
-        tuple[Volume, ...],
+    known.volumes = (
+        {**common, "pod": "db", "name": "data", "state": "ready", "options": options, "readOnly": True},
+        {**common, "pod": "db-2", "name": "data", "state": "preparing", "message": "held by node two"},
+        {"namespace": "shop", "kind": "empty-dir", "pod": "db", "name": "tmp", "state": "ready"},
     )
     text = texts(known)["attachments"]
     assert "orders flexvolume, rbd shop/db ReadWriteOnce, read-only ready" in text
@@ -241,12 +237,9 @@ async def viewing(agent: SlowAgent, directory: Path, timeout: float) -> AsyncIte
     """The state of a viewer. `timeout`: of the agent's answers."""
     client = Agent(directory / "agent.sock", timeout_seconds=timeout)
     feed = Feed(client, slow_seconds=0.05)
-    try:
-        async with asyncio.timeout(60), agent.serving(client.socket_path), feed.viewing() as known:
-            yield known, feed
-            await feed.close()
-    finally:
-        await client.close()
+    async with asyncio.timeout(60), agent.serving(client.socket_path), feed.viewing() as known:
+        yield known, feed
+        await feed.close()
 
 
 async def until(feed: Feed, expression: Any) -> None:

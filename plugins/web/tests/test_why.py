@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubeletx_web.values import Volume
 from kubeletx_web.why import why
 
 from kubeletx.kube.types.core import Pod
@@ -132,8 +131,6 @@ def test_a_pod_that_is_not_ready_says_which_probe_failed() -> None:
 
 
 def test_a_pod_that_waits_for_a_volume_names_it() -> None:
-    volume = Volume(
-        namespace="default", pod="p", name="data", kind="x", state="preparing", message="held by node two"
-    )
+    volume = {"pod": "p", "name": "data", "state": "preparing", "message": "held by node two"}
     pod = pod_of("Pending", state({"waiting": {"reason": "ContainerCreating"}}))
     assert why(pod, volumes=[volume]).text == "Waits for volume data: held by node two."

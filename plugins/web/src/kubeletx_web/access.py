@@ -10,9 +10,9 @@ import hmac
 import secrets
 from typing import Final
 
-from aiohttp import web
-
 from kubeletx.api import Clock
+
+from .http import Request
 
 TOKEN_SECONDS: Final = 300.0
 SESSION_SECONDS: Final = 12 * 3600.0
@@ -39,63 +39,54 @@ class Refused(Exception):
         self.status = status
 
 
-def cookie(request: web.Request) -> str:
-    """Return the name of the session's cookie. A browser sends cookies to all ports of a host, so it contains the port."""
-    return f"kubeletx-ui-{request.url.port}"
-
-
 class LocalAccess:
     """Sessions of one administrator in a browser on this machine."""
 
     def __init__(self, clock: Clock) -> None:
         """Make the one-time token; it expires after `TOKEN_SECONDS`."""
         self._clock = clock
-        self._token = secrets.token_urlsafe(32)
+        self.token = secrets.token_urlsafe(32)
         self._token_ends = clock.monotonic() + TOKEN_SECONDS
-        self._sessions: dict[str, float] = {}
-        """End of each session (monotonic), by its secret."""
+        self._secret = ""
+        """Of the session; empty: it has not begun."""
+        self._session_ends = 0.0
 
-    @property
-    def token(self) -> str:
-        return self._token
-
-    async def check(self, request: web.Request) -> str | None:
-        """Let the request pass, or raise Refused. Returns the secret of a new session if the request used the token."""
-        self._check_host(request)
+    async def check(self, request: Request) -> str:
+        """Let the request pass, or raise Refused. Returns the cookie of the session that the request began; empty: none."""
+        host, headers = request.headers.get("host", ""), request.headers
+        name, _, port = host.rpartition(":") if host.rpartition(":")[2].isdecimal() else (host, "", "80")
+        if name.strip("[]") not in ("127.0.0.1", "localhost", "::1"):
+            raise Refused(421, "this page answers only as 127.0.0.1 or localhost")
         token = request.query.get("token")
         # A click on the link in another page, such as a web terminal, is allowed: the token is the proof.
-        is_foreign = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
-        origin = request.headers.get("Origin")
-        if (is_foreign and token is None) or (origin and origin != f"{request.scheme}://{request.host}"):
+        is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and token is None
+        if is_foreign or headers.get("origin", f"http://{host}") != f"http://{host}":
             raise Refused(403, "another page asked for this; open the address yourself")
-        if token is not None and not self._has_session(request):
-            return self._spend(token)
-        if not self._has_session(request):
+        # A browser sends cookies to all ports of a host.
+        cookie = f"kubeletx-ui-{port}"
+        if self._has_session(headers.get("cookie", ""), cookie):
+            return ""
+        if token is None:
             raise Refused(
                 401, "this page needs a link; run 'kubeletx ui' on the node, and open the link that it prints"
             )
-        return None
+        self._spend(token)
+        return f"{cookie}={self._secret}; Max-Age={SESSION_SECONDS:.0f}; Path=/; HttpOnly; SameSite=Strict"
 
-    def _check_host(self, request: web.Request) -> None:
-        name = request.headers.get("Host", "").rsplit(":", 1)[0].strip("[]")
-        if name not in ("127.0.0.1", "localhost", "::1"):
-            raise Refused(421, "this page answers only as 127.0.0.1 or localhost")
+    def _has_session(self, cookies: str, cookie: str) -> bool:
+        given = dict(pair.strip().partition("=")[::2] for pair in cookies.split(";")).get(cookie, "")
+        is_right = hmac.compare_digest(given.encode(), self._secret.encode())
+        return bool(self._secret) and is_right and self._clock.monotonic() < self._session_ends
 
-    def _has_session(self, request: web.Request) -> bool:
-        ends_at = self._sessions.get(request.cookies.get(cookie(request), ""), 0.0)
-        return ends_at > self._clock.monotonic()
-
-    def _spend(self, token: str) -> str:
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
-            raise Refused(
-                401, "this link is not valid; run 'kubeletx ui' again, and open the link that it prints"
-            )
-        if self._clock.monotonic() > self._token_ends:
-            raise Refused(
-                401, "this link has expired; run 'kubeletx ui' again, and open the link within 5 minutes"
-            )
-        if self._sessions:
-            raise Refused(401, "this link was used before; run 'kubeletx ui' again for another one")
-        secret = secrets.token_urlsafe(32)
-        self._sessions[secret] = self._clock.monotonic() + SESSION_SECONDS
-        return secret
+    def _spend(self, token: str) -> None:
+        now = self._clock.monotonic()
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
+            problem = "is not valid; run 'kubeletx ui' again, and open the link that it prints"
+        elif now > self._token_ends:
+            problem = "has expired; run 'kubeletx ui' again, and open the link within 5 minutes"
+        elif self._secret:
+            problem = "was used before; run 'kubeletx ui' again for another one"
+        else:
+            self._secret, self._session_ends = secrets.token_urlsafe(32), now + SESSION_SECONDS
+            return
+        raise Refused(401, f"this link {problem}")

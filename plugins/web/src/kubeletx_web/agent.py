@@ -7,27 +7,28 @@ one exception is a POST to `DECIDES`, which asks for a decision and changes noth
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar
-from urllib.parse import quote
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
 
-import aiohttp
+import h11
 import msgspec
 
 from kubeletx.api import Internal, NotFound, PermissionDenied, TimedOut, Unavailable
 
-from .values import Credentials, Decision
+from .http import asking
 
 T = TypeVar("T")
 
 _NAME: Final = r"(?!\.{1,2}(?:/|$))[^/?#]+"
 READS: Final = re.compile(
-    "/version|/healthz"
-    f"|/v1/(node|node/cluster|pods|runtimes|events|volumes|usage|usage/history|plugins|images|panels|sessions|fornaxcore|edge|access)"
-    f"|/v1/panels/{_NAME}|/v1/runtimes/{_NAME}|/v1/pods/{_NAME}/{_NAME}(/history|/log|/vm/screenshot)?"
+    "/version"
+    f"|/v1/(node|node/cluster|pods|runtimes|events|volumes|usage/history|plugins|images|panels|sessions|fornaxcore|edge|access)"
+    f"|/v1/panels/{_NAME}|/v1/pods/{_NAME}/{_NAME}(/history|/log|/vm/screenshot)?"
 )
 """All paths that this client asks for."""
 DECIDES: Final = "/v1/access"
@@ -51,76 +52,63 @@ class Agent:
         """`timeout_seconds`: of answers that are not endless."""
         self.socket_path = socket_path
         self._timeout = timeout_seconds
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     async def get(self, path: str, type_: type[T], query: Mapping[str, str] | None = None) -> T:
         """Return the answer to a GET request, decoded as `type_`."""
-        async with self._request(path, query or {}, self._timeout) as response:
-            body = await response.read()
-        try:
-            return msgspec.json.decode(body, type=type_)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Internal(f"the agent gave an invalid answer to {path}: {error}") from error
+        return decoded(await self.read(path, query), type_, path)
 
-    async def decide(self, credentials: Credentials) -> Decision:
+    async def decide(self, credentials: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask whether a user of the kubelet's API may see the page."""
-        body = msgspec.json.encode(credentials)
-        async with self._request(DECIDES, {}, self._timeout, body) as response:
-            return msgspec.json.decode(await response.read(), type=Decision)
+        answer: Mapping[str, Any] = decoded(
+            await self.read(DECIDES, body=msgspec.json.encode(credentials)), dict, DECIDES
+        )
+        return answer
 
-    async def read(self, path: str) -> bytes:
-        """Return the answer to a GET request, such as a picture."""
-        async with self._request(path, {}, self._timeout) as response:
-            return await response.read()
+    async def read(self, path: str, query: Mapping[str, str] | None = None, *, body: bytes = b"") -> bytes:
+        """Return the answer to a GET request, such as a picture; with a body, to a POST request."""
+        try:
+            async with asyncio.timeout(self._timeout), self._asking(path, query, body) as pieces:
+                return b"".join([piece async for piece in pieces])
+        except TimeoutError as error:
+            raise TimedOut(f"the agent did not answer {path} within {self._timeout:g} s") from error
 
-    async def watch(self, path: str, begun: Callable[[], Awaitable[None]]) -> AsyncIterator[Line]:
+    async def watch(
+        self, path: str, begun: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[Line, None]:
         """Yield the lines of a watch until the agent ends it. `begun`: called when the watch has begun."""
-        decoder = msgspec.json.Decoder(Line)
-        async with self._request(path, {"watch": "1"}, None) as response:
-            await begun()
-            buffer = bytearray()
-            async for piece in response.content.iter_any():
-                buffer += piece
-                *lines, rest = buffer.split(b"\n")
-                buffer = bytearray(rest)
+        buffer = bytearray()
+        async with self._asking(path, {"watch": "1"}) as pieces:
+            if begun is not None:
+                await begun()
+            async for piece in pieces:
+                *lines, rest = (buffer + piece).split(b"\n")
+                buffer = rest
                 for line in lines:
-                    yield decoder.decode(line)
+                    yield decoded(bytes(line), Line, path)
                 if len(buffer) > _MAX_LINE:
                     raise Internal(f"the agent sent a line of more than {_MAX_LINE} bytes for {path}")
 
     async def chunks(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of an endless answer, such as a log that is followed, as they arrive."""
-        async with self._request(path, query, None) as response:
-            async for piece in response.content.iter_any():
+        async with self._asking(path, query) as pieces:
+            async for piece in pieces:
                 yield piece
 
     @asynccontextmanager
-    async def _request(
-        self, path: str, query: Mapping[str, str], timeout: float | None, body: bytes | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        if READS.fullmatch(path) is None or (body is not None and path != DECIDES):
+    async def _asking(
+        self, path: str, query: Mapping[str, str] | None, body: bytes = b""
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        if READS.fullmatch(path) is None or (body and path != DECIDES):
             raise PermissionDenied(f"the page does not ask the agent for {path}")
-        if self._session is None:
-            connector = aiohttp.UnixConnector(str(self.socket_path), limit=64)
-            self._session = aiohttp.ClientSession(connector=connector)
-        limits = aiohttp.ClientTimeout(total=timeout, connect=self._timeout)
+        method, target = "POST" if body else "GET", f"{path}?{urlencode(query or {})}".removesuffix("?")
         try:
-            method = "GET" if body is None else "POST"
-            async with self._session.request(
-                method, f"http://kubeletx{path}", params=query, data=body, timeout=limits
-            ) as response:
-                if response.status >= 400:
-                    raise _error(response.status, await response.read(), path)
-                yield response
+            async with asking(self.socket_path, method, target, body, self._timeout) as (status, pieces):
+                if status >= 400:
+                    raise _error(status, b"".join([piece async for piece in pieces]), path)
+                yield pieces
         except TimeoutError as error:
-            raise TimedOut(f"the agent did not answer {path} within {timeout:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+            raise TimedOut(f"the agent did not answer {path} within {self._timeout:g} s") from error
+        except (h11.RemoteProtocolError, OSError) as error:
             why = getattr(error, "strerror", None) or error
             raise Unavailable(f"no agent answers on {self.socket_path}: {why}") from error
 
@@ -131,14 +119,18 @@ def pod_path(namespace: str, name: str, verb: str = "") -> str:
     return f"{path}/{verb}" if verb else path
 
 
-class _Failure(msgspec.Struct):
-    message: str = ""
+def decoded(body: bytes | msgspec.Raw, type_: type[T], path: str) -> T:
+    """Return the value in an answer. Raises Internal."""
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Internal(f"the agent gave an invalid answer to {path}: {error}") from error
 
 
 def _error(status: int, body: bytes, path: str) -> NotFound | Unavailable:
     try:
-        message = msgspec.json.decode(body, type=_Failure).message
+        message = msgspec.json.decode(body, type=dict[str, Any]).get("message")
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = body[:200].decode(errors="replace")
-    text = message or f"status {status} for {path}"
+    text = str(message or f"status {status} for {path}")
     return NotFound(text) if status == 404 else Unavailable(text)

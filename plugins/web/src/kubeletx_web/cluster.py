@@ -11,24 +11,26 @@ import asyncio
 import hashlib
 import os
 import ssl
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
-from aiohttp import web
 
 from kubeletx.api import Clock, InvalidConfig, KubeletxError
 
 from .access import Refused
 from .agent import Agent
-from .values import AccessFiles, Credentials, Decision
+from .http import Request
 
 log = structlog.get_logger(__name__)
 
+FILES: Final = "/v1/access"
+"""Path of the agent's answer with the files of TLS."""
 KEPT_SECONDS: Final = 10.0
 MAX_KEPT: Final = 1000
 LOOK_SECONDS: Final = 10.0
-"""Time between two looks at the files of TLS."""
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 
 
@@ -39,102 +41,87 @@ class ClusterAccess:
         self._agent = agent
         self._clock = clock
         self._salt = os.urandom(32)
-        self._kept: dict[bytes, tuple[float, Decision]] = {}
+        self._kept: dict[bytes, tuple[float, Mapping[str, Any]]] = {}
         """Decisions and their ends by a hash of the credentials, so that no token is stored."""
 
-    async def check(self, request: web.Request) -> None:
+    async def check(self, request: Request) -> str:
         """Let the request pass, or raise Refused. Raises KubeletxError if the agent does not decide."""
-        site, mode = request.headers.get("Sec-Fetch-Site", "none"), request.headers.get("Sec-Fetch-Mode")
+        site, mode = request.headers.get("sec-fetch-site", "none"), request.headers.get("sec-fetch-mode")
         if site not in ("none", "same-origin") and mode != "navigate":
             raise Refused(403, "another page asked for this; open the address yourself")
-        decision = await self._decide(_credentials(request))
-        if not decision.allowed:
-            raise Refused(decision.status, decision.message)
-
-    async def _decide(self, credentials: Credentials) -> Decision:
-        now = self._clock.monotonic()
-        key = hashlib.blake2b(repr(credentials).encode(), key=self._salt).digest()
-        ends_at, decision = self._kept.get(key, (now, None))
-        if decision is not None and now < ends_at:
-            return decision
-        decision = await self._agent.decide(credentials)
-        self._kept.pop(key, None)
+        credentials = {"authorization": request.headers.get("authorization"), "subject": request.subject}
+        key, now = (
+            hashlib.blake2b(repr(credentials).encode(), key=self._salt).digest(),
+            self._clock.monotonic(),
+        )
+        ends_at, decision = self._kept.pop(key, (now, {}))
+        if now >= ends_at:
+            ends_at, decision = now + KEPT_SECONDS, await self._agent.decide(credentials)
         while len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[key] = (now + KEPT_SECONDS, decision)
-        return decision
-
-
-def _credentials(request: web.Request) -> Credentials:
-    certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
-    return Credentials(
-        authorization=request.headers.get("Authorization"), subject=(certificate or {}).get("subject", ())
-    )
+        self._kept[key] = ends_at, decision
+        if not decision["allowed"]:
+            raise Refused(decision["status"], decision["message"])
+        return ""
 
 
 class ClusterTls:
-    """TLS settings of the kubelet's API. `load` comes first; `follow` loads files again that have changed."""
+    """TLS of the kubelet's API, whose files are loaded again when they have changed."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._loaded: tuple[object, ...] = ()
-        self._first: ssl.SSLContext | None = None
-        self._current: ssl.SSLContext | None = None
-        self._problem = ""
+    def __init__(self, files: Mapping[str, Any]) -> None:
+        """`files`: answer of the agent's ``/v1/access``. Raises InvalidConfig for an unusable file."""
+        self.files = files
+        """Can be set to a newer answer."""
+        self._loaded = self._found()
+        self._current = make_context(files)
+        self.context = self._current
+        """For the listener; each connection uses the files as they are then."""
+        self.context.sni_callback = self._choose
 
-    async def load(self) -> ssl.SSLContext:
-        """Return the context of a listener; each connection uses the files that were loaded last.
-
-        Raises NotFound if the agent does not serve the kubelet's API, InvalidConfig for an unusable file.
-        """
-        files = await self._agent.get("/v1/access", AccessFiles)
-        found = (files, *map(_stamp, (files.certificate_file, files.key_file, files.client_ca_file)))
-        if self._current is None or found != self._loaded:
-            self._current, self._loaded = make_context(files), found
-        if self._first is None:
-            self._first = self._current
-            self._first.sni_callback = self._choose
-        return self._first
+    def _found(self) -> tuple[object, ...]:
+        names = ("certificateFile", "keyFile", "clientCaFile")
+        return (self.files, *(_stamp(self.files.get(name)) for name in names))
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         # OpenSSL calls this for each handshake, also of a client that names no server.
-        assert self._current is not None
+        found = self._found()
+        if found != self._loaded:
+            self._loaded = found
+            try:
+                self._current = make_context(self.files)
+            except InvalidConfig as error:
+                log.warning("Kept the certificates of the page", err=str(error))
         connection.context = self._current
 
-    async def follow(self, look_seconds: float = LOOK_SECONDS) -> None:
-        """Load the files again whenever they change; unusable ones are left out, until cancelled."""
+    async def follow(self, agent: Agent, look_seconds: float = LOOK_SECONDS) -> None:
+        """Ask the agent again and again for its files, whose paths can change, until cancelled."""
         while True:
             await asyncio.sleep(look_seconds)
-            problem = ""
-            try:
-                await self.load()
-            except KubeletxError as error:
-                problem = str(error)
-            if problem and problem != self._problem:
-                log.warning("Kept the certificates of the page", err=problem)
-            self._problem = problem
+            with suppress(KubeletxError):
+                self.files = await agent.get(FILES, dict)
 
 
-def make_context(files: AccessFiles) -> ssl.SSLContext:
+def make_context(files: Mapping[str, Any]) -> ssl.SSLContext:
     """Return a server's context. Raises InvalidConfig."""
+    certificate, key, authority = files["certificateFile"], files["keyFile"], files.get("clientCaFile")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS.get(files.min_version, ssl.TLSVersion.TLSv1_2)
+    context.minimum_version = _VERSIONS.get(files.get("minVersion", ""), ssl.TLSVersion.TLSv1_2)
     # A session that is resumed would keep a client whose authority was removed.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
     try:
-        if files.ciphers:
-            context.set_ciphers(files.ciphers)
+        if files.get("ciphers"):
+            context.set_ciphers(files["ciphers"])
         # Without a passphrase OpenSSL asks for it on the terminal, and blocks.
-        context.load_cert_chain(files.certificate_file, files.key_file, password="")
-        if files.client_ca_file is not None:
+        context.load_cert_chain(certificate, key, password="")
+        if authority is not None:
             context.verify_mode = ssl.CERT_OPTIONAL
-            context.load_verify_locations(cafile=files.client_ca_file)
+            context.load_verify_locations(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise InvalidConfig(
             field="--web-address",
-            problem=f"the files {files.certificate_file}, {files.key_file} or {files.client_ca_file}: {error}",
+            problem=f"the files {certificate}, {key} or {authority}: {error}",
             fix="correct the certificates of the kubelet's API",
         ) from error
     return context

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import click
@@ -14,7 +16,7 @@ from kubeletx.api import KubeletxError, SystemClock
 
 from .access import LocalAccess
 from .agent import Agent
-from .connections import serving
+from .http import serving
 from .server import Pages, utc_now
 from .templates import prepare_templates
 
@@ -76,76 +78,71 @@ async def report(socket_path: Path, directory: Path) -> None:
     """Write the pages as files."""
     from .report import write_report
 
-    agent = Agent(socket_path)
     try:
-        number = await write_report(agent, directory, utc_now)
+        written, missing = await write_report(Agent(socket_path), directory, utc_now)
     except KubeletxError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(
             f"cannot write {error.filename or directory}: {error.strerror}; choose another directory"
         ) from error
-    finally:
-        await agent.close()
-    click.echo(f"Wrote {number} files; open {directory / 'index.html'}")
+    click.echo(f"Wrote {written} files; open {directory / 'index.html'}")
+    if missing:
+        click.echo(f"{missing} files are missing: the agent did not answer for them.")
 
 
 async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
     """Serve the page on 127.0.0.1 until SIGINT or SIGTERM."""
     access = LocalAccess(SystemClock())
     prepare_templates()
-    app = Pages(Agent(socket_path), access).app()
-    ended = _ended()
-    try:
-        async with serving(app, ADDRESS, port) as number:
-            link = f"http://{ADDRESS}:{number}/?token={access.token}"
-            click.echo(
-                f"The page of this node is at\n\n    {link}\n\n"
-                "The link works once, within 5 minutes. Ctrl-C ends the page."
-            )
-            sys.stdout.flush()
-            if browser:
-                import webbrowser
+    async with _listening(Pages(Agent(socket_path), access), ADDRESS, port, "--port") as number:
+        link = f"http://{ADDRESS}:{number}/?token={access.token}"
+        click.echo(
+            f"The page of this node is at\n\n    {link}\n\n"
+            "The link works once, within 5 minutes. Ctrl-C ends the page."
+        )
+        sys.stdout.flush()
+        if browser:
+            import webbrowser
 
-                await asyncio.to_thread(webbrowser.open, link)
-            await ended.wait()
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on {ADDRESS}:{port}: {error.strerror}; choose another --port"
-        ) from error
+            await asyncio.to_thread(webbrowser.open, link)
 
 
 async def serve_cluster(socket_path: Path, address: str, port: int) -> None:
     """Serve the page to users of the kubelet's API until SIGINT or SIGTERM."""
-    from .cluster import ClusterAccess, ClusterTls  # with a library of its log
+    from .cluster import FILES, ClusterAccess, ClusterTls  # with a library of its log
 
-    agent, ended = Agent(socket_path), _ended()
-    tls = ClusterTls(agent)
+    agent = Agent(socket_path)
     try:
-        context = await tls.load()
-        app = Pages(agent, ClusterAccess(agent, SystemClock())).app()
-        async with serving(app, address, port, tls=context) as number:
-            following = asyncio.create_task(tls.follow(), name="certificates")
-            click.echo(f"The page of this node is on {address}, port {number} (https). Ctrl-C ends it.")
-            sys.stdout.flush()
-            await ended.wait()
-            following.cancel()
+        tls = ClusterTls(await agent.get(FILES, dict))
     except KubeletxError as error:
         raise click.ClickException(str(error)) from error
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on {address}:{port}: {error.strerror}; choose another --web-address"
-        ) from error
-    finally:
-        await agent.close()
+    pages = Pages(agent, ClusterAccess(agent, SystemClock()))
+    async with _listening(pages, address, port, "--web-address", tls.context) as number:
+        click.echo(f"The page of this node is on {address}, port {number} (https). Ctrl-C ends it.")
+        sys.stdout.flush()
+        following = asyncio.create_task(tls.follow(agent), name="certificates")
+    following.cancel()
 
 
-def _ended() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set."""
+@asynccontextmanager
+async def _listening(
+    pages: Pages, address: str, port: int, option: str, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve the pages until SIGINT or SIGTERM comes after the context's body; yields the port."""
     ended = asyncio.Event()
     for ending in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(ending, ended.set)
-    return ended
+    try:
+        async with serving(pages.respond, address, port, tls=tls) as number:
+            yield number
+            await ended.wait()
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on {address}:{port}: {error.strerror}; choose another {option}"
+        ) from error
+    finally:
+        await pages.close()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The node's page as fragments: head, runtimes, the table of pods, and a section for each room that is on. Pure."""
+"""The node's page: head, runtimes, the table of pods, and a section for each room that is on. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,13 +11,12 @@ import msgspec
 from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.types.core import Pod
 
-from .live import Fragments
 from .sections import sections
-from .state import NodeState, Usage
+from .state import NodeState
 from .svg import sparkline
 from .templates import render
-from .values import Runtime, field, listed
-from .words import MEBIBYTE, frozen_memory, limits, mib, runtime_of, tone, verdict
+from .values import field, number
+from .words import MEBIBYTE, frozen_memory, limits, runtime_of, tone, verdict
 
 SORTS: Final = ("name", "status", "ready", "runtime", "age", "cpu", "memory")
 
@@ -45,30 +44,15 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One pod in the table. Sizes in MiB without unit, CPU in millicores; `cpu` and `memory` None: not measured."""
+    """One pod in the table. CPU in millicores, memory in bytes; None: not measured."""
 
     pod: Pod
     ready: str
     status: str
     restarts: str
-    tone: str
     runtime: str
     cpu: int | None
     memory: int | None
-    is_machine: bool
-
-
-def node_document(state: NodeState, page: Fragments, query: Query, live: str) -> str:
-    """Return the whole page. `live`: path of its changes; empty: it has none."""
-    return render(
-        "node",
-        node=state.node.metadata.name or state.version.node_name,
-        parts=page.parts,
-        rows=page.rows,
-        rooms=[name for name in page.parts if name.startswith("room-")],
-        query=query,
-        live=live,
-    )
 
 
 class NodePage:
@@ -79,113 +63,90 @@ class NodePage:
         self._state = state
         self._query = query
         self._now = now
-        self._rows: dict[str, tuple[Pod, int, str]] = {}
+        self._kept: dict[str, tuple[Pod, int, str]] = {}
 
-    def fragments(self) -> Fragments:
+    async def html(self) -> str:
         """Return the page as it is now."""
-        state = self._state
-        rows = self._chosen()
-        parts = {
-            "head": self._head(),
-            "runtimes": render("runtimes", cards=[self._card(runtime) for runtime in state.runtimes]),
-            "counts": render("counts", shown=len(rows), all=len(state.pods), query=self._query),
-        }
-        order = []
+        state, rows = self._state, self._chosen()
+        kept, self._kept = self._kept, {}
         for row in rows:
-            name = f"pod-{row.pod.uid}"
-            order.append(name)
-            parts[name] = self._html(name, row)
-        self._rows = {name: self._rows[name] for name in order}
-        for name, shown in sections(state).items():  # a room that is off has a place, so that it can appear
-            parts[f"room-{name}"] = f'<div id="rooms-{name}">{shown}</div>'
-        return Fragments(parts=parts, rows=order)
-
-    def _head(self) -> str:
-        state = self._state
-        usage = state.usage.get("", Usage(0))
-        capacity = state.node.status.capacity
+            before = kept.get(row.pod.uid)
+            is_same = before is not None and before[:2] == (row.pod, state.usage_revision)
+            self._kept[row.pod.uid] = before if before and is_same else self._row(row)
+        cpu, memory = state.usage_of("")
         return render(
-            "head",
-            node=state.node.metadata.name or state.version.node_name,
+            "node_live",
+            state=state,
+            node=state.node.metadata.name or state.version.get("nodeName", ""),
             verdict=verdict(state.node, state.runtimes, state.problem),
-            version=state.version,
-            cpu=last(usage.cpu),
-            cores=capacity.get("cpu", ""),
-            memory=last(usage.memory),
-            cpu_plot=sparkline(usage.cpu, "CPU of the machine in the last 15 minutes"),
-            memory_plot=sparkline(usage.memory, "Memory of the machine in the last 15 minutes"),
-            stores=stores(state),
+            cpu=last(cpu),
+            memory=last(memory),
+            cpu_plot=sparkline(cpu, "CPU of the machine in the last 15 minutes"),
+            memory_plot=sparkline(memory, "Memory of the machine in the last 15 minutes"),
+            stores=stores(state.runtimes),
+            cards=[self._card(runtime) for runtime in state.runtimes],
+            query=self._query,
+            rows=[html for _, _, html in self._kept.values()],
+            rooms=sections(state),
         )
 
-    def _card(self, runtime: Runtime) -> Mapping[str, Any]:
-        before = self._state.runtimes_before.get(runtime.name, runtime)
-        calls = runtime.calls - before.calls
-        spent = runtime.call_seconds - before.call_seconds
+    def _card(self, runtime: Mapping[str, Any]) -> Mapping[str, Any]:
+        before = self._state.runtimes_before.get(field(runtime, "name", ""), runtime)
+
+        def grown(name: str) -> float:
+            return number(runtime, name) - number(before, name)
+
+        calls, status = grown("calls"), field(runtime, "status", "")
         return {
             "runtime": runtime,
-            "tone": "good" if runtime.status == "Ready" and not runtime.cordoned else tone(runtime.status),
-            "latency": f"{1000 * spent / calls:.1f} ms" if calls > 0 else "",
-            "failed": runtime.failed_calls - before.failed_calls,
+            "tone": "good" if status == "Ready" and not runtime.get("cordoned") else tone(status),
+            "latency": f"{1000 * grown('callSeconds') / calls:.1f} ms" if calls > 0 else "",
+            "failed": round(grown("failedCalls")),
         }
 
     def _chosen(self) -> Sequence[Row]:
-        now = self._now()
-        rows = [self._row(pod, now) for pod in self._state.pods.values()]
+        rows = []
+        for pod in self._state.pods.values():
+            summary, (cpu, memory) = summarise(pod, self._now()), self._state.usage_of(pod.uid)
+            rows.append(
+                Row(
+                    pod=pod, ready=summary.ready, status=summary.status, restarts=summary.restarts,
+                    runtime=runtime_of(pod), cpu=last(cpu), memory=last(memory),
+                )
+            )  # fmt: skip
         words = self._query.q.lower().split()
         if words:
             rows = [row for row in rows if all(word in _searched(row) for word in words)]
         rows.sort(key=lambda row: (row.pod.namespace, row.pod.name))
         if self._query.sort:
-            rows.sort(key=_KEYS[self._query.sort], reverse=self._query.down)
+            rows.sort(key=lambda row: _key(row, self._query.sort), reverse=self._query.down)
         return rows
 
-    def _row(self, pod: Pod, now: datetime) -> Row:
-        summary = summarise(pod, now)
-        usage = self._state.usage.get(pod.uid)
-        return Row(
-            pod=pod,
-            ready=summary.ready,
-            status=summary.status,
-            restarts=summary.restarts,
-            tone=tone(summary.status),
-            runtime=runtime_of(pod),
-            cpu=last(usage.cpu) if usage is not None else None,
-            memory=last(usage.memory) if usage is not None else None,
-            is_machine=pod.status.virtual_machine_status is not None,
-        )
-
-    def _html(self, name: str, row: Row) -> str:
-        kept = self._rows.get(name)
-        if kept is not None and kept[0] is row.pod and kept[1] == self._state.usage_revision:
-            return kept[2]
-        usage = self._state.usage.get(row.pod.uid, Usage(0))
-        cpu_limit, memory_limit = limits(row.pod)
+    def _row(self, row: Row) -> tuple[Pod, int, str]:
+        pod, revision = row.pod, self._state.usage_revision
+        cpu, memory = self._state.usage_of(pod.uid)
+        cpu_limit, memory_limit = limits(pod)
         html = render(
             "row",
-            id=name,
             row=row,
-            frozen=frozen_memory(row.pod),
-            cpu_plot=sparkline(usage.cpu, _label("CPU", row.cpu, cpu_limit, "m"), cpu_limit),
+            tone=tone(row.status),
+            frozen=frozen_memory(pod),
+            cpu_plot=sparkline(cpu, _label("CPU", row.cpu, cpu_limit, 1, "m"), cpu_limit),
             memory_plot=sparkline(
-                usage.memory, _label("Memory", _mib(row.memory), _mib(memory_limit), " MiB"), memory_limit
+                memory, _label("Memory", row.memory, memory_limit, MEBIBYTE, " MiB"), memory_limit
             ),
-            revision=self._state.usage_revision,
+            revision=revision,
         )
-        self._rows[name] = (row.pod, self._state.usage_revision, html)
-        return html
+        return pod, revision, html
 
 
-_KEYS: Final[Mapping[str, Callable[[Row], Any]]] = {
-    "name": lambda row: row.pod.name,
-    "status": lambda row: row.status,
-    "ready": lambda row: row.ready,
-    "runtime": lambda row: row.runtime,
-    "age": lambda row: (
-        row.pod.metadata.creation_timestamp.timestamp() if row.pod.metadata.creation_timestamp else 0
-    ),
-    "cpu": lambda row: row.cpu or 0,
-    "memory": lambda row: row.memory or 0,
-}
+def _key(row: Row, column: str) -> Any:
+    if column == "name":
+        return row.pod.name
+    if column == "age":
+        created = row.pod.metadata.creation_timestamp
+        return created.timestamp() if created is not None else 0
+    return getattr(row, column) or (0 if column in ("cpu", "memory") else "")
 
 
 def last(values: Sequence[int | None]) -> int | None:
@@ -193,23 +154,23 @@ def last(values: Sequence[int | None]) -> int | None:
     return values[-1] if values else None
 
 
-def stores(state: NodeState) -> Sequence[tuple[str, str]]:
-    """Return the runtimes' names and the size of the images of each image store."""
-    sizes: dict[str, int] = {}
-    for image in listed(state.others.get("/v1/images")):
-        names = ", ".join(map(str, field(image, "runtimes", [])))
-        sizes[names] = sizes.get(names, 0) + field(image, "sizeBytes", 0)
-    return [(names, mib(size)) for names, size in sizes.items()]
+def stores(runtimes: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, int, int]]:
+    """Return names of runtimes, used bytes and all bytes of the disk of each image store that is known."""
+    by_store: dict[str, tuple[str, int, int]] = {}
+    for runtime in runtimes:
+        service: dict[str, Any] = field(runtime, "imageService", {})
+        capacity, name = field(service, "capacityBytes", 0), field(runtime, "name", "")
+        if capacity:
+            store = field(service, "store", "") or name
+            others = f"{by_store[store][0]}, " if store in by_store else ""
+            by_store[store] = f"{others}{name}", capacity - field(service, "availableBytes", 0), capacity
+    return by_store.values()
 
 
-def _mib(size: int | None) -> int | None:
-    return size // MEBIBYTE if size is not None else None
-
-
-def _label(what: str, value: int | None, limit: int | None, unit: str) -> str:
+def _label(what: str, value: int | None, limit: int | None, size: int, unit: str) -> str:
     if value is None:
         return f"{what} was not measured"
-    return f"{what} {value}{unit}" + (f" of {limit}{unit}" if limit else "")
+    return f"{what} {value // size}{unit}" + (f" of {limit // size}{unit}" if limit else "")
 
 
 def _searched(row: Row) -> str:

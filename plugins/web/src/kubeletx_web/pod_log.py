@@ -19,6 +19,8 @@ from .words import visible
 
 TAIL: Final = 200
 """Lines that a page begins with."""
+TAIL_SECONDS: Final = 5.0
+"""Longest time for which a page waits for them."""
 LONGEST: Final = 2000
 """A line is cut into pieces of this number of bytes."""
 PAUSE_SECONDS: Final = 0.2
@@ -58,12 +60,13 @@ async def log_tail(agent: Agent, pod: Pod, container: str, *, previous: bool) ->
     query = {"container": container, "tailLines": str(TAIL)} | ({"previous": "1"} if previous else {})
     lines: deque[str] = deque(maxlen=TAIL)
     note = ""
+    pieces = agent.chunks(pod_path(pod.namespace, pod.name, "log"), query)
     try:
-        async with aclosing(
-            log_lines(agent.chunks(pod_path(pod.namespace, pod.name, "log"), query))
-        ) as batches:
+        async with asyncio.timeout(TAIL_SECONDS), aclosing(log_lines(pieces)) as batches:
             async for batch in batches:
                 lines.extend(batch)
+    except TimeoutError:
+        note = "The agent did not answer in time."
     except KubeletxError as error:
         note = harmless(str(error).encode(errors="replace"))
     if not lines and not note:

@@ -117,7 +117,11 @@ _ROOMS: Final[Mapping[str, tuple[str, str, Callable[[NodeState, Any], Any]]]] = 
     "standby": ("Standby", "", _standby),
     "sessions": ("Sessions", "/v1/sessions", lambda _, sessions: listed(sessions)),
     "cores": ("FornaxCores", "/v1/fornaxcore", lambda _, fornax: listed(fornax, "cores")),
-    "attachments": ("Attachments", "", lambda state, _: [each for each in state.volumes if each.driver]),
+    "attachments": (
+        "Attachments",
+        "",
+        lambda state, _: [each for each in state.volumes if each.get("driver")],
+    ),
     "images": ("Images", "/v1/images", _largest_first),
     "plugins": ("Plugins", "/v1/plugins", lambda _, plugins: listed(plugins)),
 }

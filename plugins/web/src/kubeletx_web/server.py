@@ -1,46 +1,51 @@
-"""The web server: pages, live changes, pictures and the pinned scripts. All requests are GET or HEAD."""
+"""`Pages`: answers all requests: pages, their changes, pictures and the pinned scripts. All requests are GET or HEAD."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlencode
+from weakref import WeakKeyDictionary
 
-from aiohttp import web
+import msgspec
 
-from kubeletx.api import KubeletxError, NotFound, PermissionDenied, SystemClock
+from kubeletx.api import Clock, KubeletxError, NotFound, PermissionDenied, SystemClock
 from kubeletx.kube.types.core import Pod
 
-from .access import HEADERS, SESSION_SECONDS, Refused, cookie
+from .access import HEADERS, Refused
 from .agent import Agent, pod_path
+from .http import Request, Response
 from .live import LivePage
-from .node_page import NodePage, Query, node_document
+from .node_page import NodePage, Query
 from .pod_log import log_events, log_tail
 from .pod_page import PodPage, pod_yaml
-from .screens import Screens
 from .state import Feed, NodeState, panel_path
 from .templates import render
-from .values import History, picture_of
+from .values import picture_of
 
 MAX_WATCHERS: Final = 100
 """Browsers that watch at the same time; further ones are refused with status 503."""
 MAX_LOGS: Final = 20
 """Logs that browsers follow at the same time; each is a connection to the agent."""
-WRITE_SECONDS: Final = 30.0
-"""A browser that reads nothing for this time is disconnected."""
-TYPES: Final = {".js": "text/javascript", ".css": "text/css"}
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MAX_PAGES: Final = 100
+"""Pages that are kept for their watchers."""
+SCREEN_SECONDS: Final = 10.0
+"""Time for which a machine's screenshot is kept, so that many watchers cost the runtime one."""
+TYPES: Final = {"js": "text/javascript", "css": "text/css"}
+log = logging.getLogger(__name__)
 
 
 class Access(Protocol):
     """Decides whether a request may see the page."""
 
-    async def check(self, request: web.Request) -> str | None:
-        """Let the request pass, or raise Refused. Returns the secret of a new session if the request began one."""
+    async def check(self, request: Request) -> str:
+        """Let the request pass, or raise Refused. Returns a cookie to set, or nothing."""
         ...
 
 
@@ -50,7 +55,7 @@ def utc_now() -> datetime:
 
 
 class Pages:
-    """Answers all requests."""
+    """Answers requests."""
 
     def __init__(
         self,
@@ -58,242 +63,179 @@ class Pages:
         access: Access,
         *,
         now: Callable[[], datetime] = utc_now,
-        write_seconds: float = WRITE_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
-        """`now`: the present time, in UTC. `write_seconds`: see `WRITE_SECONDS`."""
+        """`now`: the present time, in UTC."""
         self._agent = agent
         self._access = access
         self._now = now
-        self._write_seconds = write_seconds
+        self._clock = clock or SystemClock()
         self.feed = Feed(agent)
-        self._live: dict[tuple[str, ...], LivePage] = {}
-        self._live_of: NodeState | None = None
+        self._live: WeakKeyDictionary[NodeState, dict[str, LivePage]] = WeakKeyDictionary()
+        self._screens: dict[str, tuple[float, asyncio.Task[bytes]]] = {}
         self.watchers = 0
         """Number of browsers that watch."""
         self._logs = 0
-        self._screens = Screens(agent, SystemClock())
 
-    def app(self) -> web.Application:
-        """Return the web application."""
-        app = web.Application(middlewares=[self._guard], client_max_size=1024)
-        app.add_routes(
-            (
-                web.get("/", self._node),
-                web.get("/live", self._node_live),
-                web.get("/pods/{namespace}/{name}", self._pod),
-                web.get("/pods/{namespace}/{name}/live", self._pod_live),
-                web.get("/pods/{namespace}/{name}/log", self._log),
-                web.get("/pods/{namespace}/{name}/yaml", self._yaml),
-                web.get("/pods/{namespace}/{name}/screen.png", self._screen),
-                web.get("/panels/{name}.png", self._panel),
-                web.get("/static/{name}", _static),
-            )
-        )
-        app.on_cleanup.append(self._close)
-        return app
-
-    async def _close(self, _app: web.Application) -> None:
+    async def close(self) -> None:
+        """End all connections to the agent."""
         await self.feed.close()
-        await self._agent.close()
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def respond(self, request: Request) -> Response:
+        """Answer a request; does not raise."""
         try:
             if request.method not in ("GET", "HEAD"):
                 raise Refused(405, "this page is read-only")
-            secret = await self._access.check(request)
-            if secret is not None:
-                return _begin_session(request, secret)
-            if request.method == "HEAD" and request.path.endswith(("/live", "/log")):
-                response: web.StreamResponse = web.Response(content_type="text/event-stream")  # has no end
+            cookie = await self._access.check(request)
+            if cookie:
+                location = f"/{request.path.lstrip('/')}"
+                response = Response(status=303, headers={"Location": location, "Set-Cookie": cookie})
             else:
-                response = await handler(request)
+                response = await self._answer(request)
         except Refused as refused:
-            response = _message(refused.status, "Not allowed", str(refused))
+            response = _message(refused.status, "Not allowed", str(refused), back="")
         except (NotFound, PermissionDenied) as error:
-            response = _message(404, "Not found", str(error), back="/")
+            response = _message(404, "Not found", str(error))
         except KubeletxError as error:
-            response = _message(503, "The agent does not answer", str(error), back="/")
-        except web.HTTPException as error:
-            response = _message(error.status, error.reason, f"There is no page {request.path}.", back="/")
-        if not response.prepared:
-            response.headers.update(HEADERS)
-        return response
+            response = _message(503, "The agent does not answer", str(error))
+        except Exception:
+            log.exception("Failed to answer %s", request.path)
+            response = _message(500, "The page failed", "The output of this program has the cause.")
+        return msgspec.structs.replace(response, headers={**HEADERS, **response.headers})
+
+    async def _answer(self, request: Request) -> Response:
+        query = request.query
+        match [unquote(part) for part in request.path.split("/")[1:]]:
+            case [""]:
+                return await self._node(request)
+            case ["live"]:
+                chosen = Query.of(query)
+                return self._events(query, lambda state: self._node_page(state, chosen))
+            case ["static", name]:
+                return _static(name)
+            case ["panels", picture] if picture.endswith(".png"):
+                return await self._panel(picture.removesuffix(".png"))
+            case ["pods", namespace, name]:
+                return await self._pod(request, namespace, name)
+            case ["pods", namespace, name, "live"]:
+                return self._events(query, lambda state: self._pod_page(state, namespace, name))
+            case ["pods", namespace, name, "yaml"]:
+                yaml = pod_yaml(await self._agent.get(pod_path(namespace, name), Pod))
+                path = request.path.removesuffix("/yaml")
+                return _html("pod_yaml", title=f"{namespace}/{name}", path=path, yaml=yaml)
+            case ["pods", namespace, name, "log"]:
+                path, container = pod_path(namespace, name, "log"), query.get("container", "")
+                if self._logs >= MAX_LOGS:
+                    raise Refused(503, f"{MAX_LOGS} logs are followed already; try again later")
+                return Response(media_type="text/event-stream", events=self._log(path, container))
+            case ["pods", namespace, name, "screen.png"]:
+                screen = await self._screen(pod_path(namespace, name, "vm/screenshot"))
+                return Response(body=screen, media_type="image/png")
+        raise NotFound(f"There is no page {request.path}.")
 
     # --- pages ---
 
-    async def _node(self, request: web.Request) -> web.StreamResponse:
+    async def _node(self, request: Request) -> Response:
         query = Query.of(request.query)
         async with self.feed.viewing() as state:
-            live = await self._live_page(("node", str(query.text)), state, NodePage(state, query, self._now))
-            path = str(
-                request.url.with_path("/live", keep_query=True).update_query(since=live.number).relative()
-            )
-            return _html(request, node_document(state, live.now, query, path))
+            page = self._node_page(state, query)
+            await page.update()
+            if "hx-request" in request.headers:
+                return Response(body=page.html.encode())
+            live = f"/live?{urlencode({**query.text, 'since': page.number})}"
+            return _html("base", title=state.node.metadata.name, html=page.html, live=live)
 
-    async def _node_live(self, request: web.Request) -> web.StreamResponse:
-        query = Query.of(request.query)
-        return await self._stream(
-            request, ("node", str(query.text)), lambda state: NodePage(state, query, self._now)
-        )
+    def _node_page(self, state: NodeState, query: Query) -> LivePage:
+        return self._live_page(state, f"/?{query.text}", NodePage(state, query, self._now).html)
 
-    async def _pod(self, request: web.Request) -> web.StreamResponse:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+    async def _pod(self, request: Request, namespace: str, name: str) -> Response:
         async with self.feed.viewing() as state:
+            pod = state.pod(namespace, name)
             page = self._pod_page(state, namespace, name)
-            pod = page.pod
-            if pod is None:
-                raise NotFound(f"Pod {namespace}/{name} is not on this node.")
-            live = await self._live_page(("pod", namespace, name), state, page)
-            parts = live.now.parts
-        query = request.query
-        tail = await log_tail(
-            self._agent, pod, query.get("container", ""), previous=query.get("previous") == "1"
-        )
+            await page.update()
+            if "hx-request" in request.headers:
+                return Response(body=page.html.encode())
+        if pod is None:
+            raise NotFound(f"Pod {namespace}/{name} is not on this node.")
+        previous, container = request.query.get("previous") == "1", request.query.get("container", "")
+        tail = await log_tail(self._agent, pod, container, previous=previous)
+        live = f"{request.path}/live?since={page.number}"
         return _html(
-            request,
-            render(
-                "pod",
-                namespace=namespace,
-                name=name,
-                parts=parts,
-                log=tail,
-                path=request.path,
-                live=f"{request.path}/live?since={live.number}",
-            ),
+            "pod", title=f"{namespace}/{name}", html=page.html, live=live, log=tail, path=request.path
         )
 
-    async def _pod_live(self, request: web.Request) -> web.StreamResponse:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        return await self._stream(
-            request,
-            ("pod", namespace, name),
-            lambda state: self._pod_page(state, namespace, name),
-        )
+    def _pod_page(self, state: NodeState, namespace: str, name: str) -> LivePage:
+        page = PodPage(state, namespace, name, self._now, self._agent)
+        return self._live_page(state, pod_path(namespace, name), page.html)
 
-    def _pod_page(self, state: NodeState, namespace: str, name: str) -> PodPage:
-        path = pod_path(namespace, name, "history")
-        return PodPage(state, namespace, name, self._now, lambda: self._agent.get(path, History))
+    def _live_page(self, state: NodeState, key: str, make: Callable[[], Any]) -> LivePage:
+        """Return the live page of this key, which all its watchers share."""
+        pages = self._live.setdefault(state, {})
+        if key not in pages:
+            if len(pages) >= MAX_PAGES:
+                pages.clear()  # watchers keep theirs
+            pages[key] = LivePage(self.feed, make)
+        return pages[key]
 
-    async def _yaml(self, request: web.Request) -> web.StreamResponse:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        text = pod_yaml(await self._agent.get(pod_path(namespace, name), Pod))
-        path = request.path.removesuffix("/yaml")
-        return _html(
-            request, render("pod_yaml", namespace=namespace, name=name, path=path, yaml=text, live="")
-        )
+    # --- streams and pictures ---
 
-    async def _log(self, request: web.Request) -> web.StreamResponse:
-        if self._logs >= MAX_LOGS:
-            return _message(503, "Too many viewers", f"{MAX_LOGS} logs are followed already.")
-        info = request.match_info
-        path = pod_path(info["namespace"], info["name"], "log")
-        self._logs += 1
-        try:
-            return await send_events(
-                request,
-                log_events(self._agent, path, request.query.get("container", "")),
-                self._write_seconds,
-            )
-        finally:
-            self._logs -= 1
-
-    async def _screen(self, request: web.Request) -> web.StreamResponse:
-        info = request.match_info
-        picture = await self._screens.get(pod_path(info["namespace"], info["name"], "vm/screenshot"))
-        return web.Response(body=picture, content_type="image/png")
-
-    async def _panel(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        picture = picture_of(await self._agent.get(panel_path(name), object))
-        if picture is None:
-            raise NotFound(f"Panel {name} is not a picture.")
-        return web.Response(body=picture, content_type="image/png")
-
-    # --- live ---
-
-    async def _live_page(self, key: tuple[str, ...], state: NodeState, page: NodePage | PodPage) -> LivePage:
-        """Return the live page of this key, which all its watchers share, as it is now."""
-        if self._live_of is not state:
-            self._live, self._live_of = {}, state
-        live = self._live.get(key)
-        if live is None:
-            if len(self._live) >= MAX_WATCHERS:
-                self._live = {name: other for name, other in self._live.items() if other.is_watched}
-            prepare = page.prepare if isinstance(page, PodPage) else None
-            live = self._live[key] = LivePage(self.feed, page.fragments, prepare)
-        if not live.is_watched:
-            await live.update()
-        return live
-
-    async def _stream(
-        self, request: web.Request, key: tuple[str, ...], page: Callable[[NodeState], NodePage | PodPage]
-    ) -> web.StreamResponse:
+    def _events(self, query: Mapping[str, str], page: Callable[[NodeState], LivePage]) -> Response:
         if self.watchers >= MAX_WATCHERS:
-            return _message(503, "Too many viewers", f"{MAX_WATCHERS} browsers watch this node already.")
-        if request.method == "HEAD":
-            return web.Response(content_type="text/event-stream")
-        since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
+            raise Refused(503, f"{MAX_WATCHERS} browsers watch this node already; try again later")
+        since = query.get("since", "")
+        events = self._watched(page, int(since) if since.isdecimal() else -1)
+        return Response(media_type="text/event-stream", events=events)
+
+    async def _watched(
+        self, page: Callable[[NodeState], LivePage], since: int
+    ) -> AsyncGenerator[bytes, None]:
         self.watchers += 1
         try:
-            async with self.feed.viewing() as state:
-                live = await self._live_page(key, state, page(state))
-                number = int(since) if since.isdecimal() else -1
-                return await send_events(request, live.messages(number), self._write_seconds)
+            async with self.feed.viewing() as state, aclosing(page(state).events(since)) as events:
+                async for event in events:
+                    yield event
+        except KubeletxError:
+            return  # the browser tries again
         finally:
             self.watchers -= 1
 
-
-async def send_events(
-    request: web.Request, messages: AsyncIterator[bytes], write_seconds: float = WRITE_SECONDS
-) -> web.StreamResponse:
-    """Send server-sent events until the iterator ends or the browser goes away or does not read."""
-    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    async with aclosing(messages) as source:  # type: ignore[type-var] # an async generator
+    async def _log(self, path: str, container: str) -> AsyncGenerator[bytes, None]:
+        self._logs += 1
         try:
-            async for message in source:
-                async with asyncio.timeout(write_seconds):
-                    await response.write(message)
-        except (ConnectionResetError, TimeoutError):
-            if request.transport is not None:
-                request.transport.abort()
-    return response
+            async with aclosing(log_events(self._agent, path, container)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._logs -= 1
+
+    async def _screen(self, path: str) -> bytes:
+        now = self._clock.monotonic()
+        self._screens = {name: kept for name, kept in self._screens.items() if now < kept[0]}
+        if path not in self._screens:
+            reading = asyncio.create_task(self._agent.read(path), name="screenshot")
+            self._screens[path] = now + SCREEN_SECONDS, reading
+        return await asyncio.shield(self._screens[path][1])
+
+    async def _panel(self, name: str) -> Response:
+        picture = picture_of(await self._agent.get(panel_path(name), dict))
+        if picture is None:
+            raise NotFound(f"Panel {name} is not a picture.")
+        return Response(body=picture, media_type="image/png")
 
 
-def _begin_session(request: web.Request, secret: str) -> web.Response:
-    response = web.Response(status=303, headers={**HEADERS, "Location": request.path})
-    response.set_cookie(
-        cookie(request), secret, max_age=int(SESSION_SECONDS), httponly=True, samesite="Strict", path="/"
-    )
-    return response
+def _html(template: str, **values: Any) -> Response:
+    return Response(body=render(template, **values).encode())
 
 
-def _html(request: web.Request, text: str) -> web.Response:
-    response = web.Response(text=text, content_type="text/html")
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        response.enable_compression(web.ContentCoding.gzip)
-    return response
-
-
-def _message(status: int, title: str, message: str, back: str = "") -> web.Response:
-    text = render("message", title=title, message=message, back=back, live="")
-    return web.Response(status=status, text=text, content_type="text/html")
-
-
-async def _static(request: web.Request) -> web.StreamResponse:
-    name = request.match_info["name"]
-    content_type = TYPES.get(name[name.rfind(".") :])
-    body = _file(name) if content_type is not None and "/" not in name else None
-    if body is None:
-        raise NotFound(f"There is no file {name}.")
-    response = web.Response(body=body, content_type=content_type, charset="utf-8")
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        response.enable_compression(web.ContentCoding.gzip)
-    return response
+def _message(status: int, title: str, message: str, back: str = "/") -> Response:
+    body = render("message", title=title, message=message, back=back).encode()
+    return Response(status=status, body=body)
 
 
 @lru_cache(maxsize=16)
-def _file(name: str) -> bytes | None:
+def _static(name: str) -> Response:
     path = files("kubeletx_web") / "static" / name
-    return path.read_bytes() if path.is_file() else None
+    media_type = TYPES.get(name.rpartition(".")[2])
+    if media_type is None or "/" in name or not path.is_file():
+        raise NotFound(f"There is no file {name}.")
+    return Response(body=path.read_bytes(), media_type=media_type)

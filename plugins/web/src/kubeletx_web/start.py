@@ -12,12 +12,35 @@ from markupsafe import Markup
 from kubeletx.kube.start_timeline import StartBar, start_bars
 from kubeletx.kube.text.human import human_seconds
 
-from .values import Start
-
 ROWS: Final = 40
 WIDTH: Final = 1000
 LEAST: Final = 4
 """Width of the whole time line and least width of a bar, in units of the picture."""
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One action of the agent on a pod. `at`: its end. `seconds`: its duration."""
+
+    at: datetime
+    action: str
+    result: str
+    seconds: float
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The start of a pod; a time is None while it has not come."""
+
+    seen_at: datetime
+    running_at: datetime | None = None
+    ready_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: tuple[Action, ...] = ()
+
+
+class History(msgspec.Struct, frozen=True):
+    """Answer of the agent about a pod. `start` None: the pod is older than the agent process."""
+
+    start: Start | None = None
 
 
 class StartRow(msgspec.Struct, frozen=True):

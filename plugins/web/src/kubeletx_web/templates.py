@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import ChainableUndefined, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from kubeletx.kube.text.human import age, human_duration
 
-from .words import mib, tone, visible
+from .words import mib, visible
 
 
 @lru_cache(maxsize=1)
@@ -19,13 +19,13 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("kubeletx_web", "pages"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=ChainableUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
         finalize=_plain,
     )
-    environment.filters.update(age=_age, until=_until, mib=mib, tone=tone)
+    environment.filters.update(age=_age, until=_until, mib=mib, gib=_gib)
     return environment
 
 
@@ -38,15 +38,14 @@ def prepare_templates() -> None:
 
 
 def render(name: str, /, **values: Any) -> str:
-    """Return the HTML of the template with this name. A value that is missing raises jinja2.UndefinedError."""
+    """Return the HTML of the template with this name. A field that is missing shows nothing."""
     return _environment().get_template(f"{name}.html").render(values)
 
 
 @lru_cache(maxsize=1)
 def room_macros() -> Any:
-    """Return the macros of ``room.html``, in which a field that is missing in an answer of the agent shows nothing."""
-    environment = _environment().overlay(undefined=ChainableUndefined)
-    return environment.get_template("room.html").module
+    """Return the macros of ``room.html``."""
+    return _environment().get_template("room.html").module
 
 
 def _plain(value: object) -> object:
@@ -70,3 +69,7 @@ def _until(moment: datetime) -> Markup:
     """Return the time until a moment as a <time> element, which the page's script keeps up to date."""
     left = human_duration(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
     return Markup('<time class="until" datetime="{}">{}</time>').format(moment.isoformat(), left)
+
+
+def _gib(size: float) -> str:
+    return f"{size / 1024**3:.1f}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.kube.types.event import Event
 
-from .values import Volume
+from .values import field
 from .words import condition, frozen_memory, runtime_of
 
 IMAGE_REASONS: Final = (
@@ -46,12 +46,12 @@ class Why(msgspec.Struct, frozen=True):
     """
 
     text: str
-    since: datetime | None = None
+    since: datetime | str | None = None
     again_at: datetime | None = None
     commands: Sequence[str] = ()
 
 
-def why(pod: Pod, events: Iterable[Event] = (), volumes: Iterable[Volume] = ()) -> Why:
+def why(pod: Pod, events: Iterable[Event] = (), volumes: Iterable[Mapping[str, Any]] = ()) -> Why:
     """Return why the pod is in its state. `events`: about the pod, oldest first. `volumes`: of the pod."""
     found = next(_reasons(pod, tuple(events), tuple(volumes)))
     invalid = condition(pod, names.MANIFEST_VALID)
@@ -66,7 +66,7 @@ def statuses(pod: Pod) -> Sequence[ContainerStatus]:
     return (*pod.status.init_container_statuses, *pod.status.container_statuses)
 
 
-def _reasons(pod: Pod, events: Sequence[Event], volumes: Sequence[Volume]) -> Iterator[Why]:
+def _reasons(pod: Pod, events: Sequence[Event], volumes: Sequence[Mapping[str, Any]]) -> Iterator[Why]:
     """Yield reasons, the most important first."""
     meta, status = pod.metadata, pod.status
     is_over = status.phase in ("Succeeded", "Failed")
@@ -107,7 +107,7 @@ def _ended(pod: Pod) -> Why:
     return Why(f"Failed: {'; '.join(texts)}.", last, commands=(_logs(pod, failed[0][0].name),))
 
 
-def _waiting(pod: Pod, events: Sequence[Event], volumes: Sequence[Volume]) -> Iterator[Why]:
+def _waiting(pod: Pod, events: Sequence[Event], volumes: Sequence[Mapping[str, Any]]) -> Iterator[Why]:
     waits = [(each, each.state.waiting) for each in statuses(pod) if each.state.waiting is not None]
     for each, state in waits:
         if state is None or (state.reason or "") in STARTING:
@@ -120,8 +120,9 @@ def _waiting(pod: Pod, events: Sequence[Event], volumes: Sequence[Volume]) -> It
             text = ": ".join(filter(None, (state.reason, state.message)))
             yield Why(f"Container {each.name} waits: {_end(text)}")
     for volume in volumes:
-        if volume.state != "ready" and volume.message and pod.status.phase == "Pending":
-            yield Why(f"Waits for volume {volume.name}: {_end(volume.message)}", volume.since)
+        message = field(volume, "message", "")
+        if volume.get("state") != "ready" and message and pod.status.phase == "Pending":
+            yield Why(f"Waits for volume {volume.get('name')}: {_end(message)}", field(volume, "since", ""))
     for each, state in waits:
         if state is not None and state.message:
             yield Why(f"Container {each.name} is not started yet: {_end(state.message)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,7 @@ from kubeletx.kube.requests import enforceable_limits
 from kubeletx.kube.types.core import Pod, PodCondition
 from kubeletx.kube.types.node import Node, NodeCondition
 
-from .values import Runtime
+from .values import field
 
 MEBIBYTE = 1024 * 1024
 TONES: Mapping[str, str] = {
@@ -45,7 +46,7 @@ def tone(word: str) -> str:
     return TONES.get(word, "wait" if word.startswith("Init:") and "/" in word else "bad")
 
 
-def verdict(node: Node, runtimes: Iterable[Runtime], problem: str) -> Verdict:
+def verdict(node: Node, runtimes: Iterable[Mapping[str, Any]], problem: str) -> Verdict:
     """Return the verdict on the node. `problem`: why the agent does not answer; empty while it does."""
     if problem:
         return Verdict("bad", f"The agent does not answer: {problem}. The page shows what it said last.")
@@ -56,7 +57,7 @@ def verdict(node: Node, runtimes: Iterable[Runtime], problem: str) -> Verdict:
     if ready.status != "True":
         return Verdict("bad", f"Not ready: {ready.message or ready.reason or 'no reason is given'}.", since)
     worries = [*_worries(node.status.conditions)]
-    away = [runtime.name for runtime in runtimes if runtime.status != "Ready"]
+    away = [field(runtime, "name", "") for runtime in runtimes if runtime.get("status") != "Ready"]
     if away:
         worries.append(f"{_list(away)} {'is' if len(away) == 1 else 'are'} not ready")
     if node.spec.unschedulable:

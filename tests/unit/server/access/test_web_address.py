@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from kubeletx_web.access import HEADERS
 from kubeletx_web.agent import Agent
-from kubeletx_web.cluster import KEPT_SECONDS, ClusterAccess, ClusterTls
-from kubeletx_web.connections import serving
+from kubeletx_web.cluster import FILES, KEPT_SECONDS, ClusterAccess, ClusterTls
+from kubeletx_web.http import serving
 from kubeletx_web.main import main
 from kubeletx_web.server import Pages
 
@@ -57,7 +57,6 @@ class ClusterPage:
         self.renew()
         self.clock, self.reviews, self.rights = FakeClock(), ReviewServer(), OnlyJane()
         self.agent = Agent(directory / "agent.sock", timeout_seconds=30)
-        self.tls = ClusterTls(self.agent)
         self.port = 0
         self.admin: AdminServer | None = None
 
@@ -83,9 +82,11 @@ class ClusterPage:
                 backend=FakeAdminBackend().parts, socket_path=self.agent.socket_path, access=access
             )
             await self.admin.start()
-            app = Pages(self.agent, ClusterAccess(self.agent, self.clock)).app()
-            async with serving(app, "127.0.0.1", 0, tls=await self.tls.load()) as self.port:
+            pages = Pages(self.agent, ClusterAccess(self.agent, self.clock))
+            tls = ClusterTls(await self.agent.get(FILES, dict))
+            async with serving(pages.respond, "127.0.0.1", 0, tls=tls.context) as self.port:
                 yield
+            await pages.close()
             await self.admin.stop()
 
     async def get(
@@ -191,14 +192,13 @@ async def test_a_new_certificate_is_used_and_a_broken_one_is_not(page: ClusterPa
             await writer.wait_closed()
         return ssl.DER_cert_to_PEM_cert(certificate)
 
+    old = await shown()
     new = page.renew().decode()
-    assert await shown() != new
-    await page.tls.load()
-    assert await shown() == new
+    assert await shown() == new != old
     page.pair.certificate.write_text("half")
-    with pytest.raises(InvalidConfig, match="correct the certificates"):
-        await page.tls.load()
     assert await shown() == new
+    with pytest.raises(InvalidConfig, match="correct the certificates"):
+        ClusterTls(await page.agent.get(FILES, dict))
 
 
 async def test_an_agent_without_a_kubelet_api_is_refused_with_words(tmp_path: Path) -> None:
@@ -207,9 +207,8 @@ async def test_an_agent_without_a_kubelet_api_is_refused_with_words(tmp_path: Pa
     await admin.start()
     try:
         with pytest.raises(NotFound, match="does not serve the kubelet's API"):
-            await ClusterTls(agent).load()
+            await agent.get(FILES, dict)
     finally:
-        await agent.close()
         await admin.stop()
 
 

@@ -79,7 +79,7 @@
   const rest = () => { source?.close(); source = null; };
 
   let runs = document.getElementById("pod-units")?.dataset.runs;
-  document.addEventListener("htmx:sseMessage", () => {
+  document.addEventListener("htmx:afterSwap", () => {
     const usage = document.getElementById("pod-usage");
     if (usage && (usage.dataset.usage !== drawn || !plots.every((plot) => plot.root.isConnected))) redraw();
     const now = document.getElementById("pod-units")?.dataset.runs;

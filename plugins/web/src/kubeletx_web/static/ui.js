@@ -1,4 +1,4 @@
-// Ages, the order of rows, the state of the connection, and reloads. Everything else is htmx.
+// Ages and the state of the connection. Everything else is htmx.
 "use strict";
 (() => {
   const units = [["y", 31536000], ["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
@@ -19,35 +19,11 @@
     }
   };
   setInterval(tick, 1000);
-  const order = () => {
-    const marker = document.getElementById("order");
-    const wanted = marker?.dataset.order;
-    const rows = document.getElementById("rows");
-    if (!wanted || !rows) return;
-    delete marker.dataset.order;
-    for (const id of wanted.split(" ")) {
-      const row = document.getElementById(id);
-      if (row) rows.append(row);
-    }
-  };
-  // An element that is replaced or moved loses the focus: the one in its place gets it.
-  let focused = null;
-  const focusable = (part) => [...part.querySelectorAll("a[href], button, input, [tabindex]")];
-  const keepFocus = () => {
-    const part = document.activeElement.closest("tr[id], section[id]");
-    focused = part && { id: part.id, index: focusable(part).indexOf(document.activeElement), was: document.activeElement };
-  };
-  const giveFocus = () => {
-    if (!focused || document.activeElement === focused.was) return;
-    const part = document.getElementById(focused.id);
-    if (part) focusable(part)[focused.index]?.focus({ preventScroll: true });
-  };
+  // What a reader types stays when the page around it changes.
+  Idiomorph.defaults.ignoreActiveValue = true;
   const say = (text) => { document.getElementById("connection").textContent = text; };
-  document.addEventListener("htmx:sseBeforeMessage", keepFocus);
-  document.addEventListener("htmx:sseMessage", () => { order(); giveFocus(); });
-  document.addEventListener("htmx:sseOpen", (event) => {
-    say("Live.");
-    event.detail.source.addEventListener("reload", () => location.reload());
-  });
-  document.addEventListener("htmx:sseError", () => say("The connection is lost; the page shows the last known state."));
+  const lost = () => say("The connection is lost; the page shows the last known state.");
+  document.addEventListener("htmx:afterSwap", () => { tick(); say("Live."); });
+  document.addEventListener("htmx:sseOpen", () => say("Live."));
+  for (const name of ["sseError", "responseError", "sendError"]) document.addEventListener(`htmx:${name}`, lost);
 })();
