@@ -46,7 +46,7 @@ from .requests.ending import BootEnding
 from .requests.guardian_state import GuardianState
 from .requests.processing import RequestProcessor
 from .slots import Slots, SlotsError, SlotsPending
-from .state import NodeHistory
+from .state import BOOTED, UPGRADE_FAILED, NodeHistory
 from .statuses import health_status, node_agent_status, zboot_config, zboot_status
 from .topics import (
     HEALTH_STATUS,
@@ -192,7 +192,7 @@ class Guardian:
         elif other.state is SlotState.INPROGRESS:
             failed, record = memory.failed, self._reasons.after_failed_update(memory.last_boot, table)
             if record is not memory.last_boot:
-                self._record("UpgradeFailed", f"{record.boot_reason.text}: {record.reason}")
+                self._record(UPGRADE_FAILED, f"{record.boot_reason.text}: {record.reason}", record.image)
             # Noted once: an installer may write the next image, with another version, while the slot has this state.
             if record is not memory.last_boot or memory.tested:
                 failed = FailedImage(other.label, other.version, record.reason)
@@ -296,9 +296,9 @@ class Guardian:
         before = () if self._state.is_busy else self._restarts.unfinished(self._state.run.restarts)
         self._state.update_run(restarts=tuple(dict.fromkeys((*before, *units))))
 
-    def _record(self, reason: str, message: str) -> None:
+    def _record(self, reason: str, message: str, image: str = "") -> None:
         self._report_event(reason, message)
-        self._history.add(self._state.memory.restart_counter, self.now, reason, message)
+        self._history.add(self._state.memory.restart_counter, self.now, reason, message, image)
 
     # -- storing and publishing
 
@@ -315,12 +315,14 @@ class Guardian:
             counter += 1
         state.update_memory(boot=boot, restart_counter=counter, last_boot=record)
         state.store()
-        self._record("Booted", f"{record.boot_reason.text}: {record.reason}")
+        self._record(BOOTED, f"{record.boot_reason.text}: {record.reason}", record.image)
 
     def _publish(self) -> None:
         state = self._state
         self._publisher.publish(NODE_AGENT_STATUS, NODE_AGENT, self.status())
-        status = health_status(state.run, self.now, state.settings, self.checks, self._maintenance())
+        status = health_status(
+            state.run, self.now, state.settings, self.checks, self._history.boots(), self._maintenance()
+        )
         self._publisher.publish(HEALTH_STATUS, NODE_AGENT, status)
         self._leds.show(status, self.inbox.blink_counter)
         if state.table is None:

@@ -155,6 +155,14 @@ class CheckState(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     message: str = ""
 
 
+class NodeBoot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """One boot of the node. `reason`: its code and text. `time`: RFC 3339. `image`: label of the image that ran before."""
+
+    reason: str
+    time: str = ""
+    image: str = ""
+
+
 class SetSlot(msgspec.Struct, frozen=True):
     """Effect: give the slot this state. It is repeated each tick until the slots show it."""
 

@@ -22,7 +22,7 @@ from kubeletx.linux.files import read_regular, replace_file, replace_unflushed
 from .checks.base import CheckRecord
 from .contact import Contact
 from .drain import DrainHold
-from .model import TICK_SECONDS, Begin, Complain
+from .model import TICK_SECONDS, Begin, Complain, NodeBoot
 from .operations import BootEnd
 from .orders import FailedImage, SlotWrite
 from .reasons import BootRecord
@@ -34,6 +34,9 @@ MAX_BYTES: Final = 1 << 20
 PREVIOUS: Final = ".previous"
 KEPT: Final = 200
 """Entries that are kept."""
+BOOTS: Final = 10
+BOOTED: Final = "Booted"
+UPGRADE_FAILED: Final = "UpgradeFailed"
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,13 +163,17 @@ def decode(data: bytes, kind: type[_T]) -> _T:
 
 
 class NodeHistoryEntry(msgspec.Struct, frozen=True):
-    """One event. `time`: RFC 3339, for people only; `boot`: number of the boot; `second`: of ticks since its start."""
+    """One event. `time`: RFC 3339, for people only; `boot`: number of the boot; `second`: of ticks since its start.
+
+    `image`: with `BOOTED`, label of the image that ran before.
+    """
 
     time: str
     boot: int
     second: int
     reason: str
     message: str
+    image: str = ""
 
 
 class NodeHistoryEntries(msgspec.Struct, frozen=True):
@@ -191,9 +198,19 @@ class NodeHistory:
             self._entries = self._file.read().entries
         return self._entries
 
-    def add(self, boot: int, second: int, reason: str, message: str) -> None:
+    def boots(self) -> tuple[NodeBoot, ...]:
+        """Return the last boots, the newest first. A failed upgrade that was noticed later is the reason for its boot."""
+        boots: list[NodeBoot] = []
+        for entry in self.entries():
+            if entry.reason == UPGRADE_FAILED and boots:
+                boots.pop()
+            if entry.reason in {BOOTED, UPGRADE_FAILED}:
+                boots.append(NodeBoot(reason=entry.message, time=entry.time, image=entry.image))
+        return tuple(reversed(boots[-BOOTS:]))
+
+    def add(self, boot: int, second: int, reason: str, message: str, image: str) -> None:
         """Store an event."""
         time = self._now().isoformat(timespec="seconds")
-        entry = NodeHistoryEntry(time, boot, second, reason, message)
+        entry = NodeHistoryEntry(time, boot, second, reason, message, image)
         self._entries = (*self.entries(), entry)[-KEPT:]
         self._file.write(NodeHistoryEntries(self._entries))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .config import HealthSettings
 from .maintenance import Maintenance
-from .model import CheckState, OperationKind, Slot, SlotTable
+from .model import CheckState, NodeBoot, OperationKind, Slot, SlotTable
 from .operations import OperationStep, waits
 from .state import Memory, RunState
 from .topics import HealthStatus, NodeAgentStatus, ZbootConfig, ZbootStatus
@@ -53,7 +53,12 @@ def held_operation(run: RunState) -> str:
 
 
 def health_status(
-    run: RunState, now: int, settings: HealthSettings, checks: Sequence[CheckState], maintenance: Maintenance
+    run: RunState,
+    now: int,
+    settings: HealthSettings,
+    checks: Sequence[CheckState],
+    boots: tuple[NodeBoot, ...],
+    maintenance: Maintenance,
 ) -> HealthStatus:
     """Return the verdict, with a reason for each part of it."""
     operation, validation, contact = run.operation, run.validation, run.contact
@@ -70,6 +75,7 @@ def health_status(
         drain_request=run.drain.request,
         drain=run.drain.reason,
         checks=tuple(checks),
+        boots=boots,
         maintenance_mode=maintenance.is_on,
         maintenance_reasons=maintenance.reasons,
     )

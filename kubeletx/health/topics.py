@@ -16,7 +16,7 @@ import msgspec
 
 from kubeletx.linux.files import read_regular, replace_file, replace_unflushed, stamp_of
 
-from .model import CheckState
+from .model import CheckState, NodeBoot
 
 MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 256
@@ -199,6 +199,8 @@ class HealthStatus(_Fields, frozen=True, kw_only=True):
     drain: str = ""
     """What is known of that drain, one line."""
     checks: tuple[CheckState, ...] = ()
+    boots: tuple[NodeBoot, ...] = ()
+    """The last ten boots, the newest first."""
     maintenance_mode: bool = False
     maintenance_reasons: tuple[str, ...] = ()
 

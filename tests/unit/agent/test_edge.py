@@ -107,7 +107,12 @@ async def test_users_see_what_the_guardian_published(agent: AgentModel, edge: Ed
     async with agent.running() as backend:
         empty = msgspec.to_builtins(backend.edge())
         assert empty == {"health": None, "node": None, "slots": (), "silence": ""}
-        edge.publish("HealthStatus", Phase="Testing", RemainingTestTime=590)
+        boot = {
+            "Reason": "PowerFail: the power was cut",
+            "Time": "2026-11-28T18:00:00+00:00",
+            "Image": "IMGA",
+        }
+        edge.publish("HealthStatus", Phase="Testing", RemainingTestTime=590, Boots=[boot])
         edge.publish("NodeAgentStatus", CurPart="IMGB", RebootReason="update to 2")
         slots = edge.path / "baseosmgr" / "ZbootStatus"
         slots.mkdir(parents=True)
@@ -118,6 +123,7 @@ async def test_users_see_what_the_guardian_published(agent: AgentModel, edge: Ed
 
         await agent.until(lambda: view()["slots"] and view()["node"] and view()["health"])
         assert view()["health"]["RemainingTestTime"] == 590
+        assert view()["health"]["Boots"] == (boot,)
         assert view()["node"]["RebootReason"] == "update to 2"
         assert [slot["ShortVersion"] for slot in view()["slots"]] == ["2"]
         (slots / "IMGB.json").unlink()

@@ -61,6 +61,16 @@ def test_the_next_boot_shows_the_reason_time_and_image(tmp_path: Path) -> None:
         node.start()
 
 
+def test_the_last_ten_boots_are_published_newest_first(tmp_path: Path) -> None:
+    node = Trial(tmp_path, SHORT)
+    for number in range(12):
+        node.order("reboot", reason=f"reboot {number}")
+        node.until_reboot()
+        node.tick()
+        assert node.boots[0] == (f"RebootCmd: reboot {number}", "IMGA")
+    assert node.boots == [(f"RebootCmd: reboot {number}", "IMGA") for number in range(11, 1, -1)]
+
+
 def test_the_first_cause_wins_with_its_text(tmp_path: Path) -> None:
     files = ReasonFiles(tmp_path)
     files.write(BootRecord(boot_reason=BootReason.OOM, reason="no memory", stack="s" * 3000))

@@ -222,6 +222,9 @@ def test_an_image_that_ends_before_its_guardian_runs_has_failed_for_its_own_reas
     assert node.status.boot_reason == BootReason.KERNEL
     assert node.status.reboot_reason.startswith("IMGB ended before it was tested: the node was reset")
     assert sum(line.startswith("UpgradeFailed") for line in node.lines) == 1
+    (newest, image), (first, _) = node.boots
+    assert (newest, image) == (f"Kernel: {node.status.reboot_reason}", "IMGB")
+    assert first.startswith("First: ")
     assert node.order("install", "IMGB", version="2").outcome == "refused"
     (node.base / "slots" / "IMGB.version").write_text("3")
     node.start()

@@ -112,5 +112,11 @@ class Trial:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
+    def boots(self) -> list[tuple[str, str]]:
+        """Reason and image of the boots that the guardian published."""
+        path = self.run / "nodeagent" / "HealthStatus" / "nodeagent.json"
+        return [(one["Reason"], one["Image"]) for one in json.loads(path.read_text())["Boots"] if one["Time"]]
+
+    @property
     def status(self) -> NodeAgentStatus:
         return self.guardian.status()
