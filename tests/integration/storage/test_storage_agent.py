@@ -9,8 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from kubeletx_flexvolume.host.status import FILE_NAME, FlexDriverStatus, show_attachments
+from kubeletx_flexvolume.values import DRIVER
 
+from kubeletx.api import Table
 from tests.integration.storage.storage_agent import MIB, READ_ONLY, XFS, AgentNode, Namespace, finished
 
 KINDS = {
@@ -67,6 +71,18 @@ def test_a_volume_is_made_mounted_and_keeps_its_data(node: AgentNode, kind: str)
     (entry,) = node.entries()
     assert (entry["node"], entry["pod"], entry["status"]) == ("n1", "default/two", "Mounted")
     assert node.unmount("two", name).is_success
+
+
+def test_the_panel_of_kubeletx_shows_the_attachment(node: AgentNode, tmp_path: Path) -> None:
+    status = tmp_path / FILE_NAME
+    driver = FlexDriverStatus(name=DRIVER, path=str(node.driver), state="ready")
+    status.write_bytes(msgspec.json.encode([driver]))
+    assert node.mount("one", "pv-panel").is_success
+    shown = show_attachments(status)
+    assert isinstance(shown, Table)
+    (row,) = shown.rows
+    assert (row[:4], row[5]) == (("pv-panel", "n1", "default/one", "ReadWrite"), "Mounted")
+    assert node.unmount("one", "pv-panel").is_success
 
 
 def test_a_mount_leaves_no_trace_outside_the_namespace(node: AgentNode) -> None:

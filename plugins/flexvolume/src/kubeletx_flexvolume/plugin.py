@@ -1,4 +1,4 @@
-"""Registers the volume driver ``flexvolume`` and the panel ``flexvolume-drivers``.
+"""Registers the volume driver ``flexvolume``, and the panels ``flexvolume-drivers`` and ``storage-attachments``.
 
 The modules that call drivers are imported only when the agent makes the volume driver.
 """
@@ -22,6 +22,7 @@ from .config import FlexSettings
 NAME = "flexvolume"
 PANEL = "flexvolume-drivers"
 """Name of the panel; all that plugins register have different names."""
+ATTACHMENTS = "storage-attachments"
 SOURCE = "flexVolume"
 
 
@@ -33,8 +34,9 @@ def kubeletx_register_volume_drivers(register: RegisterVolumeDriver) -> None:
 
 @hookimpl
 def kubeletx_register_panels(register: RegisterPanel) -> None:
-    """Register the table of FlexVolume drivers."""
+    """Register the tables of FlexVolume drivers and of storage attachments."""
     register(PANEL, make_panel, title="FlexVolume drivers of the node")
+    register(ATTACHMENTS, make_attachments, title="Storage attachments of all nodes")
 
 
 def make_driver(settings: Any, host: VolumeHost) -> VolumeDriver:
@@ -46,6 +48,13 @@ def make_driver(settings: Any, host: VolumeHost) -> VolumeDriver:
 
 def make_panel(_: Any, host: PluginHost) -> Panel:
     """Make the panel, without I/O."""
-    from .host.status import FlexDriverPanel
+    from .host.status import FlexPanel, show_drivers
 
-    return FlexDriverPanel(host, NAME)
+    return FlexPanel(host, NAME, show_drivers)
+
+
+def make_attachments(_: Any, host: PluginHost) -> Panel:
+    """Make the panel, without I/O."""
+    from .host.status import FlexPanel, show_attachments
+
+    return FlexPanel(host, NAME, show_attachments)

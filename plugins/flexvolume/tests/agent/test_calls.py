@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from kubeletx_flexvolume.agent.calls import DriverCalls, DriverCapabilities
 from kubeletx_flexvolume.agent.wire import DriverRequest
+from kubeletx_flexvolume.attachments.views import panel_rows
 from kubeletx_flexvolume.driver.program import PROTOCOL
 
 from kubeletx_testing.waiting import until
 from plugins.flexvolume.tests.agent.agent_model import Node, target
 from plugins.flexvolume.tests.agent.test_options import KUBELET
+from plugins.flexvolume.tests.attachments.attachment_model import StorageModel
 
 
 class Called:
@@ -27,6 +29,7 @@ class Called:
             self.node.tools,
             capabilities=DriverCapabilities(selinux_relabel=True),
             state=lambda: {"pid": 7},
+            attachments=lambda: panel_rows(StorageModel().stores),
         )
 
     async def __call__(self, call: str, *arguments: str) -> dict[str, Any]:
@@ -81,7 +84,7 @@ async def test_a_bug_is_an_answer_without_its_text(called: Called) -> None:
     async def broken(*_: object) -> None:
         raise ValueError("hunter2")
 
-    called.node.operations.unmount = broken  # type: ignore[method-assign]
+    called.node.operations.unmount = broken  # type: ignore[assignment]
     answer = await called("unmount", target().path)
     assert answer["message"] == "ValueError in the storage agent; see its log"
 

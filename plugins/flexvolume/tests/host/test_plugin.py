@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from kubeletx_flexvolume.config import FlexSettings
 from kubeletx_flexvolume.plugin import (
+    ATTACHMENTS,
     NAME,
     PANEL,
     kubeletx_register_panels,
     kubeletx_register_volume_drivers,
+    make_attachments,
     make_driver,
     make_panel,
 )
@@ -30,7 +32,7 @@ def test_it_is_found_by_its_entry_point() -> None:
     assert found.load().kubeletx_register_volume_drivers is kubeletx_register_volume_drivers
 
 
-def test_it_registers_a_volume_driver_and_a_panel_of_different_names() -> None:
+def test_it_registers_a_volume_driver_and_two_panels_of_different_names() -> None:
     registered: list[tuple[str, Any, dict[str, Any]]] = []
 
     def register(name: str, factory: Any, **what: Any) -> None:
@@ -38,10 +40,11 @@ def test_it_registers_a_volume_driver_and_a_panel_of_different_names() -> None:
 
     kubeletx_register_volume_drivers(register)
     kubeletx_register_panels(register)
-    driver, panel = registered
+    driver, panel, attachments = registered
     assert driver == (NAME, make_driver, {"sources": ("flexVolume",), "settings": FlexSettings})
     assert panel[:2] == (PANEL, make_panel)
-    assert NAME != PANEL
+    assert attachments[:2] == (ATTACHMENTS, make_attachments)
+    assert len({NAME, PANEL, ATTACHMENTS}) == 3
 
 
 def test_registering_loads_no_module_that_calls_drivers() -> None:

@@ -1,10 +1,10 @@
-"""`DriverCalls`: answers init, mount and unmount of the driver, and the agent's own command ``status``."""
+"""`DriverCalls`: answers init, mount and unmount of the driver, ``status`` of the agent, ``attachments`` of all nodes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,8 @@ import structlog
 
 from kubeletx.api import InvalidPod, KubeletxError
 
-from ..driver.program import VERSION
+from ..attachments.views import COLUMNS
+from ..driver.program import MAX_REPLY, VERSION
 from .operations import Operations
 from .options import parse_options
 from .paths import parse_target
@@ -35,7 +36,7 @@ class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class DriverCalls:
-    """Answers calls. `state`: returns the agent's state for ``status``."""
+    """Answers calls. `state`: returns the agent's state for ``status``. `attachments`: `panel_rows`."""
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class DriverCalls:
         *,
         capabilities: DriverCapabilities,
         state: Callable[[], Mapping[str, Any]],
+        attachments: Callable[[], Awaitable[list[list[str]]]],
+        records_seconds: float = 5.0,
     ) -> None:
         self.handshakes: dict[str, str] = {}
         """Version of the driver of each directory from which ``init`` was called, since the agent's start."""
@@ -53,6 +56,8 @@ class DriverCalls:
         self._tools = tools
         self._capabilities = capabilities
         self._state = state
+        self._attachments = attachments
+        self._records_seconds = records_seconds
 
     async def answer(self, request: DriverRequest, name: str) -> bytes:
         """Return the text of the reply. `name`: the socket that the request came from."""
@@ -67,6 +72,8 @@ class DriverCalls:
                     await self._operations.unmount(parse_target(target, self._tools.kubelet_roots))
                 case "status", ():
                     return reply(SUCCESS, agent=self._state())
+                case "attachments", ():
+                    return await self._show_attachments()
                 case "init" | "mount" | "unmount", arguments:
                     problem = f"{len(arguments)} arguments"
                     raise InvalidPod(obj=f"call {request.call}", field="arguments", problem=problem)
@@ -89,6 +96,20 @@ class DriverCalls:
         self.has_handshake.set()
         capabilities = msgspec.to_builtins(self._capabilities)
         return reply(SUCCESS, capabilities=capabilities, agentVersion=VERSION)
+
+    async def _show_attachments(self) -> bytes:
+        """Return as many rows as fit in a reply. A failure is not logged, since calls come often."""
+        try:
+            async with asyncio.timeout(self._records_seconds):
+                rows = await self._attachments()
+        except (KubeletxError, TimeoutError) as error:
+            late = f"the attachment records were not read within {self._records_seconds:g} s"
+            return reply(FAILURE, str(error) or late)
+        more: list[list[str]] = []
+        while len(text := reply(SUCCESS, rows=[COLUMNS, *rows, *more])) > MAX_REPLY:
+            rows = rows[: len(rows) // 2]
+            more = [["more: kubeletx-flexvolume attachments", *[""] * (len(COLUMNS) - 1)]]
+        return text
 
     async def _mount(self, target: str, options: str) -> None:
         checked = parse_target(target, self._tools.kubelet_roots)

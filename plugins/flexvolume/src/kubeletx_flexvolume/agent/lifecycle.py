@@ -26,6 +26,7 @@ from kubeletx.linux.locks import LockHeld, hold_lock
 from kubeletx.linux.mounts import read_mounts
 from kubeletx.linux.notify import notify
 
+from ..attachments.views import panel_rows
 from ..backends.fuse import NAME as FUSE
 from ..backends.fuse import FuseBackend
 from ..backends.pools import Pool
@@ -162,7 +163,13 @@ class StorageAgent:
         capabilities = DriverCapabilities(
             selinux_relabel=config.selinux_relabel, fs_group=config.fs_group == "kubelet"
         )
-        self._calls = DriverCalls(self.operations, tools, capabilities=capabilities, state=self._state)
+        self._calls = DriverCalls(
+            self.operations,
+            tools,
+            capabilities=capabilities,
+            state=self._state,
+            attachments=lambda: panel_rows(self.attachments.context.stores),
+        )
         self._server = AgentServer(self._calls.answer)
         known = KNOWN_PLUGIN_DIRECTORIES if config.use_known_plugin_dirs else ()
         self._installer = DriverInstaller(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_RECORDS: Final = Path("/var/lib/kubeletx-storage/records/records.db")
-_COLUMNS: Final = ("volume", "node", "pod", "mode", "device", "status", "since", "reason")
 
 
 def add_commands(group: click.Group) -> None:
@@ -72,11 +71,11 @@ def attachments(
     """Show which pods have which volumes attached."""
 
     async def work(stores: Stores) -> None:
-        from .views import entry_rows, print_rows
+        from .views import COLUMNS, entry_rows, print_rows
 
         problems: list[str] = []
         rows = await entry_rows(stores.attachments, volumes, problems)
-        print_rows(rows, _COLUMNS, as_json=output == "json")
+        print_rows(rows, COLUMNS, as_json=output == "json")
         if problems:
             raise click.ClickException("; ".join(problems[:5]))
 

@@ -12,12 +12,13 @@ from kubeletx.api import Internal, NotFound, Record, Records
 
 from .editing import all_pages, strike
 from .events import LOCK_BROKEN
-from .garbage import item_of
+from .garbage import item_of, items_of
 from .record import AttachmentEntry, entries_of, is_image_record
 from .stale import StaleReport
 from .stores import Stores
 
 Row = dict[str, str]
+COLUMNS = ("volume", "node", "pod", "mode", "device", "status", "since", "reason")
 
 
 async def entry_rows(
@@ -46,6 +47,18 @@ async def entry_rows(
                 raise
             problems.append(str(error))
     return rows
+
+
+async def panel_rows(stores: Stores) -> list[list[str]]:
+    """Return a row of `COLUMNS` for each item of the garbage lists, with status Stale, then for each entry of all volumes."""
+    stale = [
+        {**_row(one.volume_name, one), "status": "Stale", "since": one.noted_at, "reason": one.removed_for}
+        async for page in all_pages(stores.stale)
+        for record in page
+        for one in items_of(record)
+    ]
+    rows = [*stale, *await entry_rows(stores.attachments, ())]
+    return [[row[name] for name in COLUMNS] for row in rows]
 
 
 def print_rows(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, as_json: bool) -> None:

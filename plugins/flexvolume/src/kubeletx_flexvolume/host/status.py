@@ -1,4 +1,4 @@
-"""The status of all drivers, as a file that the panel ``flexvolume-drivers`` reads: ``<state directory>/drivers.json``.
+"""The status of all drivers, as a file that the panels read: ``<state directory>/drivers.json``.
 
 The driver of volumes and the panel are two registrations, which may run in two processes. The file only informs users:
 it may be missing, or a moment old.
@@ -14,12 +14,18 @@ from typing import Final
 import msgspec
 import structlog
 
-from kubeletx.api import Blocking, KubeletxError, PluginHost, Table
+from kubeletx.api import Blocking, KubeletxError, PluginHost, Table, Text, Unavailable
 from kubeletx.linux.files import replace_unflushed
+
+from ..agent.wire import ask
+from ..driver.program import CallFailed, socket_path
+from ..values import DRIVER
 
 log = structlog.get_logger(__name__)
 
 FILE_NAME: Final = "drivers.json"
+ASK_SECONDS: Final = 8.0
+"""Above the storage agent's own deadline, and below the default of ``kubeletx.pluginPanelTimeout``."""
 _COLUMNS: Final = ("DRIVER", "STATE", "CAPABILITIES", "CALLS", "FAILED", "LAST ERROR")
 
 
@@ -62,17 +68,34 @@ class StatusFile:
                 is_failing = True
 
 
-class FlexDriverPanel:
-    """Shows the drivers, their state and the last error of each. Implements `kubeletx.api.Panel`."""
+class FlexPanel:
+    """Shows what `read` makes from the file. Implements `kubeletx.api.Panel`."""
 
-    def __init__(self, host: PluginHost, registration: str) -> None:
+    def __init__(self, host: PluginHost, registration: str, read: Callable[[Path], Table | Text]) -> None:
         """`registration`: name of the volume driver's registration, whose state directory is next to the panel's."""
         self._host = host
+        self._read = read
         self._path = host.state_directory.parent / registration / FILE_NAME
 
-    async def show(self) -> Table:
-        drivers = await self._host.blocking(_read, self._path)
-        return Table(columns=_COLUMNS, rows=tuple(_row(driver) for driver in drivers))
+    async def show(self) -> Table | Text:
+        return await self._host.blocking(self._read, self._path)
+
+
+def show_drivers(status: Path) -> Table:
+    """Return the drivers, their state and the last error of each."""
+    return Table(columns=_COLUMNS, rows=tuple(map(_row, _read(status))))
+
+
+def show_attachments(status: Path) -> Table | Text:
+    """Return who has which volume attached, and what nodes must still detach, as this node's storage agent reads it."""
+    driver = next((one for one in _read(status) if one.name == DRIVER), None)
+    if driver is None:
+        return Text(text=f"No storage agent: driver {DRIVER} is not installed on this node.")
+    try:
+        columns, *rows = ask(socket_path(driver.path), "attachments", ASK_SECONDS)["rows"]
+    except (CallFailed, Unavailable) as error:
+        return Text(text=str(error))
+    return Table(columns=tuple(name.upper() for name in columns), rows=tuple(map(tuple, rows)))
 
 
 def _read(path: Path) -> tuple[FlexDriverStatus, ...]:
