@@ -1,15 +1,14 @@
-"""Computes the bars of a pod's start, for a picture, and the start in one line. Pure.
+"""The start of a pod: the agent's actions until it is ready, their bars for a picture, and one line. Pure.
 
-The start is the field `start` of the admin socket's ``GET /v1/pods/NAMESPACE/NAME/history``; any object with its
-fields will do.
+``GET /v1/pods/NAMESPACE/NAME/history`` of the admin socket answers with these values.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+import msgspec
 
 from kubeletx.kube.text.human import human_seconds
 
@@ -21,60 +20,67 @@ _KINDS: Final = {
     "ensure image": "image",
     "create sandbox": "sandbox",
     "start unit": "container",
+    "start machine": "machine",
     "run post start": "hook",
 }
-_PAST: Final = {"bind": "bound", "container": "started"}
-_FAILURE: Final = re.compile(
-    r"(?:[a-z ]+, )*([a-z]+ failed|rejected|waits|cancelled|hook noted(?=:))(?:: (\w+))?"
-)
+_ALWAYS: Final = {"bind": "bound", "sandbox": "sandbox", "container": "started", "machine": "started"}
+"""Kinds that the line always has, with their words."""
 
 
-class StartAction(Protocol):
-    """One action of the start. `action`, such as ``start unit web``, took `seconds` and ended at `at`."""
+class PodAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Consecutive runs of one action of the agent on a pod, such as ``start unit web``, all with the same result.
+
+    `count`: number of runs. `at`: end of the last run, in UTC. `seconds`: duration of the last run. `reason`: why it
+    failed, in one word, such as ErrImagePull; empty if it did not fail.
+    """
+
+    at: datetime
+    action: str
+    result: str
+    seconds: float
+    reason: str = ""
+    count: int = 1
+
+
+class PodStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The start of a pod: its actions in the order in which they ended, and times in UTC.
+
+    `seen_at`: when the agent first saw the pod. `running_at`, `ready_at`: first published status with phase Running, and
+    with condition Ready; None before. `ended_at`: the pod ended before it was ready.
+    """
+
+    seen_at: datetime
+    running_at: datetime | None = None
+    ready_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: tuple[PodAction, ...] = ()
 
     @property
-    def at(self) -> datetime: ...
-    @property
-    def action(self) -> str: ...
-    @property
-    def result(self) -> str: ...
-    @property
-    def seconds(self) -> float: ...
-
-
-class StartRecord(Protocol):
-    """The start of a pod. `seen_at`: when the agent first saw it; None in the other times: not yet, or never."""
-
-    @property
-    def seen_at(self) -> datetime: ...
-    @property
-    def running_at(self) -> datetime | None: ...
-    @property
-    def ready_at(self) -> datetime | None: ...
-    @property
-    def ended_at(self) -> datetime | None: ...
-    @property
-    def steps(self) -> Sequence[StartAction]: ...
+    def over_at(self) -> datetime | None:
+        """Time when the pod was ready or had ended; None: not yet."""
+        return self.ready_at or self.ended_at
 
 
 class StartBar(NamedTuple):
     """One bar: what took from `start` until `end`, in seconds since the agent first saw the pod.
 
-    `kind`: bind, volumes, image, sandbox, container, hook, ready, or other. `label`: the kind with the container's name,
-    such as ``image web``; attempts of one thing have the same label. `reason`: one word, such as ErrImagePull; empty
-    unless it `failed`. `is_open`: it has not ended yet.
+    `label`: bind, volumes, image, sandbox, container, machine, hook or ready, with the container's name, such as ``image
+    web``; attempts of one thing have the same label. `reason`: why it failed, in one word; empty if it did not.
+    `is_open`: it has not ended yet.
     """
 
-    kind: str
     label: str
     start: float
     end: float
-    failed: bool = False
     reason: str = ""
     is_open: bool = False
 
+    @property
+    def failed(self) -> bool:
+        return bool(self.reason)
 
-def start_bars(start: StartRecord, now: datetime) -> list[StartBar]:
+
+def start_bars(start: PodStart, now: datetime) -> list[StartBar]:
     """Return the bars of a start, the earliest first; the last one is from phase Running until the pod is ready.
 
     `now`: end of the last bar of a pod that is not ready yet. A pod that ended without being ready has no failed bar
@@ -84,49 +90,35 @@ def start_bars(start: StartRecord, now: datetime) -> list[StartBar]:
     def offset(at: datetime) -> float:
         return max(0.0, (at - start.seen_at).total_seconds())
 
-    bars = [_bar(step, offset(step.at)) for step in start.steps]
+    bars = []
+    for step in start.steps:
+        words = next((words for words in _KINDS if f"{step.action} ".startswith(f"{words} ")), "")
+        label, end = _KINDS.get(words, "") + step.action[len(words) :], offset(step.at)
+        bars.append(StartBar(label, max(0.0, end - step.seconds), end, step.reason))
     bars.sort(key=lambda bar: bar.start)
     if start.running_at is not None:
-        over_at = start.ready_at or start.ended_at
-        end = max(offset(start.running_at), offset(over_at or now))
-        label = "running" if start.ended_at and not start.ready_at else "ready"
-        bars.append(StartBar("ready", label, offset(start.running_at), end, is_open=over_at is None))
+        label = "running" if start.ended_at else "ready"
+        end = max(offset(start.running_at), offset(start.over_at or now))
+        bars.append(StartBar(label, offset(start.running_at), end, is_open=start.over_at is None))
     return bars
 
 
-def start_line(start: StartRecord, now: datetime) -> str:
+def start_line(start: PodStart, now: datetime) -> str:
     """Return the start in one line, such as ``bound 2 ms, sandbox 110 ms, started 20 ms, ready 1.1 s``.
 
     Each time is from the first attempt until the last one's end, the last time since the agent first saw the pod.
     """
-    bars = start_bars(start, now)
-    parts = []
+    bars, parts = start_bars(start, now), []
     for kind in _KINDS.values():
-        mine = [bar for bar in bars if bar.kind == kind]
+        mine = [bar for bar in bars if bar.label.partition(" ")[0] == kind]
         if not mine:
             continue
         last = max(mine, key=lambda bar: bar.end)
         took = last.end - min(bar.start for bar in mine)
         if last.failed:
-            parts.append(f"{last.label} failed{f' ({last.reason})' if last.reason else ''}")
-        elif took >= BRIEF_SECONDS or kind in ("bind", "sandbox", "container"):
-            parts.append(f"{_PAST.get(kind, kind)} {human_seconds(took)}")
-    over_at = start.ready_at or start.ended_at
+            parts.append(f"{last.label} failed ({last.reason})")
+        elif took >= BRIEF_SECONDS or kind in _ALWAYS:
+            parts.append(f"{_ALWAYS.get(kind, kind)} {human_seconds(took)}")
     word = "ready" if start.ready_at else "ended after" if start.ended_at else "not ready after"
-    total = human_seconds(max(0.0, ((over_at or now) - start.seen_at).total_seconds()))
-    return ", ".join([*parts, f"{word} {total}"])
-
-
-def _bar(step: StartAction, end: float) -> StartBar:
-    words = next((words for words in _KINDS if (step.action + " ").startswith(words + " ")), "")
-    kind = _KINDS.get(words, "other")
-    label = (kind + step.action[len(words) :]) if words else step.action
-    failure = _FAILURE.match(step.result)
-    reason = ""
-    if failure is not None:
-        what, reason = failure[1], failure[2] or ""
-        if what == "hook noted":  # its message is the hook's output, which may have secrets
-            reason = "PostStartHookError"
-        elif what == "cancelled":
-            reason = what
-    return StartBar(kind, label, max(0.0, end - step.seconds), end, failure is not None, reason)
+    total = ((start.over_at or now) - start.seen_at).total_seconds()
+    return ", ".join([*parts, f"{word} {human_seconds(total)}"])

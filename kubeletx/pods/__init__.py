@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .model.facts import Waiting as Waiting
     from .model.frame import CONTAINER_CREATING as CONTAINER_CREATING
     from .model.frame import POD_INITIALIZING as POD_INITIALIZING
-    from .model.history import HistoryEntry as HistoryEntry
     from .model.node_context import NodeContext as NodeContext
     from .model.phase import FINAL as FINAL
     from .model.restart_policy import RESTART_ALL as RESTART_ALL
@@ -89,7 +88,6 @@ _NAMES = {
     "manager": "PodManager",
     "model.facts": "ActionFailure DesiredPod Now PodFacts Rejection Waiting",
     "model.frame": "CONTAINER_CREATING POD_INITIALIZING",
-    "model.history": "HistoryEntry",
     "model.node_context": "NodeContext",
     "model.phase": "FINAL",
     "model.restart_policy": "RESTART_ALL should_restart",

@@ -29,10 +29,10 @@ from kubeletx.cri.tracing import CURRENT_SPAN, CurrentSpan
 from kubeletx.kube.types.core import PodStatus
 
 from .model.actions import Action, Look
-from .model.facts import DesiredPod, HookState
-from .model.history import words_of
+from .model.facts import DesiredPod
+from .model.history import reason_of, words_of
 from .model.phase import FINAL
-from .model.results import Bound, HookNoted, Result
+from .model.results import Bound, Result
 
 SPANS_PER_POD: Final = 500
 """Further spans of a pod that never becomes ready are left out."""
@@ -83,10 +83,7 @@ class StartTraces:
             if isinstance(result, Bound):
                 start.root.set_attribute("kubeletx.runtime", result.runtime)
             # Without the message: the output of a hook may contain secrets.
-            reason = getattr(result, "reason", "")
-            if isinstance(result, HookNoted) and result.state is HookState.FAILED:
-                reason = "PostStartHookError"
-            if reason and span is not None:
+            if (reason := reason_of(result)) and span is not None:
                 span.set_status(Status(StatusCode.ERROR, reason))
             return result
 

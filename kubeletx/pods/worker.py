@@ -396,7 +396,8 @@ class PodWorker:
         now = self._context.now()
         seconds = now.mono - self._began_at.pop(action.key, now.mono)
         result = None if task.cancelled() else task.result()
-        self.history.add(action, result, at=now.wall, seconds=seconds)
+        is_machine = self.facts.own.has_own_kernel
+        self.history.add(action, result, at=now.wall, seconds=seconds, is_machine=is_machine)
         if result is None and action.revocable:
             facts = results.apply(self.facts, results.LookNeeded(), now)
             self.facts, _ = count_done(facts, action, now, was_cancelled=True)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import Png, Table, Text
+from kubeletx.kube.start_timeline import PodAction, PodStart
 from kubeletx.kube.types.api_status import Status
 from kubeletx.kube.types.core import Pod
 
@@ -47,38 +48,11 @@ class PodChange(View, frozen=True, kw_only=True):
     object: Pod
 
 
-class ActionView(View, frozen=True, kw_only=True):
-    """Consecutive runs of one action of the agent on a pod, all with the same result.
-
-    `count`: number of runs. `at`: end of the last run. `seconds`: duration of the last run.
-    """
-
-    at: datetime
-    action: str
-    result: str
-    seconds: float
-    count: int = 1
-
-
-class StartView(View, frozen=True, kw_only=True):
-    """The start of a pod that is new to this agent process: its actions in the order in which they ended.
-
-    `seen_at`: when the agent first saw the pod. `running_at`, `ready_at`: when its status first had phase Running, and
-    condition Ready; None before. `ended_at`: when it ended without having been ready.
-    """
-
-    seen_at: datetime
-    running_at: datetime | None = None
-    ready_at: datetime | None = None
-    ended_at: datetime | None = None
-    steps: tuple[ActionView, ...] = ()
-
-
 class PodHistory(View, frozen=True, kw_only=True):
     """The last actions of the agent on a pod, oldest first. `start` None: the pod existed before this agent process."""
 
-    items: tuple[ActionView, ...] = ()
-    start: StartView | None = None
+    items: tuple[PodAction, ...] = ()
+    start: PodStart | None = None
 
 
 class ApplyResult(View, frozen=True, kw_only=True):
@@ -457,12 +431,14 @@ class ContainerUsage(View, frozen=True, kw_only=True):
 
 
 class PodUsage(View, frozen=True, kw_only=True):
-    """Usage of one pod. `usage`: the sum over its containers."""
+    """Usage of one pod. `usage`: the sum over its containers. A limit is None if a container has none."""
 
     namespace: str
     name: str
     runtime: str
     usage: MeasuredUsage
+    cpu_limit_millicores: int | None = None
+    memory_limit_bytes: int | None = None
     uid: str = ""
     labels: dict[str, str] = {}
     containers: tuple[ContainerUsage, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +30,6 @@ from kubeletx.kube.types.core import ObjectMeta, Pod, PodStatus
 from kubeletx.pods import (
     UNKNOWN_SOURCE,
     DesiredPod,
-    HistoryEntry,
     PodExecutor,
     PodFacts,
     PodManager,
@@ -42,14 +41,12 @@ from kubeletx.pods import (
 from kubeletx.pods.model.sources import APPLIED
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import (
-    ActionView,
     ApplyResult,
     DeleteOptions,
     LogOptions,
     PodChange,
     PodHistory,
     PodTarget,
-    StartView,
 )
 from kubeletx.static.applied import AppliedSource
 
@@ -149,19 +146,7 @@ class PodBackend:
 
     async def pod_history(self, target: PodTarget) -> PodHistory:
         history = self.find_worker(target).history
-        start = history.start
-        return PodHistory(
-            items=_actions(history.entries),
-            start=None
-            if start is None
-            else StartView(
-                seen_at=start.seen_at,
-                running_at=start.running_at,
-                ready_at=start.ready_at,
-                ended_at=start.ended_at,
-                steps=_actions(start.steps),
-            ),
-        )
+        return PodHistory(items=history.entries, start=history.start)
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
         grace, force = options.grace_seconds, options.force
@@ -390,10 +375,3 @@ class PodBackend:
                 fix=f"choose one with -c: {', '.join(names)}",
             )
         return regular[0]
-
-
-def _actions(entries: Iterable[HistoryEntry]) -> tuple[ActionView, ...]:
-    return tuple(
-        ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
-        for e in entries
-    )

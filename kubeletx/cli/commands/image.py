@@ -16,7 +16,7 @@ from ..connection.client import AgentClient
 from ..options.common import with_agent
 from ..options.completing import complete_runtimes
 from ..options.go_flags import Group, boolean
-from ..output.progress import progress
+from ..output.progress import ProgressLine
 from .get import list_command
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ def pull(agent: AgentClient, images: tuple[str, ...], runtime: str | None, quiet
     """Pull images. Ctrl-C stops the pull."""
     for name in images:
         last = None
-        with progress(name, quiet=quiet) as line:
+        with ProgressLine(name, quiet=quiet) as line:
             for item in agent.lines("POST", "/v1/images/pull", {"image": name, "runtime": runtime}):
                 last = msgspec.json.decode(item.object, type=PullUpdate)
                 line.show(f"{name} {last.message}".rstrip(), last.done_bytes, last.total_bytes)

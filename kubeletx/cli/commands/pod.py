@@ -11,7 +11,7 @@ from ..options.common import duration, in_namespace, output_option, split_pod
 from ..options.completing import complete_pods
 from ..options.go_flags import Group, boolean
 from ..output.printers import print_object
-from ..output.progress import progress
+from ..output.progress import ProgressLine
 
 _DOING = {"standby": "freezing", "hibernate": "hibernating", "activate": "waking"}
 _TIMEOUT = duration("--timeout", "60s", "Longest wait; a request for a pod that is not ready stays in force.")
@@ -63,7 +63,7 @@ def _change(
     agent: AgentClient, verb: str, name: str, namespace: str, timeout: float, output: str | None
 ) -> None:
     short = split_pod(name)
-    with progress(f"{_DOING[verb]} pod/{short}"):
+    with ProgressLine(f"{_DOING[verb]} pod/{short}"):
         standby = agent.wait_for(pod_path(namespace, short, f"standby/{verb}"), StandbyView, timeout)
     if output is not None:
         print_object(standby, output)

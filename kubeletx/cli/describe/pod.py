@@ -8,7 +8,7 @@ from datetime import datetime
 from kubeletx.api import names
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.pod_summary import summarise
-from kubeletx.kube.start_timeline import start_line
+from kubeletx.kube.start_timeline import PodAction, PodStart, start_line
 from kubeletx.kube.text.human import age
 from kubeletx.kube.types.core import (
     Container,
@@ -21,13 +21,12 @@ from kubeletx.kube.types.core import (
     Volume,
 )
 from kubeletx.kube.types.event import Event
-from kubeletx.server.views import ActionView, StartView
 
 from ..output.columns import last_seen, runtime_of
 from .sheet import Sheet
 
 
-def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
+def describe_history(items: Sequence[PodAction], now: datetime) -> list[str]:
     """Return the lines that show the agent's last actions on a pod, oldest first (``describe --history``)."""
     rows = [
         (
@@ -43,7 +42,7 @@ def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
 
 
 def describe_pod(
-    pod: Pod, events: Sequence[Event], now: datetime, start: StartView | None = None
+    pod: Pod, events: Sequence[Event], now: datetime, start: PodStart | None = None
 ) -> list[str]:
     """Return the lines that ``kubeletx describe pod`` prints for one pod. `events`: the events about it."""
     sheet = Sheet()

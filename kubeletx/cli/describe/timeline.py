@@ -1,12 +1,11 @@
 """Draws the start of a pod as bars on a time axis, for ``describe pod --timeline``.
 
     bind            █                                   2 ms
-    image web        ✗✗✗✗✗✗✗✗                         820 ms  failed ErrImagePull
+    image web        ✗✗✗✗✗✗✗✗                         820 ms  failed 2 times ErrImagePull
     container web            ██████                   540 ms
-                    |        |         |
-                    0 ms     500 ms    1.0 s
+                    |0 ms       |270 ms     |540 ms
 
-Attempts of one thing share a line. Bars that go on have a lighter colour.
+Attempts of one thing share a line. What goes on has a lighter colour.
 """
 
 from __future__ import annotations
@@ -15,76 +14,53 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-import click
-
-from kubeletx.kube.start_timeline import StartBar, StartRecord, start_bars
+from kubeletx.kube.start_timeline import PodStart, StartBar, start_bars
 from kubeletx.kube.text.human import human_seconds
 
-from ..output.screen import screen, shows
+from ..output.screen import screen, shown_as
 
 WIDTH: Final = 80
 """Columns without a terminal."""
-_BLOCKS: Final = ("█", "✗", "░"), ("#", "x", ".")
 _TICK_COLUMNS: Final = 12
-_TIME_COLUMNS: Final = 8
 _LEAST_COLUMNS: Final = 10
 
 
-def describe_start(start: StartRecord | None, now: datetime) -> list[str]:
+def describe_start(start: PodStart | None, now: datetime) -> list[str]:
     """Return the lines of the drawing; it is as wide as the terminal."""
     if start is None:
         return ["Timeline:  <unknown: the pod is older than this process of the agent>"]
-    out = screen()
-    lines = draw(start_bars(start, now), out.width or WIDTH, colored=out.colored)
-    return ["Timeline:", *lines] if lines else ["Timeline:  <none>"]
-
-
-def draw(bars: Sequence[StartBar], width: int, *, colored: bool = False) -> list[str]:
-    """Return the lines of a drawing in `width` columns. `colored`: failed attempts are red."""
-    if not bars:
-        return []
     by_label: dict[str, list[StartBar]] = {}
-    for bar in bars:
+    for bar in start_bars(start, now):
         by_label.setdefault(bar.label, []).append(bar)
+    if not by_label:
+        return ["Timeline:  <none>"]
+    width = screen().width or WIDTH
     names = min(max(map(len, by_label)), width // 3)
     space = width - names - 4
-    notes = {label: _note(row)[: space - _LEAST_COLUMNS] for label, row in by_label.items()}
+    notes = {label: _note(bars)[: space - _LEAST_COLUMNS] for label, bars in by_label.items()}
     room = max(_LEAST_COLUMNS, space - max(map(len, notes.values())))
-    seconds = max(0.001, *(bar.end for bar in bars))
+    scale = room / max(0.001, *(bar.end for bars in by_label.values() for bar in bars))
     lines = [
-        f"  {label[:names]:<{names}} {_row(row, room, seconds, colored=colored)} {notes[label]}"
-        for label, row in by_label.items()
+        f"  {label[:names]:<{names}} {_cells(bars, room, scale)} {notes[label]}"
+        for label, bars in by_label.items()
     ]
-    return lines + [f"  {'':<{names}} {line}".rstrip() for line in _axis(room, seconds)]
+    ticks = (f"|{human_seconds(place / scale)}" for place in range(0, room, _TICK_COLUMNS))
+    axis = "".join(f"{tick:<{_TICK_COLUMNS}}" for tick in ticks)
+    return ["Timeline:", *lines, f"  {'':{names}} {axis}".rstrip()]
 
 
-def _note(row: Sequence[StartBar]) -> str:
-    failed = [bar for bar in row if bar.failed]
-    took = human_seconds(row[-1].end - row[0].start)
+def _note(bars: Sequence[StartBar]) -> str:
+    failed = [bar.reason for bar in bars if bar.failed]
     times = f"{len(failed)} times " if len(failed) > 1 else ""
-    return f"{took:>{_TIME_COLUMNS}}" + (f"  failed {times}{failed[-1].reason}".rstrip() if failed else "")
+    took = human_seconds(bars[-1].end - bars[0].start)
+    return f"{took:>8}" + (f"  failed {times}{failed[-1]}" if failed else "")
 
 
-def _row(row: Sequence[StartBar], room: int, seconds: float, *, colored: bool) -> str:
-    done, failed, still = _BLOCKS[0] if shows("".join(_BLOCKS[0])) else _BLOCKS[1]
+def _cells(bars: Sequence[StartBar], room: int, scale: float) -> str:
+    marks = shown_as("█✗░", "#x.")
     cells = [" "] * room
-    for bar in row:
-        first = min(room - 1, int(bar.start / seconds * room))
-        last = max(first + 1, round(bar.end / seconds * room))
-        mark = failed if bar.failed else still if bar.is_open else done
-        cells[first:last] = [click.style(mark, fg="red") if colored and bar.failed else mark] * (last - first)
+    for bar in bars:
+        first = min(room - 1, int(bar.start * scale))
+        last = max(first + 1, round(bar.end * scale))
+        cells[first:last] = [marks[1 if bar.failed else 2 if bar.is_open else 0]] * (last - first)
     return "".join(cells)
-
-
-def _axis(room: int, seconds: float) -> list[str]:
-    """Return the ticks, and their times, which are round numbers."""
-    least = seconds * _TICK_COLUMNS / room
-    steps = (factor * 10.0**power for power in range(-3, 8) for factor in (1, 2, 5))
-    step = next((step for step in steps if step >= least), seconds)
-    ticks = times = ""
-    for number in range(int(seconds / step) + 1):
-        place = int(number * step / seconds * room)
-        text = human_seconds(number * step)
-        if place + len(text) <= room + _TIME_COLUMNS:
-            ticks, times = ticks.ljust(place) + "|", times.ljust(place) + text
-    return [ticks, times]

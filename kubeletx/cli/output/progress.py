@@ -6,13 +6,11 @@ hibernating pod/web  3 s
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Self, TextIO
+from collections.abc import Iterable
+from time import monotonic
+from typing import Self
 
 import click
 import msgspec
@@ -21,95 +19,61 @@ from kubeletx.kube.text.human import human_bytes
 from kubeletx.server.views import Progress
 
 from ..connection.client import Line
-from .screen import is_movable
+from .screen import is_movable, width_of
 from .words import without_control
 
 BAR_WIDTH = 20
-REDRAW_SECONDS = 0.1
-TICK_SECONDS = 0.5
+REDRAW_SECONDS = 0.2
 _ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
-    """Context manager that shows a progress line on the terminal, and erases it at its end.
+    """Context manager of a progress line on standard error, which a thread draws; without a terminal there is none."""
 
-    The line is cut to the width of the terminal, so that it never wraps. Without `show`, it is drawn again by a thread,
-    so that its time goes on.
-    """
-
-    def __init__(
-        self,
-        out: TextIO | None,
-        text: str = "",
-        *,
-        now: Callable[[], float] = time.monotonic,
-        width: Callable[[], int] = lambda: os.get_terminal_size(2).columns,
-        tick_seconds: float = TICK_SECONDS,
-    ) -> None:
-        """`out`: a terminal; None: show nothing. `text`: shown until `show` gives another one.
-
-        `tick_seconds`: interval of the thread's drawings.
-        """
-        self._out = out
-        self._now = now
-        self._width = width
-        self._began = now()
-        self._drawn_at = float("-inf")
+    def __init__(self, text: str, *, quiet: bool = False) -> None:
+        """`text`: shown until `show` gives another one. `quiet`: show nothing."""
         self._shown: tuple[str, int, int | None] = (text, 0, None)
+        self._began = monotonic()
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tick, args=(tick_seconds,), name="progress", daemon=True)
+        wanted = is_movable(sys.stderr) and not quiet
+        self._thread = threading.Thread(target=self._draw, daemon=True) if wanted else None
 
     def __enter__(self) -> Self:
-        if self._out is not None:
+        if self._thread is not None:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._out is not None:
+        if self._thread is not None:
             self._thread.join()
-        self._write(_ERASE)
 
     def show(self, text: str, done_bytes: int = 0, total_bytes: int | None = None) -> None:
-        """Draw the line, at most ten times a second. `total_bytes` None: not known yet."""
-        self._shown = (text, done_bytes, total_bytes)
-        if self._out is not None and self._now() - self._drawn_at >= REDRAW_SECONDS:
-            self._draw()
+        """Set what the line shows. `total_bytes` None: not known yet."""
+        self._shown = text, done_bytes, total_bytes
 
     def say(self, message: str) -> None:
         """Print a line on standard output, above the progress line."""
         with self._lock:
-            self._write(_ERASE)
+            if self._thread is not None:
+                click.echo(_ERASE, nl=False, err=True)
             click.echo(message)
 
-    def _tick(self, seconds: float) -> None:
-        while not self._over.wait(seconds):
-            self._draw()
-
     def _draw(self) -> None:
-        with self._lock:
-            self._drawn_at = self._now()
-            line = progress_text(*self._shown, self._drawn_at - self._began)
-            self._write(_ERASE + line[: max(0, self._width() - 1)])
-
-    def _write(self, text: str) -> None:
-        if self._out is not None:
-            self._out.write(text)
-            self._out.flush()
-
-
-def progress(text: str = "", *, quiet: bool = False) -> ProgressLine:
-    """Return a progress line on standard error; it shows nothing if that is not a terminal. `quiet`: nothing at all."""
-    return ProgressLine(sys.stderr if is_movable(sys.stderr) and not quiet else None, text)
+        """Draw the line until the end, cut to the terminal's width so that it never wraps; then erase it."""
+        while not self._over.is_set():
+            line = progress_text(*self._shown, monotonic() - self._began)
+            with self._lock:
+                click.echo(_ERASE + line[: (width_of(sys.stderr) or 80) - 1], nl=False, err=True)
+            self._over.wait(REDRAW_SECONDS)
+        click.echo(_ERASE, nl=False, err=True)
 
 
 def show_steps(text: str, lines: Iterable[Line]) -> bool:
     """Print the messages of a drain or removal as they arrive; returns True if it is done. `text`: what goes on."""
     done = False
-    with progress(text) as out:
+    with ProgressLine(text) as out:
         for line in lines:
             step = msgspec.json.decode(line.object, type=Progress)
             out.say(step.message)
@@ -118,15 +82,13 @@ def show_steps(text: str, lines: Iterable[Line]) -> bool:
 
 
 def progress_text(text: str, done_bytes: int, total_bytes: int | None, seconds: float) -> str:
-    """Return the progress line, without control characters. `seconds`: time since the pull began. Pure."""
+    """Return the progress line, without control characters. `seconds`: time since the work began. Pure."""
     parts = [without_control(text)]
     if total_bytes:
-        share = min(1.0, max(0.0, done_bytes / total_bytes))
-        filled = int(share * BAR_WIDTH)
-        bar = "=" * filled + (">" if filled < BAR_WIDTH else "")
+        share = min(1.0, done_bytes / total_bytes)
+        bar = ("=" * int(share * BAR_WIDTH) + ">")[:BAR_WIDTH]
         parts += [f"[{bar:<{BAR_WIDTH}}]", f"{int(share * 100):3d} %"]
         parts.append(f"{human_bytes(done_bytes)} of {human_bytes(total_bytes)}")
     elif done_bytes:
         parts.append(human_bytes(done_bytes))
-    parts.append(f"{int(seconds)} s")
-    return "  ".join(parts)
+    return "  ".join([*parts, f"{int(seconds)} s"])

@@ -41,7 +41,7 @@ def screen() -> Screen:
     is_terminal = sys.stdout.isatty()
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     colored = wanted == "always" or (wanted != "never" and is_terminal and not plain)
-    return Screen(_width() if is_terminal else None, colored)
+    return Screen(width_of(sys.stdout) if is_terminal else None, colored)
 
 
 def is_movable(out: TextIO) -> bool:
@@ -49,21 +49,22 @@ def is_movable(out: TextIO) -> bool:
     return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def shows(text: str) -> bool:
-    """Return True if standard output can encode `text`."""
+def shown_as(text: str, plain: str) -> str:
+    """Return `text`; `plain` if standard output cannot encode it."""
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
-        return False
-    return True
+        return plain
+    return text
 
 
-def _width() -> int | None:
+def width_of(out: TextIO) -> int | None:
+    """Return the columns of the terminal `out`, or COLUMNS; None if the terminal has no width."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+        return os.get_terminal_size(out.fileno()).columns or None
     except OSError:
         return None
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
+from kubeletx.kube.start_timeline import PodAction, PodStart
 from kubeletx.kube.types.core import PodStatus
 
-from .actions import Action, Look
+from .actions import Action, Look, StartUnit
 from .phase import FINAL
-from .results import Nothing, Result, Together
+from .results import Killed, Nothing, Result, Together
 
 KEPT: Final = 50
 """Number of entries kept per pod. Consecutive runs with equal action and result share one entry."""
@@ -25,87 +25,75 @@ TEXT_LENGTH: Final = 200
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One action with its result, as text. `count`: number of runs in a row with the same result.
-
-    `at`: end of the last run, UTC. `seconds`: duration of the last run.
-    """
-
-    at: datetime
-    action: str
-    result: str
-    seconds: float
-    count: int = 1
-
-    def line(self) -> str:
-        """Return the entry as one line of text."""
-        times = f" ({self.count} times)" if self.count > 1 else ""
-        return f"{self.action}: {self.result}{times}"
-
-
-class PodStart(msgspec.Struct, kw_only=True):
-    """The start of a pod: its actions in the order in which they ended, and times in UTC.
-
-    `seen_at`: when the agent first saw the pod. `running_at`, `ready_at`: first published status with phase Running, and
-    with condition Ready; None before. `ended_at`: the pod ended before it was ready. `steps`: at most `START_STEPS`.
-    """
-
-    seen_at: datetime
-    running_at: datetime | None = None
-    ready_at: datetime | None = None
-    ended_at: datetime | None = None
-    steps: list[HistoryEntry] = []
-
-    @property
-    def is_over(self) -> bool:
-        return self.ready_at is not None or self.ended_at is not None
-
-
 class History:
     """The last `KEPT` actions of one pod with their results, and its start."""
 
     def __init__(self, seen_at: datetime | None = None) -> None:
         """`seen_at`: when the agent first saw the pod; None: the pod existed before this agent process."""
-        self._entries: deque[HistoryEntry] = deque(maxlen=KEPT)
+        self._entries: deque[PodAction] = deque(maxlen=KEPT)
         self.start = PodStart(seen_at=seen_at) if seen_at is not None else None
 
     @property
-    def entries(self) -> Sequence[HistoryEntry]:
+    def entries(self) -> tuple[PodAction, ...]:
         return tuple(self._entries)
 
-    def add(self, action: Action, result: Result | None, *, at: datetime, seconds: float) -> None:
-        """Record that an action ended at `at` after `seconds`. `result` None: the action was cancelled."""
+    def add(
+        self,
+        action: Action,
+        result: Result | None,
+        *,
+        at: datetime,
+        seconds: float,
+        is_machine: bool = False,
+    ) -> None:
+        """Record that an action ended at `at` after `seconds`.
+
+        `result` None: the action was cancelled. `is_machine`: the pod is a virtual machine.
+        """
         words = "cancelled" if result is None else describe_result(result)
-        entry = HistoryEntry(at=at, action=describe_action(action), result=words, seconds=seconds)
+        described = describe_action(action, is_machine=is_machine)
+        entry = PodAction(at=at, action=described, result=words, seconds=seconds, reason=reason_of(result))
         start = self.start
-        if start is not None and not start.is_over and not isinstance(action, Look):
-            start.steps = [*start.steps, entry][:START_STEPS]
+        if start is not None and start.over_at is None and not isinstance(action, Look):
+            self.start = replace(start, steps=(*start.steps, entry)[:START_STEPS])
         last = self._entries[-1] if self._entries else None
         if last is not None and (last.action, last.result) == (entry.action, entry.result):
-            self._entries[-1] = msgspec.structs.replace(entry, count=last.count + 1)
+            self._entries[-1] = replace(entry, count=last.count + 1)
         else:
             self._entries.append(entry)
 
     def published(self, status: PodStatus, at: datetime) -> None:
         """Note in the start that this status of the pod was published."""
         start = self.start
-        if start is None or start.is_over:
+        if start is None or start.over_at is not None:
             return
         if status.phase in FINAL:
-            start.ended_at = at
+            self.start = replace(start, ended_at=at)
         elif status.phase == "Running":
-            start.running_at = start.running_at or at
-            if any(each.type == "Ready" and each.status == "True" for each in status.conditions):
-                start.ready_at = at
+            is_ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
+            self.start = replace(start, running_at=start.running_at or at, ready_at=at if is_ready else None)
 
-    def last_lines(self, count: int = 5) -> list[str]:
-        """Return the newest `count` entries as lines of text, oldest first."""
-        return [entry.line() for entry in list(self._entries)[-count:]]
+    def last_lines(self) -> list[str]:
+        """Return the newest entries as lines of text, oldest first."""
+        return [
+            f"{entry.action}: {entry.result}" + (f" ({entry.count} times)" if entry.count > 1 else "")
+            for entry in self.entries[-5:]
+        ]
 
 
-def describe_action(action: Action) -> str:
-    """Describe the action in words, such as ``start unit web``."""
-    return f"{words_of(type(action))} {getattr(action, 'name', '')}".rstrip()
+def describe_action(action: Action, *, is_machine: bool = False) -> str:
+    """Describe the action in words, such as ``start unit web``, or ``start machine web`` for a machine's pod."""
+    words = "start machine" if is_machine and isinstance(action, StartUnit) else words_of(type(action))
+    return f"{words} {getattr(action, 'name', '')}".rstrip()
+
+
+def reason_of(result: Result | None) -> str:
+    """Return in one word why an action failed; empty if it did not. None: it was cancelled."""
+    if result is None:
+        return "cancelled"
+    if isinstance(result, Together):
+        return next(filter(None, map(reason_of, result.results)), "")
+    return "" if isinstance(result, Killed) else getattr(result, "reason", "")
 
 
 def describe_result(result: Result) -> str:

@@ -373,10 +373,14 @@ class HookNoted(Result, frozen=True):
     state: HookState
     message: str = ""
 
+    @property
+    def reason(self) -> str:
+        return "PostStartHookError" if self.state is HookState.FAILED else ""
+
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         failure = None
-        if self.state is HookState.FAILED:
-            failure = ActionFailure(reason="PostStartHookError", message=self.message, retry_at=now.mono)
+        if self.reason:
+            failure = ActionFailure(reason=self.reason, message=self.message, retry_at=now.mono)
         return _unit(facts, self.name, hook=self.state, hook_unit=self.unit_id, failure=failure)
 
 

@@ -13,9 +13,10 @@ import msgspec
 from kubeletx_web.agent import Agent
 from kubeletx_web.pod_log import harmless, log_lines
 from kubeletx_web.pod_page import PodPage, units
-from kubeletx_web.start import Action, Start, start_rows
+from kubeletx_web.start import start_rows
 from kubeletx_web.state import NodeState
 
+from kubeletx.kube.start_timeline import PodAction, PodStart
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 
@@ -26,13 +27,13 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def step(action: str, end: float, seconds: float, result: str = "done") -> Action:
-    return Action(at=at(end), action=action, result=result, seconds=seconds)
+def step(action: str, end: float, seconds: float, reason: str = "") -> PodAction:
+    return PodAction(at=at(end), action=action, result="", seconds=seconds, reason=reason)
 
 
 def test_attempts_of_one_step_are_bars_of_one_row() -> None:
-    failed = "image failed: ErrImagePull: refused"
-    start = Start(
+    failed = "ErrImagePull"
+    start = PodStart(
         seen_at=NOON,
         steps=(
             step("bind", 1, 1),
@@ -50,7 +51,7 @@ def test_attempts_of_one_step_are_bars_of_one_row() -> None:
 
 
 def test_a_step_that_has_not_ended_goes_to_the_end_of_the_line() -> None:
-    rows = start_rows(Start(seen_at=NOON, running_at=at(4), steps=(step("start unit web", 4, 4),)))
+    rows = start_rows(PodStart(seen_at=NOON, running_at=at(4), steps=(step("start unit web", 4, 4),)))
     assert [(row.label, row.open_since) for row in rows] == [("container web", None), ("ready", at(4))]
     assert 'class="open" x="800" y="1" width="200"' in rows[-1].bars
 

@@ -17,12 +17,12 @@ import msgspec
 
 from kubeletx.api import AlreadyExists, Conflict, NotFound, Session, StreamRequest, StreamUrl
 from kubeletx.api.counting import Metric, gauge
+from kubeletx.kube.start_timeline import PodAction, PodStart
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 from kubeletx.server.backend import AdminBackend
 from kubeletx.server.views import (
-    ActionView,
     ApplyResult,
     ConfigValue,
     DeleteOptions,
@@ -44,7 +44,6 @@ from kubeletx.server.views import (
     PullUpdate,
     RuntimeDetail,
     RuntimeView,
-    StartView,
     UsageHistory,
     UsageView,
     VersionView,
@@ -92,8 +91,8 @@ class FakeAdminBackend:
         self.fornaxcore: msgspec.Struct | None = None
         self.kept_awake: list[str] = []
         self.delete_takes_effect = True
-        self.histories: dict[str, tuple[ActionView, ...]] = {}
-        self.start: StartView | None = None
+        self.histories: dict[str, tuple[PodAction, ...]] = {}
+        self.start: PodStart | None = None
         self.history = UsageHistory(next=0, interval_seconds=10.0)
         self.machines = FakeMachines(self.calls)
         self.standby = FakeStandby(self.calls)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import click
 
@@ -18,14 +18,14 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.linux.files import replace_unflushed
 from kubeletx.linux.programs import run_blocking
-from kubeletx.server.views import ConfigValue, UsageHistory, VersionView
+from kubeletx.server.views import ConfigValue, VersionView
 
 from ...connection.client import AgentClient, Parameters, pod_path
 from ...options.exit_codes import ExitCode
-from ...options.go_flags import boolean, command
+from ...options.go_flags import command
 from ...options.settings import Invocation
-from ...output.printers import to_json, to_yaml
-from ...output.progress import progress
+from ...output.printers import to_yaml
+from ...output.progress import ProgressLine
 from ...output.words import now
 from ..config import as_document
 from ..describe import pod_sheet
@@ -62,54 +62,47 @@ _COMMANDS: Final = {
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
-    help="Folder to make; an existing one must be empty.",
+    help="Folder to make, or an empty one.",
 )
-@boolean("--force", help="Also write into a folder that is not empty.")
 @click.pass_context
-def report(ctx: click.Context, folder: Path, force: bool) -> int:
+def report(ctx: click.Context, folder: Path) -> int:
     """Write everything about the node that a bug report needs into a folder: state, settings, events, usage, logs.
 
     Without values of environment variables, passwords and tokens; but log lines are as the containers wrote them. What
     cannot be read is named in its file and in summary.txt. It works without an agent, too.
     """
-    try:
-        if folder.exists() and any(folder.iterdir()) and not force:
-            raise click.UsageError(f"{folder} is not empty; name another folder, or give --force")
-    except OSError as error:
-        raise click.UsageError(f"cannot read {folder}: {error.strerror}") from error
+    if any(folder.glob("*")):
+        raise click.UsageError(f"{folder} is not empty; name another folder")
     invocation: Invocation = ctx.obj
+    seconds = ANSWER_SECONDS
     try:
-        AgentClient(invocation.socket_path).call("GET", "/version", VersionView, timeout=HUNG_SECONDS * 5)
-        seconds = ANSWER_SECONDS
+        AgentClient(invocation.socket_path, longest_seconds=5 * HUNG_SECONDS).get("/version", VersionView)
     except KubeletxError:
         seconds = HUNG_SECONDS
     ctx.obj = invocation._replace(longest_seconds=seconds)
-    notes, written = [f"kubeletx report of {now():%Y-%m-%d %H:%M:%S} UTC"], 0
-    with progress(f"writing {folder}") as line:
-        for name, make in _files(ctx, AgentClient(invocation.socket_path, longest_seconds=seconds), folder):
+    agent = AgentClient(invocation.socket_path, longest_seconds=seconds)
+    notes = [f"kubeletx report of {now():%Y-%m-%d %H:%M:%S} UTC"]
+    with ProgressLine(f"writing {folder}") as line:
+        for name, make in _files(ctx, agent, folder):
             line.show(f"writing {folder / name}")
             try:
                 text = make()
             except Exception as error:  # noqa: BLE001 - a part that fails must not stop the others
                 text = f"failed: {getattr(error, 'message', repr(error))}\n"
                 notes.append(f"{name}: {text.rstrip()}")
-            written += _write(folder / name, text, notes)
-    _write(folder / "summary.txt", "\n".join([*notes, ""]), [])
-    if not written:
-        raise Unavailable(f"cannot write into {folder}: {notes[-1]}")
+            _write(folder / name, text)
+    _write(folder / "summary.txt", "\n".join([*notes, ""]))
     failed = f"; {len(notes) - 1} failed, see summary.txt" if len(notes) > 1 else ""
-    click.echo(f"{written} files written to {folder}{failed}")
+    click.echo(f"report written to {folder}{failed}")
     click.echo("Read the logs in it before you hand it on: containers may have written secrets.")
     return ExitCode.OK
 
 
-def _write(path: Path, text: str, notes: list[str]) -> bool:
+def _write(path: Path, text: str) -> None:
     try:
         replace_unflushed(path, masked_text(text).encode(errors="backslashreplace"))
     except OSError as error:
-        notes.append(f"{path.name}: cannot be written: {error.strerror}")
-        return False
-    return True
+        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
 
 def _files(ctx: click.Context, agent: AgentClient, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -117,7 +110,6 @@ def _files(ctx: click.Context, agent: AgentClient, folder: Path) -> Iterator[tup
     for name, words in _COMMANDS.items():
         yield name, partial(_printed, ctx, words)
     yield "settings.yaml", lambda: to_yaml(masked(as_document(agent.items("/v1/config", ConfigValue))))
-    yield "usage.json", lambda: to_json(agent.get("/v1/usage/history", UsageHistory))
     yield "metrics.txt", partial(_text, agent, "/metrics", {})
     yield "journal.txt", partial(_output, ["journalctl", "-u", "kubeletx", "-n", "2000", "--no-pager"])
     try:
@@ -126,21 +118,17 @@ def _files(ctx: click.Context, agent: AgentClient, folder: Path) -> Iterator[tup
     except KubeletxError:  # pods.txt and events.txt have the error
         pods, events = (), ()
     for pod in map(masked_pod, pods):
-        stem = f"pods/{_safe(pod.namespace)}_{_safe(pod.name)}"
+        stem = f"pods/{quote(pod.namespace, safe='')}_{quote(pod.name, safe='')}"
         yield f"{stem}.yaml", partial(to_yaml, pod)
         yield f"{stem}.txt", partial(_described, agent, pod, events)
-        spec, statuses = pod.spec, (*pod.status.init_container_statuses, *pod.status.container_statuses)
-        restarted = {status.name for status in statuses if status.restart_count}
-        units = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
-        for container in [unit.name for unit in units] or [""]:
-            for is_previous in (False, True)[: 1 + (container in restarted)]:
-                name = f"{stem}.{_safe(container) or 'machine'}{'.previous' * is_previous}.log"
-                parameters: Parameters = {
-                    "container": container,
-                    "tailLines": _LOG_LINES,
-                    "previous": is_previous,
-                }
-                yield name, partial(_text, agent, pod_path(pod.namespace, pod.name, "log"), parameters)
+        at = pod.status
+        units = (*at.init_container_statuses, *at.container_statuses, *at.ephemeral_container_statuses)
+        machine = [("", 0)] * (at.virtual_machine_status is not None)
+        for name, restarts in [(unit.name, unit.restart_count) for unit in units] or machine:
+            for is_previous in (False, True)[: 1 + (restarts > 0)]:
+                file = f"{stem}.{name or 'machine'}{'.previous' * is_previous}.log"
+                query: Parameters = {"container": name, "tailLines": _LOG_LINES, "previous": is_previous}
+                yield file, partial(_text, agent, pod_path(pod.namespace, pod.name, "log"), query)
     program = find_web()
     if program is not None:
         argv = [str(program), "--socket", str(agent.socket_path.resolve()), "--report", str(folder.resolve())]
@@ -173,7 +161,3 @@ def _output(argv: Sequence[str]) -> str:
     if result.exit_code:
         raise result.problem(argv[0])
     return result.out
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)

@@ -23,13 +23,7 @@ def find_web() -> Path | None:
 
 @command(short_help="Open a page about the node in a browser.")
 @boolean("--no-browser", help="Only print the link.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=None,
-    metavar="N",
-    help="TCP port on 127.0.0.1.  [default: any]",
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="TCP port on 127.0.0.1; 0: any.")
 @click.option(
     "--web-address",
     default=None,
@@ -37,15 +31,14 @@ def find_web() -> Path | None:
     help="Serve the page here, for users of the cluster, with its authentication and TLS.",
 )
 @click.pass_obj
-def ui(invocation: Invocation, no_browser: bool, port: int | None, web_address: str | None) -> int:
+def ui(invocation: Invocation, no_browser: bool, port: int, web_address: str | None) -> int:
     """Serve a read-only page about the node on 127.0.0.1, and open it in a browser, until Ctrl-C."""
     program = find_web()
     if program is None:
         raise NotFound("the page is not installed; use: pip install 'kubeletx[web]'")
     if not invocation.socket_path.exists():
         raise not_running(invocation.socket_path)
-    given = ("--port", port), ("--web-address", web_address)
-    options = [word for name, value in given if value is not None for word in (name, str(value))]
-    options += ["--no-browser"] * no_browser
-    argv = [str(program), "--socket", str(invocation.socket_path), *options]
+    argv = [str(program), "--socket", str(invocation.socket_path), "--port", str(port)]
+    argv += ["--no-browser"] * no_browser
+    argv += ["--web-address", web_address] if web_address is not None else []
     os.execv(argv[0], argv)

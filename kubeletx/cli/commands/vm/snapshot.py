@@ -13,7 +13,7 @@ from ...options.common import in_namespace, output_option
 from ...options.completing import complete_pods
 from ...options.go_flags import Group, boolean
 from ...output.printers import Column, print_list
-from ...output.progress import progress
+from ...output.progress import ProgressLine
 from .paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0
@@ -41,7 +41,7 @@ def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, name
     """Make a snapshot."""
     body = msgspec.json.encode(SnapshotRequest(name=snapshot_name, memory=memory))
     path = vm_path(namespace, name, "snapshots")
-    with progress(f"creating snapshot/{snapshot_name}"):
+    with ProgressLine(f"creating snapshot/{snapshot_name}"):
         made = agent.call("POST", path, SnapshotView, body=body, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{made.name} created" + (" with memory" if made.with_memory else ""))
 
@@ -63,7 +63,7 @@ def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> 
 def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> None:
     """Restore a machine from a snapshot; later changes are lost."""
     path = item_path(namespace, name, "snapshots", snapshot_name, "restore")
-    with progress(f"restoring snapshot/{snapshot_name}"):
+    with ProgressLine(f"restoring snapshot/{snapshot_name}"):
         agent.call("POST", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} restored")
 
@@ -75,6 +75,6 @@ def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -
 def delete(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> None:
     """Delete a snapshot; the machine does not change."""
     path = item_path(namespace, name, "snapshots", snapshot_name)
-    with progress(f"deleting snapshot/{snapshot_name}"):
+    with ProgressLine(f"deleting snapshot/{snapshot_name}"):
         agent.call("DELETE", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} deleted")

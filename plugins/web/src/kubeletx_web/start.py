@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from markupsafe import Markup
 
-from kubeletx.kube.start_timeline import StartBar, start_bars
+from kubeletx.kube.start_timeline import PodStart, StartBar, start_bars
 from kubeletx.kube.text.human import human_seconds
 
 ROWS: Final = 40
@@ -18,29 +18,10 @@ LEAST: Final = 4
 """Width of the whole time line and least width of a bar, in units of the picture."""
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of the agent on a pod. `at`: its end. `seconds`: its duration."""
-
-    at: datetime
-    action: str
-    result: str
-    seconds: float
-
-
-class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The start of a pod; a time is None while it has not come."""
-
-    seen_at: datetime
-    running_at: datetime | None = None
-    ready_at: datetime | None = None
-    ended_at: datetime | None = None
-    steps: tuple[Action, ...] = ()
-
-
 class History(msgspec.Struct, frozen=True):
     """Answer of the agent about a pod. `start` None: the pod is older than the agent process."""
 
-    start: Start | None = None
+    start: PodStart | None = None
 
 
 class StartRow(msgspec.Struct, frozen=True):
@@ -53,7 +34,7 @@ class StartRow(msgspec.Struct, frozen=True):
     open_since: datetime | None = None
 
 
-def start_rows(start: Start | None) -> Sequence[StartRow]:
+def start_rows(start: PodStart | None) -> Sequence[StartRow]:
     """Return the rows in the order of their beginning; empty if the agent did not see the start.
 
     A step that has not ended goes to the right end, so that the rows do not change as time passes.
@@ -68,7 +49,7 @@ def start_rows(start: Start | None) -> Sequence[StartRow]:
     return [_row(start, label, group, total or 1.0) for label, group in [*by_label.items()][:ROWS]]
 
 
-def _row(start: Start, label: str, bars: Sequence[StartBar], total: float) -> StartRow:
+def _row(start: PodStart, label: str, bars: Sequence[StartBar], total: float) -> StartRow:
     shapes = Markup("").join(_shape(bar, total) for bar in bars)
     last = bars[-1]
     text = "" if last.is_open else human_seconds(last.end - bars[0].start)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeletx.server.views import ActionView
+from kubeletx.kube.start_timeline import PodAction
 from tests.unit.cli.commands.objects import MANIFEST, T0, Run, pod
 
 
@@ -32,7 +32,7 @@ def test_a_delete_that_takes_long_says_once_what_it_waits_for(
     monkeypatch.setattr("kubeletx.cli.commands.delete.SAY_SECONDS", 0.05)
     agent.backend.put(pod())
     agent.backend.delete_takes_effect = False
-    failed = ActionView(at=T0, action="remove sandbox", result="stop failed: no network", seconds=1)
+    failed = PodAction(at=T0, action="remove sandbox", result="stop failed: no network", seconds=1)
     agent.backend.histories["default/web"] = (failed,)
     result = kubeletx("delete", "pod", "web", "--timeout", "400ms")
     assert result.stderr.count("Waiting for pod default/web: remove sandbox: stop failed: no network\n") == 1

@@ -12,9 +12,10 @@ import pytest
 
 from kubeletx.cli.describe import timeline
 from kubeletx.cli.output.screen import Screen
+from kubeletx.kube.start_timeline import PodAction, PodStart
 from kubeletx.kube.types.core import ObjectReference, PodCondition
 from kubeletx.kube.types.event import Event
-from kubeletx.server.views import ActionView, ImageServiceView, RuntimeDetail, StartView
+from kubeletx.server.views import ImageServiceView, RuntimeDetail
 from tests.unit.cli.commands.objects import T0, Run, pod, runtime
 
 
@@ -63,7 +64,7 @@ def test_a_pod_that_stands_by_is_described_with_the_time_and_its_memory(agent: A
 def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run) -> None:
     agent.backend.put(pod())
     agent.backend.histories["default/web"] = (
-        ActionView(
+        PodAction(
             at=T0,
             action="start unit web",
             result="unit failed: StartError: no such file",
@@ -77,14 +78,15 @@ def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run)
 
 
 STEPS = (
-    ActionView(at=T0 + timedelta(seconds=0.002), action="bind", result="bound", seconds=0.002),
-    ActionView(
+    PodAction(at=T0 + timedelta(seconds=0.002), action="bind", result="bound", seconds=0.002),
+    PodAction(
         at=T0 + timedelta(seconds=2),
         action="ensure image web",
         result="image failed: ErrImagePull: no such host",
+        reason="ErrImagePull",
         seconds=1,
     ),
-    ActionView(at=T0 + timedelta(seconds=4), action="start unit web", result="unit started", seconds=1),
+    PodAction(at=T0 + timedelta(seconds=4), action="start unit web", result="unit started", seconds=1),
 )
 
 
@@ -94,7 +96,7 @@ def test_the_start_of_a_pod_is_a_line_and_bars_that_fit_the_terminal(
 ) -> None:
     monkeypatch.setattr(timeline, "screen", lambda: Screen(width))
     agent.backend.put(pod())
-    agent.backend.start = StartView(
+    agent.backend.start = PodStart(
         seen_at=T0,
         running_at=T0 + timedelta(seconds=4),
         ready_at=T0 + timedelta(seconds=5),
@@ -103,12 +105,12 @@ def test_the_start_of_a_pod_is_a_line_and_bars_that_fit_the_terminal(
     text = kubeletx("describe", "pod", "web", "--timeline").stdout
     line = "bound 2 ms, image web failed (ErrImagePull), started 1.0 s, ready 5.0 s"
     assert re.search(f"^Start: +{re.escape(line)}$", text, re.MULTILINE)
-    bind, image, container, ready, _, times = text.partition("Timeline:\n")[2].splitlines()
+    bind, image, container, ready, times = text.partition("Timeline:\n")[2].splitlines()
     assert max(map(len, (bind, image, container, ready, times))) <= cells
     assert re.match("  image web +✗+ ", image)
     assert container.index("█") > image.rindex("✗")
     assert ready.index("█") == container.rindex("█") + 1
-    assert times.split()[:2] == ["0", "ms"]
+    assert times.split()[:2] == ["|0", "ms"]
 
 
 def test_a_pod_older_than_the_agent_has_no_start(agent: Any, kubeletx: Run) -> None:

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from kubeletx.cli.output import live
-from kubeletx.kube.types.core import Container, ResourceRequirements
 from kubeletx.server.views import (
     MeasuredUsage,
     PodUsage,
@@ -19,81 +18,71 @@ from kubeletx.server.views import (
     UsageSeries,
     UsageView,
 )
-from tests.unit.cli.commands.objects import T0, Run, pod
+from tests.unit.cli.commands.objects import T0, Run
 from tests.unit.cli.terminal import terminal
 
 
-def test_usage_is_shown_and_partial_sums_are_reported(agent: Any, kubeletx: Run) -> None:
-    agent.backend.usage_view = UsageView(
+@pytest.fixture(autouse=True)
+def usage(agent: Any) -> UsageView:
+    """Usage of a node with the pods web, of which the last minutes are known, and b, with a hostile runtime."""
+    pods = tuple(
+        PodUsage(
+            namespace="default",
+            name=name,
+            uid=name,
+            runtime=runtime,
+            usage=MeasuredUsage(cpu_millicores=cpu, memory_bytes=memory << 20),
+            cpu_limit_millicores=500,
+            memory_limit_bytes=limit,
+        )
+        for name, runtime, cpu, memory, limit in (
+            ("web", "one", 1, 19, 20 << 20),
+            ("b", "\x1b[2J", 9, 2, None),
+        )
+    )
+    one = RuntimeUsageView(
+        name="one", workload_type="container", pods=1, usage=MeasuredUsage(cpu_millicores=5)
+    )
+    made = agent.backend.usage_view = UsageView(
         node_name="node-1",
         node=MeasuredUsage(cpu_millicores=500, memory_bytes=512 << 20),
         node_cpu_capacity_millicores=2000,
         node_memory_capacity_bytes=4096 << 20,
-        runtimes=(
-            RuntimeUsageView(
-                name="one", workload_type="container", pods=1, usage=MeasuredUsage(cpu_millicores=5)
-            ),
-        ),
-        pods=(
-            PodUsage(
-                namespace="default",
-                name="a",
-                runtime="one",
-                usage=MeasuredUsage(cpu_millicores=1, memory_bytes=1 << 20),
-            ),
-            PodUsage(
-                namespace="default",
-                name="b",
-                runtime="one",
-                usage=MeasuredUsage(cpu_millicores=9, memory_bytes=2 << 20),
-            ),
-        ),
+        runtimes=(one,),
+        pods=pods,
         missing=("two",),
     )
+    series = UsageSeries(uid="web", cpu=(0, 4, None, 8), memory=(1, 1, 2, 2))
+    agent.backend.history = UsageHistory(
+        next=4, interval_seconds=10.0, times=(T0,) * 4, series=(series, replace(series, uid=""))
+    )
+    return made
+
+
+def test_usage_is_shown_and_partial_sums_are_reported(kubeletx: Run) -> None:
     result = kubeletx("top", "pods", "--sort-by", "cpu")
     assert result.stdout.splitlines() == [
         "NAME   CPU(cores)   MEMORY(bytes)   RUNTIME",
-        "b      9m           2.0Mi           one",
-        "a      1m           1.0Mi           one",
+        "b      9m           2.0Mi           ?[2J",
+        "web    1m           19Mi            one",
     ]
     assert result.stderr == "Warning: no answer from two; sums are partial\n"
     assert kubeletx("top", "node").stdout.splitlines()[1].split() == ["node-1", "500m", "25%", "512Mi", "12%"]
     assert kubeletx("top", "runtimes").stdout.splitlines()[1].split()[:4] == ["one", "container", "1", "5m"]
-    assert kubeletx("top", "pods", "none").exit_code == 1
-    assert kubeletx("top", "runtimes", "none").exit_code == 1
-    assert kubeletx("top", "images").exit_code == 2
+    for kind, name, code in (("pods", "none", 1), ("runtimes", "none", 1), ("images", "", 2)):
+        assert kubeletx("top", kind, *[name] * bool(name)).exit_code == code
 
 
-def measure(agent: Any, *names: str) -> None:
-    """Let the pod web use 95 % of its memory, and pods with these names, which have no limits, the same."""
-    limits = ResourceRequirements(limits={"cpu": "500m", "memory": "20Mi"})
-    web = pod()
-    spec = replace(web.spec, containers=(Container(name="main", resources=limits),))
-    agent.backend.put(replace(web, spec=spec))
-    agent.backend.usage_view = UsageView(
-        node_name="node-1",
-        node=MeasuredUsage(cpu_millicores=500, memory_bytes=512 << 20),
-        node_cpu_capacity_millicores=2000,
-        runtimes=(RuntimeUsageView(name="one", workload_type="container", pods=1, usage=MeasuredUsage()),),
-        pods=tuple(
-            PodUsage(
-                namespace="default",
-                name=name,
-                uid=str(web.uid) if name == "web" else name,
-                runtime="one",
-                usage=MeasuredUsage(cpu_millicores=5, memory_bytes=19 << 20),
-            )
-            for name in ("web", *names)
-        ),
-    )
-    series = UsageSeries(uid=str(web.uid), cpu=(0, 4, None, 8), memory=(1, 1, 2, 2))
-    agent.backend.history = UsageHistory(
-        next=4, interval_seconds=10.0, times=(T0,) * 4, series=(series, replace(series, uid=""))
-    )
-
-
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("pods", ["web +1m/500m +▁▅ █ +19Mi/20Mi +▅▅██ +one", r"b +9m/500m +2.0Mi +\?\[2J"]),
+        ("runtimes", ["one +container +1 +5m +▁▅ █ +<unknown> +▅▅██ +<unknown>"]),
+        ("node", ["node-1 +500m/2000m +▁▅ █ +512Mi/4096Mi +▅▅██"]),
+    ],
+)
 def test_a_watch_in_a_pipe_is_a_table_each_interval_with_the_past_and_limits(
-    agent: Any, kubeletx: Run, monkeypatch: pytest.MonkeyPatch
+    kubeletx: Run, monkeypatch: pytest.MonkeyPatch, kind: str, lines: list[str]
 ) -> None:
     slept: list[float] = []
 
@@ -103,38 +92,33 @@ def test_a_watch_in_a_pipe_is_a_table_each_interval_with_the_past_and_limits(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(live, "sleep", sleep)
-    measure(agent, "b\x1b[2J")
-    result = kubeletx("top", "pods", "-w", "--interval", "3s")
-    head, web, hostile, _, *again = result.stdout.splitlines()
-    assert (result.exit_code, slept, again) == (130, [3.0, 3.0], [head, web, hostile])
-    assert head.split("   ")[0] == "NAME"
-    assert re.fullmatch(r"web +5m/500m +▁▅ █ +19Mi/20Mi +▅▅██ +one", web)
-    assert hostile.startswith("b?[2J ")
-    slept.clear()
-    assert "\x1b" not in result.stdout
-    assert "\x1b[31m19Mi/20Mi\x1b[0m" in kubeletx("top", "pods", "-w", "--color=always").stdout
-    slept.clear()
-    assert re.search(r"\none .* ▁▅ █ +<unknown> +▅▅██ ", kubeletx("top", "runtimes", "-w").stdout)
-    slept.clear()
-    assert re.search(r"\nnode-1 +500m/2000m +▁▅ █ +512Mi +▅▅██\n", kubeletx("top", "node", "-w").stdout)
+    result = kubeletx("top", kind, "-w")
+    assert (result.exit_code, slept) == (130, [live.REFRESH_SECONDS] * 2)
+    first, _, again = result.stdout.partition("\n\n")
+    assert again.strip() == first
+    for line, wanted in zip(first.splitlines()[1:], [*lines, "Warning: .*"], strict=True):
+        assert re.fullmatch(wanted, line)
 
 
-def test_a_watch_on_a_terminal_is_refreshed_in_place_and_leaves_it_as_it_was(agent: Any) -> None:
-    measure(agent, *(f"a-pod-with-a-name-that-is-as-long-as-names-of-deployments-{n}" for n in range(40)))
-    with terminal(
-        "--root-dir", str(agent.root), "top", "pods", "-w", "--interval", "1h", NO_COLOR="1"
-    ) as out:
+def test_a_watch_on_a_terminal_is_refreshed_in_place_and_leaves_it_as_it_was(
+    agent: Any, usage: UsageView
+) -> None:
+    (web, _) = usage.pods
+    long = [
+        replace(web, name=f"a-pod-with-a-name-that-is-as-long-as-names-of-deployments-{n}") for n in range(40)
+    ]
+    agent.backend.usage_view = replace(usage, pods=(web, *long))
+    with terminal("--root-dir", str(agent.root), "top", "pods", "-w") as out:
         out.read_until("\x1b[?1049h\x1b[?25l\x1b[H")
-        lines = out.read_until("\x1b[J").split("\r\n")
-        plain = [re.sub(r"\x1b\[[KJ]", "", line) for line in lines]
-        assert len(plain) == 24
-        assert plain[-1] == "19 more lines"
-        assert max(map(len, plain)) <= 80
-        assert plain[1].startswith("web ")
-        assert not any("\x1b" in line for line in plain)
-        out.resize(200, 60)
-        wide = re.sub(r"\x1b\[[HKJ]", "", out.read_until("\x1b[J")).split("\r\n")
-        assert len(wide) == 42
-        assert 150 < max(map(len, wide)) <= 200
-        out.process.send_signal(signal.SIGINT)
-        assert out.end() == (130, "\x1b[?25h\x1b[?1049l\r\n")
+        for columns, widths, lines in ((80, range(60, 81), 24), (200, range(150, 201), 43)):
+            shown = out.read_until("\x1b[J").removeprefix("\x1b[H")
+            plain = [line.replace("\x1b[K", "").replace("\x1b[J", "") for line in shown.split("\r\n")]
+            assert (len(plain), max(map(len, plain)) in widths) == (lines, True), columns
+            assert plain[1].startswith("web ")
+            assert not any("\x1b" in line for line in plain)
+            if columns == 80:
+                assert plain[-1] == "20 more lines"
+                out.resize(200, 60)
+        out.process.send_signal(signal.SIGTERM)
+        code, text = out.end()
+        assert (code, text.endswith("\x1b[?25h\x1b[?1049l\r\n")) == (130, True)

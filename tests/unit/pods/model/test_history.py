@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.api import SandboxId
+from kubeletx.api import SandboxId, UnitId
 from kubeletx.kube.types.core import PodCondition, PodStatus
 from kubeletx.pods.model import results
 from kubeletx.pods.model.actions import Look, StartUnit
+from kubeletx.pods.model.facts import HookState
 from kubeletx.pods.model.history import KEPT, TEXT_LENGTH, History, describe_result
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -38,10 +40,29 @@ def test_a_result_is_shown_with_its_reason_and_cut() -> None:
     assert long.endswith("...")
 
 
-def test_a_cancelled_action_is_in_the_history() -> None:
-    history = History()
-    history.add(StartUnit(name="web", attempt=0, sandbox_id=SandboxId("s")), None, at=T0, seconds=1.0)
-    assert history.last_lines() == ["start unit web: cancelled"]
+FAILED = results.UnitFailed("web", "RunError", "a secret of the hook", created=True)
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (None, "cancelled"),
+        (results.Nothing(), ""),
+        (results.Together((results.Nothing(), FAILED)), "RunError"),
+        (results.Killed("web", "Liveness"), ""),
+        (results.HookNoted("web", UnitId("u"), HookState.DONE), ""),
+        (results.HookNoted("web", UnitId("u"), HookState.FAILED, "password=1"), "PostStartHookError"),
+    ],
+)
+def test_a_failed_action_has_its_reason_in_a_word(result: results.Result | None, reason: str) -> None:
+    history = History(T0)
+    unit = StartUnit(name="web", attempt=0, sandbox_id=SandboxId("s"))
+    history.add(unit, result, at=T0, seconds=1.0, is_machine=True)
+    assert history.start is not None
+    for entry in (*history.entries, *history.start.steps):
+        assert (entry.action, entry.reason) == ("start machine web", reason)
+    if result is None:
+        assert history.last_lines() == ["start machine web: cancelled"]
 
 
 def test_the_start_has_its_actions_until_the_pod_is_ready() -> None:
