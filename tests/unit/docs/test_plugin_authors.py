@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -57,29 +53,16 @@ PACKAGE = "src/kubeletx_local_process"
 BLOCKS = named_blocks(PAGE)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plugin as a reader of the page would have it."""
-    directory = tmp_path_factory.mktemp("plugin")
-    for name in (
-        "pyproject.toml",
-        f"{PACKAGE}/__init__.py",
-        f"{PACKAGE}/plugin.py",
-        "tests/test_contract.py",
-    ):
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text("".join(BLOCKS[name]))
-    text = "\n".join(BLOCKS[f"{PACKAGE}/runtime.py"])
-    (directory / PACKAGE / "runtime.py").write_text(text)
-    shutil.copy(EXAMPLE / PACKAGE / "processes.py", directory / PACKAGE)
-    return directory
-
-
 @pytest.mark.parametrize(
     "name", ["pyproject.toml", f"{PACKAGE}/__init__.py", f"{PACKAGE}/plugin.py", f"{PACKAGE}/runtime.py"]
 )
-def test_the_page_s_code_is_the_example_s(built: Path, name: str) -> None:
-    assert lines(built / name) == lines(EXAMPLE / name)
+def test_the_page_s_code_is_the_example_s(name: str) -> None:
+    assert "\n".join(BLOCKS[name]).split() == (EXAMPLE / name).read_text().split()
+
+
+def test_the_page_s_test_is_a_part_of_the_example_s() -> None:
+    (text,) = BLOCKS["tests/test_contract.py"]
+    assert text.partition("\nclass ")[2] in (EXAMPLE / "tests" / "test_contract.py").read_text()
 
 
 OTHERS = sorted(name for name in BLOCKS if (ROOT / "examples" / "plugins" / name).is_file())
@@ -90,12 +73,6 @@ def test_the_page_s_code_of_the_other_hooks_is_the_examples(name: str) -> None:
     file = lines(ROOT / "examples" / "plugins" / name)
     page = [line for block in BLOCKS[name] for line in block.split("\n") if line.strip()]
     assert page == (file[: len(page)] if name.startswith("tests/") or "/tests/" in name else file)
-
-
-@pytest.mark.parametrize("example", sorted({name.partition("/")[0] for name in OTHERS}))
-def test_the_examples_of_the_other_hooks_pass_their_suites(example: str) -> None:
-    directory = ROOT / "examples" / "plugins" / example
-    assert run_pytest(directory, "--rootdir", str(directory), "-c", os.devnull, "-o", "asyncio_mode=auto") > 3
 
 
 def test_every_hook_beside_runtimes_is_in_the_table() -> None:
@@ -118,11 +95,6 @@ def test_a_changed_copy_of_a_spec_leaves_the_spec_as_it_is() -> None:
     page = load("page_copy", BLOCKS["changed-copy"][0])
     assert (page.spec.detail.working_dir, page.elsewhere.detail.working_dir) == ("", "/tmp")
     assert page.elsewhere.detail.command == page.spec.detail.command == ("pwd",)
-
-
-def test_the_page_s_plugin_passes_the_contract_suite(built: Path) -> None:
-    (built / "pytest.ini").write_text("[pytest]\n")
-    assert run_pytest(built) > 40
 
 
 def test_its_hook_registers_the_kind() -> None:
@@ -243,23 +215,6 @@ def test_the_example_has_as_many_lines_as_the_page_says() -> None:
     said = re.search(r"`runtime.py` has (\d+) lines of code, not counting", TUTORIAL)
     assert said is not None
     assert int(said[1]) == code_lines((EXAMPLE / PACKAGE / "runtime.py").read_text()) <= 150
-
-
-def run_pytest(directory: Path, *options: str) -> int:
-    """How many tests of the distribution passed; none may fail."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "tests"],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(directory / "src")},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    return int(passed[1])
 
 
 def code_lines(text: str) -> int:

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def selection(chosen: Mapping[str, str]) -> str:
+    """Return the expression that chooses tests of several classes. `chosen`: the expression of each; empty: all."""
+    return " or ".join(f"({name} and ({tests}))" if tests else name for name, tests in chosen.items())
+
+
+def failures(output: str, name: str) -> list[str]:
+    """Return the text of each failure of a class, without the line with the name of the test."""
+    return re.findall(
+        rf"^_+ (?:ERROR at \w+ of )?{name}\.test_\w+ _+$(.*?)(?=^_+ |^=+ )", output, re.MULTILINE | re.DOTALL
+    )
 
 
 def run_file(directory: Path, text: str, chosen: str = "") -> subprocess.CompletedProcess[str]:

@@ -108,7 +108,9 @@ def test_a_fault_is_in_the_list_at_the_end(fault: str, tmp_path: Path, types_cac
 PANEL_TEST = """
 import pytest
 from kubeletx_testing.bad_plugins import hook_faults
-from kubeletx.testing.contract import PanelContract
+from kubeletx.testing.contract import PanelContract, calls
+
+calls.CANCEL_SECONDS = 0.1
 
 class TestTea(PanelContract):
     time_factor = 0.01

@@ -12,7 +12,7 @@ from kubeletx.api import VolumeDriver
 from kubeletx.testing.contract import VolumeDriverContract
 from kubeletx_testing.bad_plugins.volume_drivers.faults import PlainVolumeDriver
 
-from .suite_model import run_file
+from .suite_model import failures, run_file
 
 HEAD = """
 import pytest
@@ -69,10 +69,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_is_found_and_named_with_the_contract(name: str, output: str) -> None:
     method, message = FAULTS[name]
-    failures = re.findall(
-        rf"^_+ Test{name}\.test_\w+ _+$(.*?)(?=^_+ |^=+ )", output, re.MULTILINE | re.DOTALL
-    )
-    texts = [" ".join(one.split()) for one in failures]
+    texts = [" ".join(one.split()) for one in failures(output, f"Test{name}")]
     found = [one for one in texts if re.search(message, one)]
     assert found, texts
     assert any(not method or f"contract of VolumeDriver.{method}:" in one for one in found), found
