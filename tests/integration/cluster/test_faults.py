@@ -26,7 +26,7 @@ def node(double: ApiServerDouble, make_agent: MakeAgent) -> ClusterNode:
     return cluster_agent(double, make_agent, manifest_dir=None)
 
 
-def test_watches_that_are_cut_lose_no_pod(node: ClusterNode, double: ApiServerDouble) -> None:
+def test_watches_that_are_cut_anywhere_lose_no_pod(node: ClusterNode, double: ApiServerDouble) -> None:
     """Inside of the line and after it; each cut doubles the time to the next watch. The reflector has more places."""
     for after_bytes in (100, 1_000_000):
         double.cut_watches("pods", after_bytes)

@@ -20,6 +20,8 @@ from kubeletx_testing.lab.cgroups import cgroups_below
 from kubeletx_testing.lab.mounts import list_mounts
 
 JSON = "--logging-format=json"
+QUICK = "--runtime-health-grace-period=3s"
+"""The agent reports an outage sooner."""
 
 
 def until(is_so: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:

@@ -24,6 +24,7 @@ from kubeletx_testing.lab import (
 )
 from tests.integration.support.survival import (
     JSON,
+    QUICK,
     complaints,
     condition,
     container,
@@ -44,7 +45,7 @@ MakeAgent = Callable[..., PrivateAgent]
 @pytest.fixture
 def json_agent(make_agent: MakeAgent) -> PrivateAgent:
     """An agent with short deadlines whose log is JSON."""
-    agent = make_agent(flags=(JSON, "--runtime-request-timeout=5s"))
+    agent = make_agent(flags=(JSON, "--runtime-request-timeout=5s", QUICK))
     agent.start()
     return agent
 

@@ -27,6 +27,7 @@ from kubeletx_testing.lab.process import list_pids
 from kubeletx_testing.lab.sweep import list_processes
 from tests.integration.support.survival import (
     JSON,
+    QUICK,
     agent_id,
     complaints,
     container,
@@ -181,7 +182,7 @@ def test_the_agent_stops_in_time_while_a_runtime_hangs_with_calls_in_flight(
 def test_readiness_changes_once_for_each_outage_with_its_reason(
     make_agent: MakeAgent, containerd_b: PrivateContainerd
 ) -> None:
-    agent = make_agent(flags=(JSON, "--node-readiness-policy=all"))
+    agent = make_agent(flags=(JSON, QUICK, "--node-readiness-policy=all"))
     agent.start()
     until(lambda: node_condition(agent, "Ready")[0] == "True", "ready")
     for _ in range(2):
@@ -206,8 +207,10 @@ def test_readiness_changes_once_for_each_outage_with_its_reason(
 
 @pytest.mark.parametrize("how", ["killed", "hung"])
 def test_commands_that_need_a_lost_runtime_fail_at_once_and_logs_can_still_be_read(
-    agent: PrivateAgent, manifests: Path, containerd_b: PrivateContainerd, how: str
+    make_agent: MakeAgent, manifests: Path, containerd_b: PrivateContainerd, how: str
 ) -> None:
+    agent = make_agent(flags=(QUICK,))
+    agent.start()
     script = "echo hello; trap 'exit 0' TERM; while :; do sleep 0.1; done"
     put_manifest(manifests, pod_manifest("there", runtime="containerd-b", command=["sh", "-c", script]))
     agent.wait_for("there")
