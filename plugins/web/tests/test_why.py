@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -15,122 +15,92 @@ from kubeletx.kube.types.event import Event
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = NOON.isoformat()
 OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": AT}}
-CRASH = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container=web"}}
-FROZEN = {"type": "kubeletx.io/Standby", "status": "True", "reason": "Standby", "lastTransitionTime": AT}
+CRASH = {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container=web"}
+PULL = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x:1": ErrImagePull: refused'}
+EVENTS = (
+    Event(reason="Failed", message='Failed to pull image "x:1"', count=3, last_timestamp=NOON),
+    Event(reason="Unhealthy", message="Readiness probe failed: status 500"),
+)
+VOLUME = {"podUid": "v", "name": "data", "state": "preparing", "message": "held by node two"}
 
 
-def state(state: dict[str, Any], **more: Any) -> dict[str, Any]:
+def unit(state: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The status of a container."""
-    return {
-        "name": "web",
-        "ready": False,
-        "restartCount": 0,
-        "image": "x:1",
-        "imageID": "",
-        "state": state,
-        **more,
-    }
+    common = {"name": "web", "ready": False, "restartCount": 0, "image": "x:1", "imageID": ""}
+    return {**common, "state": state, **more}
 
 
-def pod_of(phase: str, *states: dict[str, Any], namespace: str = "default", **more: Any) -> Pod:
+def waiting(**waiting: str) -> dict[str, Any]:
+    return unit({"waiting": waiting}, restartCount=3, lastState=OOM)
+
+
+def pod(phase: str, *states: dict[str, Any], namespace: str = "default", **more: Any) -> Pod:
     metadata = {"name": "p", "namespace": namespace, **more.pop("metadata", {})}
     status = {"phase": phase, "containerStatuses": states, **more}
     return msgspec.convert({"metadata": metadata, "status": status}, Pod)
 
 
-def condition(type_: str, status: str, message: str = "") -> dict[str, Any]:
-    return {"type": type_, "status": status, "message": message, "lastTransitionTime": AT}
+def having(type_: str, status: str = "True", message: str = "", reason: str = "") -> dict[str, Any]:
+    """The field of a status with a condition."""
+    known = {"type": type_, "status": status, "message": message, "reason": reason, "lastTransitionTime": AT}
+    return {"conditions": [known]}
 
 
-BOUND = {"kubeletx.io/bound-runtime": "quark"}
-READY = condition("Ready", "True")
-RUNS = state({"running": {}}, ready=True)
-RESTARTED = state({"running": {}}, restartCount=2, lastState=OOM)
-INVALID = condition("kubeletx.io/ManifestValid", "False", "bad image")
-UNREACHABLE = condition("kubeletx.io/RuntimeReachable", "False", "no answer")
-PAUSED: dict[str, Any] = {"virtualMachineStatus": {"name": "web", "powerState": "paused"}}
+RUNS = unit({"running": {}}, ready=True)
+RESTARTED = unit({"running": {}}, restartCount=2, lastState=OOM)
+INVALID = having("kubeletx.io/ManifestValid", "False", "bad image")
+AWAY = having("kubeletx.io/RuntimeReachable", "False", "no answer")
+FROZEN = having("kubeletx.io/Standby", message="memory: 48.4 MiB before, 0.4 MiB after", reason="Hibernated")
+BOUND = {"annotations": {"kubeletx.io/bound-runtime": "quark"}}
+ORPHANED = {"annotations": {**BOUND["annotations"], "kubeletx.io/orphaned": "true"}}
 DELETED = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
-INIT: dict[str, Any] = {"initContainerStatuses": [state({"running": {"startedAt": AT}})]}
+PAUSED = {"name": "web", "powerState": "paused"}
+INIT = [unit({"running": {"startedAt": AT}})]
+CREATING = waiting(reason="ContainerCreating")
 
 
-@pytest.mark.parametrize(
-    ("pod", "text", "command"),
-    [
-        (pod_of("Running", RUNS, conditions=[READY]), "Runs and is ready.", ""),
-        (
-            pod_of("Running", RESTARTED, conditions=[READY]),
-            "Runs and is ready; container web was restarted 2 times, last exit code 137 (OOMKilled).",
-            "kubeletx logs -p p -c web",
-        ),
-        (
-            pod_of("Running", RUNS, state(OOM)),
-            "Runs, but container web ended with exit code 137 (OOMKilled).",
-            "",
-        ),
-        (
-            pod_of("Running", RUNS, conditions=[READY, INVALID]),
-            "Runs and is ready. Its new manifest is not valid, and the pod runs on unchanged: bad image.",
-            "",
-        ),
-        (
-            pod_of("Running", RUNS, conditions=[FROZEN]),
-            "Frozen; wakes by the command.",
-            "kubeletx pod activate p",
-        ),
-        (
-            pod_of("Failed", state(OOM)),
-            "Failed: container web ended with exit code 137 (OOMKilled).",
-            "kubeletx logs p -c web",
-        ),
-        (pod_of("Failed", reason="Evicted", message="Low on memory."), "Ended: Evicted: Low on memory.", ""),
-        (pod_of("Running", metadata=DELETED), "Is being deleted; its containers get 30 s to end.", ""),
-        (
-            pod_of("Running", conditions=[UNREACHABLE], metadata={"annotations": BOUND}),
-            "Runtime quark does not answer; this is the last known state: no answer.",
-            "kubeletx describe runtime quark",
-        ),
-        (pod_of("Running", **PAUSED), "The machine is paused.", "kubeletx vm resume p"),
-        (
-            pod_of("Pending", state({"waiting": {}}), **INIT),
-            "Waits until init container web ends.",
-            "",
-        ),
-        (pod_of("Pending", message="no runtime is ready"), "Is not started yet: no runtime is ready.", ""),
-    ],
-)
-def test_each_state_has_its_sentence_and_command(pod: Pod, text: str, command: str) -> None:
-    found = why(pod)
-    assert (found.text, " ".join(found.commands)) == (text, command)
+OOMKILLED = "exit code 137 (OOMKilled)"
+PROBE = "Readiness probe failed: status 500."
+CASES = {
+    "Runs and is ready.": pod("Running", RUNS, **having("Ready")),
+    f"Runs and is ready; container web was restarted 2 times, last {OOMKILLED}. $ kubeletx logs -p p -c web": pod(
+        "Running", RESTARTED, **having("Ready")
+    ),
+    f"Runs, but container web ended with {OOMKILLED}.": pod("Running", RUNS, unit(OOM)),
+    f"Runs, but container web is not ready: {PROBE}": pod("Running", unit({"running": {}})),
+    f"Runs, but the pod is not ready: {PROBE} "
+    "Its new manifest is not valid, and the pod runs on unchanged: bad image.": pod(
+        "Running", RUNS, **INVALID
+    ),
+    "Hibernated: its memory is on disk, 48.4 \u2192 0.4 MiB of memory; wakes by the command. $ kubeletx pod activate p": pod(
+        "Running", RUNS, **FROZEN
+    ),
+    "The machine is paused. $ kubeletx vm resume p": pod("Running", virtualMachineStatus=PAUSED),
+    f"Failed: container web ended with {OOMKILLED}. $ kubeletx logs p -c web": pod("Failed", unit(OOM)),
+    "Did its work: all containers ended with exit code 0.": pod("Succeeded"),
+    "Ended: Evicted: Low on memory.": pod("Failed", reason="Evicted", message="Low on memory."),
+    "Is being deleted; its containers get 30 s to end.": pod("Running", metadata=DELETED),
+    "Runtime quark does not answer; this is the last known state: no answer. $ kubeletx describe runtime quark": pod(
+        "Running", metadata=BOUND, **AWAY
+    ),
+    "Is on runtime quark, but no manifest, API server or other source has it any more.": pod(
+        "Running", metadata=ORPHANED
+    ),
+    f"Container web ends again and again: restarted 3 times, the last time with {OOMKILLED}."
+    " Next in 40 s. $ kubeletx logs -p p -n shop -c web": pod("Running", waiting(**CRASH), namespace="shop"),
+    "Container web waits for its image x:1: the pull failed 3 times: ErrImagePull: refused. Next in 40 s.": pod(
+        "Pending", waiting(**PULL)
+    ),
+    "Container web waits: X: y.": pod("Pending", waiting(reason="X", message="y")),
+    "Waits for volume data: held by node two.": pod("Pending", CREATING, metadata={"uid": "v"}),
+    "Waits until init container web ends.": pod("Pending", CREATING, initContainerStatuses=INIT),
+    "Starts: web is not started yet.": pod("Pending", CREATING),
+    "Is not started yet: no runtime is ready.": pod("Pending", message="no runtime is ready"),
+}
 
 
-def test_a_container_that_crashes_says_when_it_starts_again() -> None:
-    found = why(pod_of("Running", state(CRASH, restartCount=3, lastState=OOM), namespace="shop"))
-    assert found.text == (
-        "Container web ends again and again: restarted 3 times, the last time with exit code 137 (OOMKilled)."
-    )
-    assert found.again_at == NOON + timedelta(seconds=40)
-    assert found.commands == ("kubeletx logs -p p -n shop -c web",)
-
-
-def test_a_pod_without_its_image_says_how_often_and_when_again() -> None:
-    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x:1": ErrImagePull: refused'}
-    failed = Event(reason="Failed", message='Failed to pull image "x:1"', count=3, last_timestamp=NOON)
-    found = why(pod_of("Pending", state({"waiting": waiting})), [failed])
-    assert found.text == (
-        "Container web waits for its image x:1: the pull failed 3 times: ErrImagePull: refused."
-    )
-    assert found.again_at == NOON + timedelta(seconds=40)
-
-
-def test_a_pod_that_is_not_ready_says_which_probe_failed() -> None:
-    unhealthy = Event(reason="Unhealthy", message="Readiness probe failed: status 500")
-    pod = pod_of("Running", state({"running": {}}), conditions=[condition("Ready", "False")])
-    assert why(pod, [unhealthy]).text == (
-        "Runs, but container web is not ready: Readiness probe failed: status 500."
-    )
-
-
-def test_a_pod_that_waits_for_a_volume_names_it() -> None:
-    volume = {"pod": "p", "name": "data", "state": "preparing", "message": "held by node two"}
-    pod = pod_of("Pending", state({"waiting": {"reason": "ContainerCreating"}}))
-    assert why(pod, volumes=[volume]).text == "Waits for volume data: held by node two."
+@pytest.mark.parametrize(("expected", "known"), CASES.items())
+def test_each_state_has_its_sentence_time_of_the_next_try_and_command(expected: str, known: Pod) -> None:
+    found = why(known, EVENTS, [VOLUME] if known.uid == "v" else [])
+    again = f" Next in {(found.again_at - NOON).seconds} s." if found.again_at is not None else ""
+    assert f"{found.text}{again}{''.join(f' $ {each}' for each in found.commands)}" == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,17 +18,9 @@ from .values import field
 
 MEBIBYTE = 1024 * 1024
 TONES: Mapping[str, str] = {
-    "Running": "good",
-    "Ready": "good",
-    "Completed": "rest",
-    "Succeeded": "rest",
-    "Standby": "rest",
-    "Hibernated": "rest",
-    "Pending": "wait",
-    "ContainerCreating": "wait",
-    "PodInitializing": "wait",
-    "Terminating": "wait",
-    "Unknown": "wait",
+    **dict.fromkeys(("Running", "Ready"), "good"),
+    **dict.fromkeys(("Completed", "Succeeded", "Standby", "Hibernated"), "rest"),
+    **dict.fromkeys(("Pending", "ContainerCreating", "PodInitializing", "Terminating", "Unknown"), "wait"),
 }
 """Tone (colour) of a word of state; a word that is not here is bad."""
 
@@ -59,7 +51,7 @@ def verdict(node: Node, runtimes: Iterable[Mapping[str, Any]], problem: str) -> 
     worries = [*_worries(node.status.conditions)]
     away = [field(runtime, "name", "") for runtime in runtimes if runtime.get("status") != "Ready"]
     if away:
-        worries.append(f"{_list(away)} {'is' if len(away) == 1 else 'are'} not ready")
+        worries.append(f"{listing(away)} not ready")
     if node.spec.unschedulable:
         worries.append("it takes no new pods (cordoned)")
     if worries:
@@ -85,13 +77,15 @@ def _worries(conditions: Iterable[NodeCondition]) -> Iterable[str]:
             yield "a health check of the edge guardian fails"
 
 
-def _list(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def listing(words: Sequence[str]) -> str:
+    """Return the begin of a sentence about these words, such as ``one is`` or ``one and two are``."""
+    return f"{words[0]} is" if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]} are"
 
 
-def condition(pod: Pod, type_: str) -> PodCondition | None:
-    """Return the condition of this type; None if the pod has none."""
-    return next((each for each in pod.status.conditions if each.type == type_), None)
+def condition(pod: Pod, type_: str, status: str = "") -> PodCondition | None:
+    """Return the condition of this type; None if the pod has none. `status`: only with this status; empty: any."""
+    conditions = pod.status.conditions
+    return next((each for each in conditions if each.type == type_ and status in ("", each.status)), None)
 
 
 def runtime_of(pod: Pod) -> str:
@@ -121,8 +115,8 @@ _FREED = re.compile(r"memory: ([0-9.]+) MiB before, ([0-9.]+) MiB after")
 
 def frozen_memory(pod: Pod) -> str:
     """Return the memory of a frozen pod, such as ``48.4 \u2192 0.4``, from the message of its condition; empty if it gave none back."""
-    known = condition(pod, names.STANDBY_CONDITION)
-    freed = _FREED.search(known.message or "") if known is not None and known.status == "True" else None
+    known = condition(pod, names.STANDBY_CONDITION, "True")
+    freed = _FREED.search(known.message or "") if known is not None else None
     return f"{freed[1]} \u2192 {freed[2]}" if freed else ""
 
 
