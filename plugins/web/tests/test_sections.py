@@ -27,7 +27,7 @@ EDGE = {
     "node": {"CurPart": "IMGA", "RebootReason": "WatchdogHung", "RebootTime": "at noon"},
     "slots": [{"PartitionLabel": "IMGA", "PartitionState": "active", "ShortVersion": "1"}],
 }
-BOOTS = [{"reason": f"reason {n}", "time": NOW, "image": f"v{n}"} for n in range(2)]
+BOOTED = {"Boots": [{"Reason": f"reason {n}", "Time": NOW, "Image": f"v{n}"} for n in range(2)]}
 FENCED = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 NODE = {
     "metadata": {"name": "n1", "annotations": {"remedy.kubeletx.io/set": "cordon", "other": "x"}},
@@ -90,7 +90,7 @@ def texts(known: NodeState) -> dict[str, str]:
         ("edge", "Verdict not healthy | disk required fails 2% free | net no result yet", state(edge=EDGE)),
         ("edge", "Test window 480 s left, does not count now: no controller", state(edge=EDGE)),
         ("edge", "IMGA (running) active 1 | at noon WatchdogHung", state(edge=EDGE)),
-        ("edge", "reason 0 v0 | reason 1 v1", state(edge={**EDGE, "boots": BOOTS})),
+        ("edge", "reason 0 v0 | reason 1 v1", state(edge={**EDGE, "health": BOOTED})),
         ("edge", "unknown: it has not ticked", state(edge={**EDGE, "silence": "it has not ticked"})),
         ("edge", "unknown: the guardian has not published", state(edge={"health": None})),
         ("remedy", "taint node.kubernetes.io/out-of-service nodeshutdown:NoExecute", state(node=NODE)),
