@@ -24,7 +24,10 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 class FakeAgent:
-    """`answers`: JSON objects by path; other paths have status 404. `asked`: the paths of all requests."""
+    """`answers`: JSON objects by path; other paths have status 404. `asked`: the paths of all requests.
+
+    `hung`: paths without an answer. `failing`: paths with status 500.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {
@@ -36,6 +39,8 @@ class FakeAgent:
             "/v1/volumes": {"items": []},
             "/v1/usage/history": {"next": 0},
         }
+        self.hung: set[str] = set()
+        self.failing: set[str] = set()
         self.asked: set[str] = set()
         self.most_open = 0
         self.watches: dict[str, list[web.StreamResponse]] = {}
@@ -45,7 +50,7 @@ class FakeAgent:
     async def serving(self, path: Path) -> AsyncIterator[None]:
         """Listen on the socket within this context."""
         app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
+        app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         await web.UnixSite(runner, str(path)).start()
@@ -59,6 +64,13 @@ class FakeAgent:
         line = json.dumps({"type": type_, "object": object_}).encode() + b"\n"
         for watch in self.watches.get(path, []):
             await watch.write(line)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.hung:
+            await asyncio.Event().wait()
+        if request.path in self.failing:
+            return web.json_response({"message": "it fails"}, status=500)
+        return await self._answer(request)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.add(request.rel_url.raw_path)

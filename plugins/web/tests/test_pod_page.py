@@ -44,16 +44,13 @@ def test_attempts_of_one_step_are_bars_of_one_row() -> None:
     bind, image = start_rows(start)
     assert (bind.label, bind.text, bind.failed) == ("bind", "1.0 s", False)
     assert (image.label, image.text) == ("image web", "9.0 s in 2 attempts, failed: ErrImagePull")
-    assert re.findall(r'class="(\w+)" x="(\d+)" y="1" width="(\d+)"', image.bars) == [
-        ("failed", "100", "100"),
-        ("failed", "800", "200"),
-    ]
+    assert image.bars == [("failed", 100, 100), ("failed", 800, 200)]
 
 
 def test_a_step_that_has_not_ended_goes_to_the_end_of_the_line() -> None:
     rows = start_rows(PodStart(seen_at=NOON, running_at=at(4), steps=(step("start unit web", 4, 4),)))
     assert [(row.label, row.open_since) for row in rows] == [("container web", None), ("ready", at(4))]
-    assert 'class="open" x="800" y="1" width="200"' in rows[-1].bars
+    assert rows[-1].bars == [("open", 800, 200)]
 
 
 async def test_freezes_and_wakes_are_marked_in_the_plots(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import web
 from kubeletx_web.agent import Agent
 from kubeletx_web.sections import sections, sessions_of
 from kubeletx_web.state import Feed, NodeState, Silence
@@ -155,23 +154,9 @@ def test_panels_show_values_never_html() -> None:
     assert re.search(r'<img class="panel" src="/panels/p\.png\?\w+" alt="&#34;&gt;&lt;script&gt;">', html)
 
 
-class SlowAgent(FakeAgent):
-    """An agent that does not answer the paths in `hung`, and fails those in `failing`."""
-
-    hung: frozenset[str] = frozenset()
-    failing: frozenset[str] = frozenset()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if request.path in self.failing:
-            return web.json_response({"message": "it fails"}, status=500)
-        if request.path in self.hung:
-            await asyncio.Event().wait()
-        return await super()._answer(request)
-
-
 async def test_a_slow_answer_delays_no_other_and_an_old_one_stays_with_a_note(tmp_path: Path) -> None:
-    agent = SlowAgent()
-    agent.hung = frozenset({"/v1/plugins", "/v1/panels/slow"})
+    agent = FakeAgent()
+    agent.hung = {"/v1/plugins", "/v1/panels/slow"}
     agent.answers |= {
         "/v1/images": {"items": IMAGES},
         "/v1/panels": {"items": [{"name": "rack"}, {"name": "slow"}]},
@@ -188,10 +173,10 @@ async def test_a_slow_answer_delays_no_other_and_an_old_one_stays_with_a_note(tm
 
     async with asyncio.timeout(60), agent.serving(client.socket_path), feed.viewing() as known:
         await until("panels", "rack 3 fans .*slow no answer yet.*")
-        agent.failing = frozenset({"/v1/images", "/v1/panels/rack"})
+        agent.failing = {"/v1/images", "/v1/panels/rack"}
         await until("images", r".*No answer for \d+s : it fails.* big .*")
         await until("panels", r"rack No answer for \d+s : it fails.* 3 fans .*")
-        agent.failing = frozenset()
+        agent.failing = set()
         await until("images", "Images a: 2 images.*")
         del agent.answers["/v1/images"]  # its room is switched off
         await until("images", "")

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from markupsafe import Markup
 
 from kubeletx.kube.start_timeline import PodStart, StartBar, start_bars
 from kubeletx.kube.text.human import human_seconds
@@ -25,10 +24,13 @@ class History(msgspec.Struct, frozen=True):
 
 
 class StartRow(msgspec.Struct, frozen=True):
-    """One step. `text`: its duration, attempts and failure. `open_since`: it has not ended; None: it has."""
+    """One step. `bars`: kind (done, failed or open), left end and width of each. `text`: its duration, attempts and failure.
+
+    `open_since`: it has not ended; None: it has.
+    """
 
     label: str
-    bars: Markup
+    bars: Sequence[tuple[str, int, int]]
     text: str
     failed: bool
     open_since: datetime | None = None
@@ -42,37 +44,24 @@ def start_rows(start: PodStart | None) -> Sequence[StartRow]:
     if start is None:
         return ()
     bars = start_bars(start, start.running_at or start.seen_at)
-    total = max([bar.end for bar in bars], default=0.0) * (1.25 if any(bar.is_open for bar in bars) else 1.0)
+    end = max([bar.end for bar in bars], default=0.0) or 1.0
+    total = end * 1.25 if any(bar.is_open for bar in bars) else end
     by_label: dict[str, list[StartBar]] = {}
     for bar in bars:
         by_label.setdefault(bar.label, []).append(bar)
-    return [_row(start, label, group, total or 1.0) for label, group in [*by_label.items()][:ROWS]]
+    rows = []
+    for label, attempts in [*by_label.items()][:ROWS]:
+        last = attempts[-1]
+        text = "" if last.is_open else human_seconds(last.end - attempts[0].start)
+        text += f" in {len(attempts)} attempts" if len(attempts) > 1 else ""
+        text += f", failed: {last.reason}" if last.failed else ""
+        shapes = [_shape(bar, total) for bar in attempts]
+        rows.append(StartRow(label, shapes, text, last.failed, start.running_at if last.is_open else None))
+    return rows
 
 
-def _row(start: PodStart, label: str, bars: Sequence[StartBar], total: float) -> StartRow:
-    shapes = Markup("").join(_shape(bar, total) for bar in bars)
-    last = bars[-1]
-    text = "" if last.is_open else human_seconds(last.end - bars[0].start)
-    if len(bars) > 1:
-        text = f"{text} in {len(bars)} attempts"
-    if last.failed:
-        text = f"{text}, failed: {last.reason or 'see the events'}"
-    return StartRow(
-        label=label,
-        bars=Markup(
-            '<svg class="bars" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
-        ).format(WIDTH, shapes),
-        text=text,
-        failed=last.failed,
-        open_since=start.running_at if last.is_open else None,
-    )
-
-
-def _shape(bar: StartBar, total: float) -> Markup:
-    left = round(WIDTH * bar.start / total)
+def _shape(bar: StartBar, total: float) -> tuple[str, int, int]:
+    left = min(round(WIDTH * bar.start / total), WIDTH - LEAST)
     right = WIDTH if bar.is_open else round(WIDTH * bar.end / total)
-    left = min(left, WIDTH - LEAST)
-    css = "failed" if bar.failed else "open" if bar.is_open else "done"
-    return Markup('<rect class="{}" x="{}" y="1" width="{}" height="8"/>').format(
-        css, left, max(LEAST, right - left)
-    )
+    kind = "failed" if bar.failed else "open" if bar.is_open else "done"
+    return kind, left, max(LEAST, right - left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from markupsafe import Markup
 
@@ -25,25 +25,17 @@ def sparkline(
     """
     shown = list(values)[-WIDTH:]
     top = max([value for value in shown if value is not None] + [limit or 0, 1])
-    offset = WIDTH - len(shown)
+    offset, path, before = WIDTH - len(shown), "", None
+    for x, value in enumerate(shown, offset):
+        if value is not None:
+            path += f"{'M' if before is None else 'L'}{x} {_y(value, top)}"
+        before = value
     lines = [Markup('<path class="limit" d="M0 {}H{}"/>').format(_y(limit, top), WIDTH)] if limit else []
-    lines += [
-        Markup('<path class="mark {}" d="M{} 0V{}"/>').format(word, offset + number, HEIGHT)
-        for number, word in marks
-    ]
+    mark = Markup('<path class="mark {}" d="M{} 0V{}"/>')
+    lines += [mark.format(word, offset + number, HEIGHT) for number, word in marks]
     return Markup(
         '<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}<path d="{}"/></svg>'
-    ).format(css, WIDTH, HEIGHT, label, Markup("").join(lines), "".join(_pieces(shown, offset, top)))
-
-
-def _pieces(values: Sequence[int | None], offset: int, top: int) -> Iterable[str]:
-    is_drawn = False
-    for x, value in enumerate(values, offset):
-        if value is None:
-            is_drawn = False
-            continue
-        yield f"{'L' if is_drawn else 'M'}{x} {_y(value, top)}"
-        is_drawn = True
+    ).format(css, WIDTH, HEIGHT, label, Markup("").join(lines), path)
 
 
 def _y(value: int, top: int) -> float:

@@ -106,9 +106,7 @@ def _waiting(pod: Pod, events: Sequence[Event], volumes: Sequence[Mapping[str, A
 
 def _image(status: ContainerStatus, state: ContainerStateWaiting, events: Sequence[Event]) -> Why:
     failure = f'Failed to pull image "{status.image}"'
-    failures = [
-        each for each in events if each.reason == names.Event.FAILED and failure in (each.message or "")
-    ]
+    failures = [each for each in events if each.reason == names.Event.FAILED and failure in str(each.message)]
     count = sum(event.count or 1 for event in failures)
     last = failures[-1].last_timestamp if failures else None
     # The pull is tried again after 10 s, then after twice the time, up to five minutes (docs/kubelet-parity.md).
@@ -117,10 +115,7 @@ def _image(status: ContainerStatus, state: ContainerStateWaiting, events: Sequen
     message = (state.message or "").removeprefix(f'Back-off pulling image "{status.image}": ')
     failed = f"the pull failed {_times(count)}" if count else "the pull failed"
     text = f"{status.image}: {failed}: {_end(message or state.reason)}"
-    return Why(
-        f"Container {status.name} waits for its image {text}",
-        again_at=last + delay if last is not None else None,
-    )
+    return Why(f"Container {status.name} waits for its image {text}", again_at=last and last + delay)
 
 
 def _crash_loop(pod: Pod, status: ContainerStatus, state: ContainerStateWaiting) -> Why:
