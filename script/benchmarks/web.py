@@ -6,16 +6,15 @@ measured. Shares of a core are above the agent's own at rest.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import http.client
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kubeletx_testing.lab.browser import PrivatePage, chromium
 from plugins.web.tests.fake_agent import FakeAgent, pod
@@ -97,10 +96,12 @@ class _Client:
         _, self._page = self._get("/")
         self.first_ms = (time.perf_counter() - began) * 1000
 
-    def _get(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+    def _get(self, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
         connection = http.client.HTTPConnection(self._address, timeout=60)
         try:
-            connection.request("GET", path, headers={"Cookie": self._cookie, "Accept-Encoding": "gzip"})
+            connection.request(
+                "GET", path, headers={"Cookie": self._cookie, "Accept-Encoding": "gzip", **headers}
+            )
             answer = connection.getresponse()
             return answer, answer.read()
         finally:
@@ -128,9 +129,9 @@ class _Client:
 
     @contextmanager
     def watching(self, count: int) -> Iterator[None]:
-        """Have `count` browsers that watch the page and read what they get."""
+        """Have `count` browsers that watch the page and load it again when it has changed."""
         streams = [self.open_stream() for _ in range(count)]
-        threads = [threading.Thread(target=_read_all, args=(stream,)) for _, stream in streams]
+        threads = [threading.Thread(target=self._follow, args=(stream,)) for _, stream in streams]
         for thread in threads:
             thread.start()
         try:
@@ -144,34 +145,13 @@ class _Client:
             for connection, _ in streams:
                 connection.close()
 
-
-def _read_all(stream: http.client.HTTPResponse) -> None:
-    try:
-        while stream.read1(65536):
-            pass
-    except (OSError, http.client.HTTPException):
-        return
-
-
-@contextmanager
-def _fake_agent(path: Path) -> Iterator[tuple[FakeAgent, Callable[[Any], Any]]]:
-    """Serve a fake agent with many pods from a thread; yields it, and a function that runs a coroutine there."""
-    agent = FakeAgent()
-    agent.answers["/v1/pods"] = {"items": [pod(f"pod-{number:03}") for number in range(MOST_PODS)]}
-    loop, ended = asyncio.new_event_loop(), asyncio.Event()
-
-    async def serve() -> None:
-        async with agent.serving(path):
-            await ended.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="fake-agent")
-    thread.start()
-    try:
-        yield agent, lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
-        loop.close()
+    def _follow(self, stream: http.client.HTTPResponse) -> None:
+        try:
+            while line := stream.readline():
+                if line == b"event: change\n":
+                    self._get("/", **{"HX-Request": "true"})
+        except (OSError, http.client.HTTPException):
+            return
 
 
 def _with_fake_agent(sizes: Sizes) -> tuple[list[float], list[float]]:
@@ -179,7 +159,9 @@ def _with_fake_agent(sizes: Sizes) -> tuple[list[float], list[float]]:
     shown, changes = [], []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        agent, call = stack.enter_context(_fake_agent(directory / "agent.sock"))
+        agent = FakeAgent()
+        agent.answers["/v1/pods"] = {"items": [pod(f"pod-{number:03}") for number in range(MOST_PODS)]}
+        call = stack.enter_context(agent.in_thread(directory / "agent.sock"))
         page = stack.enter_context(PrivatePage(directory / "agent.sock", directory))
         browser = stack.enter_context(chromium(directory / "chromium"))
         browser.driver.get(page.link)

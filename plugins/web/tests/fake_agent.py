@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,24 @@ class FakeAgent:
             yield
         finally:
             await runner.cleanup()
+
+    @contextmanager
+    def in_thread(self, path: Path) -> Iterator[Callable[[Coroutine[Any, Any, None]], None]]:
+        """Listen on the socket, from a thread, within this context; yields what runs a coroutine in that thread."""
+        loop, ended = asyncio.new_event_loop(), asyncio.Event()
+
+        async def serve() -> None:
+            async with self.serving(path):
+                await ended.wait()
+
+        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="fake-agent")
+        thread.start()
+        try:
+            yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+            thread.join()
+            loop.close()
 
     async def send(self, path: str, type_: str, object_: Any) -> None:
         """Send a line to all watches of the path."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,16 @@ from selenium.webdriver.common.keys import Keys
 
 from kubeletx_testing.lab import Lab, PrivateContainerd
 from kubeletx_testing.lab.browser import Browser, PrivatePage, chromium
-from plugins.web.tests.fake_agent import FakeAgent
+from plugins.web.tests.fake_agent import FakeAgent, pod
+from tests.integration.storage.pod_storage import StorageOfNode, parts, storage
 from tests.integration.support.bench import Bench
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>\"'{{7*7}}"
 
 
 @pytest.fixture(scope="module")
-def node(lab: Lab, make_bench: Callable[..., Bench]) -> Bench:
-    """An agent with pods that run, are frozen, and fail in several ways, on three runtimes."""
+def node(lab: Lab, make_bench: Callable[..., Bench]) -> Iterator[Bench]:
+    """An agent with storage and with pods that run, are frozen, and fail in several ways, on two runtimes."""
     first, second = lab["containerd-a"], lab["containerd-b"]
     bench = make_bench(
         endpoints=f"container:quark:{first.endpoint}?handler=runc;container:plain:{second.endpoint}?plugin=containerd",
@@ -33,16 +33,16 @@ def node(lab: Lab, make_bench: Callable[..., Bench]) -> Bench:
     bench.put("rest", runtime="quark")
     bench.put("no-image", runtime="plain", image="registry.local/none:1")
     bench.put("crash", "echo failed; exit 3", runtime="plain")
-    bench.put(
-        "data",
-        runtime="plain",
-        spec={"volumes": [{"name": "files", "emptyDir": {}}]},
-        container={"volumeMounts": [{"name": "files", "mountPath": "/files"}]},
-    )
-    for name in ("web", "rest", "data"):
-        bench.ready(name)
-    assert bench.agent.cli("pod", "standby", "rest-lab").returncode == 0
-    return bench
+    drives = StorageOfNode(bench.agent, lab.base_dir / "web-storage")
+    try:
+        drives.start()
+        bench.put("data", runtime="plain", **parts(storage("orders")))
+        for name in ("web", "rest", "data"):
+            bench.ready(name)
+        assert bench.agent.cli("pod", "standby", "rest-lab").returncode == 0
+        yield bench
+    finally:
+        drives.end()
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,8 @@ def test_the_node_page_shows_the_pods_and_the_runtimes(
     assert state(browser, "rest") == "Standby"
     assert {text.split()[0] for text in browser.texts(".card h3")} == {"quark", "plain"}
     assert browser.texts("h1") == ["lab"]
+    browser.until(lambda: "orders" in "".join(browser.texts("#room-attachments")), "volume with its holder")
+    assert "default/data-lab" in browser.texts("#room-attachments")[0]
 
 
 def test_a_change_is_shown_without_loading_the_page_again(
@@ -254,26 +256,12 @@ def test_a_page_outlives_a_restart_of_the_agent(browser: Browser, page: PrivateP
     browser.until(lambda: not row(browser, "after"), "end of the pod")
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Iterator[PrivatePage]:
-    """The page of a fake agent whose every text is hostile."""
-    agent = FakeAgent()
-    agent.answers.update(hostile_answers())
-    loop, ended = asyncio.new_event_loop(), asyncio.Event()
-
-    async def serve() -> None:
-        async with agent.serving(tmp_path / "agent.sock"):
-            await ended.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="fake-agent")
-    thread.start()
-    try:
-        with PrivatePage(tmp_path / "agent.sock", tmp_path) as page:
-            yield page
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
-        loop.close()
+@contextmanager
+def faked(agent: FakeAgent, directory: Path) -> Iterator[tuple[PrivatePage, Callable[[Any], None]]]:
+    """The page of a fake agent, and what runs a coroutine in the agent's thread."""
+    socket = directory / "agent.sock"
+    with agent.in_thread(socket) as call, PrivatePage(socket, directory) as page:
+        yield page, call
 
 
 def hostile_answers() -> dict[str, Any]:
@@ -335,11 +323,33 @@ def hostile_answers() -> dict[str, Any]:
     }
 
 
-def test_hostile_values_run_no_script(browser: Browser, hostile: PrivatePage) -> None:
-    browser.driver.get(hostile.link)
-    for path in ("", f"?q={quote(HOSTILE)}", "pods/default/victim", "pods/default/victim/yaml"):
-        browser.driver.get(hostile.url + path)
-        browser.until(lambda: "victim" in browser.texts("main")[0], "page")
-        assert browser.script("return window.hacked ?? null") is None, path
-        assert browser.script("return document.querySelectorAll('[onerror], body script').length") == 0, path
-    assert [one for one in browser.problems() if "404" not in one] == []
+def test_hostile_values_run_no_script(browser: Browser, tmp_path: Path) -> None:
+    agent = FakeAgent()
+    agent.answers.update(hostile_answers())
+    with faked(agent, tmp_path) as (hostile, _):
+        browser.driver.get(hostile.link)
+        for path in ("", f"?q={quote(HOSTILE)}", "pods/default/victim", "pods/default/victim/yaml"):
+            browser.driver.get(hostile.url + path)
+            browser.until(lambda: "victim" in browser.texts("main")[0], "page")
+            assert browser.script("return window.hacked ?? null") is None, path
+            assert browser.script("return document.querySelectorAll('[onerror], body script').length") == 0, (
+                path
+            )
+        assert [text for text in browser.problems() if "404" not in text] == []
+
+
+def test_a_change_of_one_of_500_pods_keeps_the_place_of_the_reader(browser: Browser, tmp_path: Path) -> None:
+    agent = FakeAgent()
+    agent.answers["/v1/pods"] = {"items": [pod(f"pod-{number:03}") for number in range(500)]}
+    with faked(agent, tmp_path) as (page, call):
+        browser.driver.get(page.link)
+        browser.until(lambda: browser.texts("#connection") == ["Live."], "connection")
+        assert len(names(browser)) == 500
+        browser.find("//a[contains(., 'pod-400')]").send_keys(Keys.TAB, Keys.TAB)
+        focused, place = browser.script("return [document.activeElement.textContent, scrollY]")
+        call(agent.send("/v1/pods", "DELETED", pod("pod-002")))
+        call(agent.send("/v1/pods", "ADDED", pod("pod-9")))
+        browser.until(lambda: names(browser)[-1] == "pod-9", "new pod")
+        assert len(names(browser)) == 500
+        assert browser.script("return document.activeElement.textContent") == focused
+        assert place > 1000
