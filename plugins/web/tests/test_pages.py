@@ -54,6 +54,8 @@ def agent() -> PodAgent:
         "command": [HOSTILE],
         "args": ["--token=swordfish"],
         "env": [{"name": HOSTILE, "value": "hunter2"}],
+        "resources": {"limits": {"memory": "32Mi"}},
+        "livenessProbe": {"httpGet": {"port": 80, "path": "/up"}, "periodSeconds": 5},
     }
     web_pod = pod("web", annotations={"note": HOSTILE, "kubeletx.io/vm-user-data": "tiger"})
     web_pod |= {"spec": {"containers": [container]}, "status": {"phase": "Pending", "message": HOSTILE}}
@@ -81,14 +83,15 @@ async def text_of(client: aiohttp.ClientSession, path: str, status: int = 200, i
     return text
 
 
-async def test_the_page_shows_hostile_values_as_text(client: aiohttp.ClientSession) -> None:
+async def test_a_pods_page_shows_its_parts_and_hostile_values_as_text(client: aiohttp.ClientSession) -> None:
     text = await text_of(client, "/pods/default/web")
     assert "<script>alert" not in text
     assert "\u202e" not in text
     assert "\x1b" not in text
     assert "&lt;script&gt;alert" in text
     assert " style=" not in text  # the content security policy forbids it
-    assert "two\n" in text
+    for shown in ("two\n", "memory 32Mi", "GET :80/up every 5 s"):
+        assert shown in text
 
 
 async def test_a_name_without_a_pod_is_not_found(client: aiohttp.ClientSession) -> None:

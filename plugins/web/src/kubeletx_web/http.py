@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -25,6 +26,7 @@ IDLE_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 30.0
 """A browser that reads nothing for this time is disconnected."""
 BUSY_SECONDS: Final = 1.0
+KEEPALIVE_SECONDS: Final = 15
 _BACKLOG: Final = 32
 _PIECE: Final = 64 * 1024
 
@@ -73,10 +75,15 @@ async def serving(
     """
     open_: set[asyncio.Task[Any]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         open_.add(task)
+        # Linux ends the connection of a browser that has gone without a word, also while nothing is sent.
+        connected = writer.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+            connected.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_SECONDS)
         try:
             connection = _Connection(handler, reader, writer, idle_seconds, write_seconds)
             if len(open_) <= most:
@@ -93,7 +100,7 @@ async def serving(
             writer.transport.abort()
 
     server = await asyncio.start_server(
-        connected,
+        serve,
         address,
         port,
         backlog=_BACKLOG,  # so many are accepted before the first of them counts

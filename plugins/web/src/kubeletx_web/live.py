@@ -15,7 +15,6 @@ from .state import Feed
 
 COALESCE_SECONDS: Final = 0.25
 """Changes within this time are one event."""
-KEEPALIVE_SECONDS: Final = 15.0
 _AGE: Final = re.compile(r"(<time [^>]*>)[^<]*")
 
 
@@ -51,12 +50,7 @@ class LivePage:
         yield b"retry: 2000\n\n"
         revision = -1
         while True:
-            try:
-                async with asyncio.timeout(KEEPALIVE_SECONDS):
-                    revision = await self._feed.wait_change(revision)
-            except TimeoutError:
-                yield b": \n\n"
-                continue
+            revision = await self._feed.wait_change(revision)
             await self.update()
             if self.number != since:
                 since = self.number

@@ -25,7 +25,6 @@ LONGEST: Final = 2000
 """A line is cut into pieces of this number of bytes."""
 PAUSE_SECONDS: Final = 0.2
 """Time between two messages: a container that writes much gives fewer, larger ones, and the agent reads no faster."""
-KEEPALIVE_SECONDS: Final = 15.0
 _COLOURS: Final = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -104,28 +103,11 @@ async def log_events(
     query = {"container": container, "tailLines": str(TAIL), "follow": "1"}
     why = ""
     yield b": \n\n"
-    async with aclosing(log_lines(agent.chunks(path, query))) as batches:
-        pending: asyncio.Task[list[str]] | None = None
-        try:
-            while True:
-                pending = pending or asyncio.create_task(_next(batches), name="log of a page")
-                done, _ = await asyncio.wait((pending,), timeout=KEEPALIVE_SECONDS)
-                if not done:
-                    yield b": \n\n"
-                    continue
-                batch, pending = pending.result(), None
+    try:
+        async with aclosing(log_lines(agent.chunks(path, query))) as batches:
+            async for batch in batches:
                 yield b"data: " + msgspec.json.encode(batch) + b"\n\n"
                 await asyncio.sleep(pause_seconds)
-        except StopAsyncIteration:
-            pending = None
-        except KubeletxError as error:
-            pending, why = None, harmless(str(error).encode(errors="replace"))
-        finally:
-            if pending is not None:
-                pending.cancel()
-                await asyncio.wait((pending,))
+    except KubeletxError as error:
+        why = harmless(str(error).encode(errors="replace"))
     yield b"event: end\ndata: " + msgspec.json.encode(why) + b"\n\n"
-
-
-async def _next(batches: AsyncGenerator[list[str], None]) -> list[str]:
-    return await anext(batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.masking import HIDDEN, masked_pod
 from kubeletx.kube.pod_summary import summarise
 from kubeletx.kube.text.yaml import dump_yaml
-from kubeletx.kube.types.core import AnyUnit, Container, ContainerState, ContainerStatus, Pod, Probe
+from kubeletx.kube.types.core import AnyUnit, ContainerStatus, Pod
 from kubeletx.kube.types.event import Event
 
 from .agent import Agent, pod_path
@@ -127,8 +127,8 @@ def _marks(events: Sequence[Event], times: Sequence[datetime]) -> Iterator[tuple
                 yield at, word
 
 
-class Unit(msgspec.Struct, frozen=True):
-    """One container or machine of the pod. `status`: None before it has one. `limits`, `probes`: texts."""
+class Unit(NamedTuple):
+    """One container or machine of the pod. `status`: None before it has one. `last`: how it ended the last time."""
 
     spec: AnyUnit
     role: str
@@ -136,69 +136,41 @@ class Unit(msgspec.Struct, frozen=True):
     state: str
     tone: str
     last: str
-    limits: str
-    probes: Sequence[str]
 
 
 def units(pod: Pod) -> Iterator[Unit]:
     """Yield the pod's containers in the order in which they start, or its machine."""
     status, spec = pod.status, pod.spec
-    statuses = (
+    machine = machine_of(pod, on_vm_runtime=True) if status.virtual_machine_status is not None else None
+    by_role: Mapping[str, Sequence[AnyUnit]] = {
+        "init container": spec.init_containers,
+        "container": spec.containers,
+        "ephemeral container": spec.ephemeral_containers,
+    }
+    known = (
         *status.init_container_statuses,
         *status.container_statuses,
         *status.ephemeral_container_statuses,
     )
-    known = {each.name: each for each in statuses}
-    machine = machine_of(pod, on_vm_runtime=True) if status.virtual_machine_status is not None else None
-    if machine is not None:
-        yield _unit(machine, "machine", known.get(machine.name))
-        return
-    for role, containers in (
-        ("init container", spec.init_containers),
-        ("container", spec.containers),
-        ("ephemeral container", spec.ephemeral_containers),
-    ):
-        for each in containers:
-            is_sidecar = role == "init container" and each.restart_policy == "Always"
-            yield _unit(each, "sidecar" if is_sidecar else role, known.get(each.name))
+    by_name = {each.name: each for each in known}
+    for role, specs in by_role.items() if machine is None else (("machine", [machine]),):
+        for each in specs:
+            is_sidecar = role == "init container" and getattr(each, "restart_policy", None) == "Always"
+            yield _unit(each, "sidecar" if is_sidecar else role, by_name.get(each.name))
 
 
 def _unit(spec: AnyUnit, role: str, status: ContainerStatus | None) -> Unit:
-    state = status.state if status is not None else ContainerState()
-    word, colour = "Waiting", "wait"
-    if state.running is not None:
-        word, colour = "Running", "good" if status is not None and status.ready else "wait"
-    elif state.terminated is not None:
-        word, colour = exit_text(state.terminated), "rest" if state.terminated.exit_code == 0 else "bad"
-    elif state.waiting is not None:
-        word = state.waiting.reason or word
-        colour = tone(word)
-    last = status.last_state.terminated if status is not None else None
-    return Unit(
-        spec=spec,
-        role=role,
-        status=status,
-        state=word,
-        tone=colour,
-        last=exit_text(last) if last is not None else "",
-        limits=", ".join(f"{name} {amount}" for name, amount in sorted(spec.resources.limits.items())),
-        probes=[*_probes(spec)] if isinstance(spec, Container) else (),
-    )
-
-
-def _probes(container: Container) -> Iterator[str]:
-    for name in ("startup", "readiness", "liveness"):
-        probe: Probe | None = getattr(container, f"{name}_probe")
-        if probe is None:
-            continue
-        text = " ".join(probe.exec.command) if probe.exec is not None else "unknown"
-        if probe.http_get is not None:
-            text = f"GET :{probe.http_get.port}{probe.http_get.path or '/'}"
-        elif probe.tcp_socket is not None:
-            text = f"TCP :{probe.tcp_socket.port}"
-        elif probe.grpc is not None:
-            text = f"gRPC :{probe.grpc.port}"
-        yield f"{name}: {text} every {probe.period_seconds or 10} s"
+    word, colour, last = "Waiting", "wait", ""
+    if status is not None:
+        state = status.state
+        if state.running is not None:
+            word, colour = "Running", "good" if status.ready else "wait"
+        elif state.terminated is not None:
+            word, colour = exit_text(state.terminated), "bad" if state.terminated.exit_code else "rest"
+        elif state.waiting is not None and state.waiting.reason:
+            word, colour = state.waiting.reason, tone(state.waiting.reason)
+        last = exit_text(status.last_state.terminated) if status.last_state.terminated else ""
+    return Unit(spec, role, status, word, colour, last)
 
 
 def pod_yaml(pod: Pod) -> str:

@@ -36,11 +36,13 @@ FIRST_SECONDS: Final = 0.03
 SLOW_SECONDS: Final = 10.0
 """Interval at which everything is read that cannot be watched."""
 PANELS: Final = "/v1/panels"
-ROOMS: Final = (
+USAGE: Final = "/v1/usage/history"
+RUNTIMES: Final = "/v1/runtimes"
+POLLED: Final = (
+    *("/version", USAGE, RUNTIMES, PANELS),
     *("/v1/edge", "/v1/node/cluster", "/v1/sessions", "/v1/fornaxcore", "/v1/images", "/v1/plugins"),
-    PANELS,
 )
-"""Paths that are read at intervals for the sections of the page. The contents of panels are read, too."""
+"""Paths that are read at intervals. The contents of panels are read, too."""
 
 
 class Silence(NamedTuple):
@@ -58,27 +60,32 @@ class NodeState:
     """Everything that the page knows about the node.
 
     `problem`: why the agent does not answer; empty while it does. `pods` by UID. `usage`: by UID (empty: the machine),
-    the last samples, None where nothing was measured, taken at `times`. `others`: answers by path of `ROOMS` and of
+    the last samples, None where nothing was measured, taken at `times`. `others`: answers by path of `POLLED` and of
     panels; an absent one was never answered, or its room is off. `silences`: questions among them that the agent does not
     answer now. `unreadable`: problems of objects that are left out, by path.
     """
 
     def __init__(self) -> None:
         self.problem = ""
-        self.version: Mapping[str, Any] = {}
         self.node = Node()
         self.pods: dict[str, Pod] = {}
-        self.runtimes: tuple[Mapping[str, Any], ...] = ()
+        self.runtimes: Sequence[Mapping[str, Any]] = ()
         self.runtimes_before: Mapping[str, Mapping[str, Any]] = {}
         """The runtimes by name as they were at the last interval, to compute rates of calls."""
         self.events: dict[str, Event] = {}
-        self.volumes: tuple[Mapping[str, Any], ...] = ()
+        self.volumes: Sequence[Mapping[str, Any]] = ()
         self.times: tuple[datetime, ...] = ()
         self.usage: Mapping[str, Mapping[str, list[int | None]]] = {}
         self.usage_revision = 0
         self.others: dict[str, Any] = {}
         self.silences: dict[str, Silence] = {}
         self.unreadable: dict[str, str] = {}
+
+    @property
+    def version(self) -> Mapping[str, Any]:
+        """Version and start of the agent."""
+        version: Mapping[str, Any] = self.others.get("/version", {})
+        return version
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """Return the newest pod of this name; None if there is none."""
@@ -138,10 +145,10 @@ class Feed:
             await self._changed.wait_for(lambda: self.revision != revision)
             return self.revision
 
-    async def settle(self) -> None:
-        """Wait until every question of `ROOMS` and about panels was answered or has failed once."""
+    async def settle(self, *paths: str) -> None:
+        """Wait until these paths, all of `POLLED` and panels if none is named, were answered or have failed once."""
         async with self._changed:
-            await self._changed.wait_for(lambda: not self._unread)
+            await self._changed.wait_for(lambda: not self._unread.intersection(paths or self._unread))
 
     async def close(self) -> None:
         """End all tasks."""
@@ -162,14 +169,14 @@ class Feed:
         jobs: Mapping[str, Callable[[], Awaitable[None]]] = {
             "/v1/pods": lambda: self._watch("/v1/pods", self._pod, self._read_pods),
             "/v1/node": lambda: self._watch("/v1/node", self._node),
-            "/v1/runtimes": lambda: self._watch("/v1/runtimes", self._runtimes),
+            "watch of runtimes": lambda: self._watch(RUNTIMES, self._runtimes),
             "/v1/events": lambda: self._watch("/v1/events", self._event),
             "/v1/volumes": lambda: self._watch("/v1/volumes", self._volumes),
-            "/v1/usage/history": self._measure,
         }
-        self._poll(ROOMS)
+        self._poll(POLLED)
         try:
-            await asyncio.gather(self._read_pods(), self._read_first(), self._read_usage())
+            await asyncio.gather(self._read_pods(), self._read_first())
+            await self.settle(RUNTIMES)
         except BaseException:
             await self.close()
             raise
@@ -187,23 +194,12 @@ class Feed:
     async def _read_first(self) -> None:
         agent = self._agent
         node, events, volumes = await asyncio.gather(
-            agent.read("/v1/node"), agent.get("/v1/events", _Items), agent.get("/v1/volumes", _Items)
+            agent.read("/v1/node"), agent.get("/v1/events", _Items), agent.get("/v1/volumes", dict)
         )
         self._node(Line("", msgspec.Raw(node)))
         for event in events.items[-EVENTS:]:
             self._event(Line("", event))
-        self.state.volumes = tuple(decoded(each, dict[str, Any], "/v1/volumes") for each in volumes.items)
-
-    async def _read_usage(self) -> None:
-        state = self.state
-        state.version = await self._agent.get("/version", dict)
-        before = {field(runtime, "name", ""): runtime for runtime in state.runtimes}
-        runtimes = await self._agent.get("/v1/runtimes", dict)
-        usage = await self._agent.get("/v1/usage/history", dict)
-        state.runtimes, state.runtimes_before = tuple(listed(runtimes)), before
-        state.times = tuple(map(datetime.fromisoformat, usage.get("times", ())))
-        state.usage = {series.get("uid", ""): series for series in usage.get("series", ())}
-        state.usage_revision += 1
+        self.state.volumes = listed(volumes)
 
     async def _forever(self, job: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -228,13 +224,6 @@ class Feed:
                 take(line)
                 self.state.problem = ""
                 await self._notify()
-
-    async def _measure(self) -> None:
-        while True:
-            await self._read_usage()
-            self.state.problem = ""
-            await self._notify()
-            await asyncio.sleep(self._slow_seconds)
 
     async def _notify(self) -> None:
         self.revision += 1
@@ -261,17 +250,28 @@ class Feed:
         answer, silence = before
         try:
             answer, silence = await self._agent.get(path, dict), None
+            self._apply(path, answer, before[0])
         except NotFound:  # the room is off
             answer, silence = None, None
-        except KubeletxError as error:
+        except (KubeletxError, TypeError, ValueError) as error:
             silence = Silence(silence.since if silence is not None else asked_at, str(error))
         _put(state.others, path, answer)
         _put(state.silences, path, silence)
-        if path == PANELS and answer is not None:
-            self._poll(panel_path(field(panel, "name", "")) for panel in listed(answer))
         if path in self._unread or before != (answer, silence):
             self._unread.discard(path)
             await self._notify()
+
+    def _apply(self, path: str, answer: object, before: object) -> None:
+        state = self.state
+        if path == PANELS:
+            self._poll(panel_path(field(panel, "name", "")) for panel in listed(answer))
+        elif path == RUNTIMES:
+            state.runtimes = listed(answer)
+            state.runtimes_before = {field(each, "name", ""): each for each in listed(before)}
+        elif path == USAGE:
+            state.times = tuple(map(datetime.fromisoformat, field(answer, "times", [])))
+            state.usage = {field(series, "uid", ""): series for series in listed(answer, "series")}
+            state.usage_revision += 1
 
     # --- lines of watches ---
 
@@ -296,10 +296,10 @@ class Feed:
         self.state.node = self._object(line.object, Node, "/v1/node") or self.state.node
 
     def _runtimes(self, line: Line) -> None:
-        self.state.runtimes = tuple(decoded(line.object, list[dict[str, Any]], "/v1/runtimes"))
+        self.state.runtimes = decoded(line.object, list[dict[str, Any]], RUNTIMES)
 
     def _volumes(self, line: Line) -> None:
-        self.state.volumes = tuple(decoded(line.object, list[dict[str, Any]], "/v1/volumes"))
+        self.state.volumes = decoded(line.object, list[dict[str, Any]], "/v1/volumes")
 
     def _event(self, line: Line) -> None:
         event, events = self._object(line.object, Event, "/v1/events"), self.state.events
