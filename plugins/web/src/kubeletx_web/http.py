@@ -79,12 +79,8 @@ async def serving(
         task = asyncio.current_task()
         assert task is not None
         open_.add(task)
-        # Linux ends the connection of a browser that has gone without a word, also while nothing is sent.
-        connected = writer.get_extra_info("socket")
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
-            connected.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_SECONDS)
         try:
+            _keep_alive(writer.get_extra_info("socket"))
             connection = _Connection(handler, reader, writer, idle_seconds, write_seconds)
             if len(open_) <= most:
                 await connection.serve()
@@ -115,6 +111,13 @@ async def serving(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    """Let Linux end the connection of a browser that has gone without a word, also while nothing is sent."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        connected.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_SECONDS)
 
 
 class _Connection:
@@ -185,16 +188,13 @@ class _Connection:
         )
 
     async def _send(self, request: Request, response: Response, *, keep: bool) -> None:
-        body, headers = (
-            response.body,
-            {"Date": _date(), "Content-Type": response.media_type, **response.headers},
-        )
-        is_text = response.media_type.startswith("text/")
-        if is_text and "gzip" in request.headers.get("accept-encoding", "") and body:
-            body = gzip.compress(body, compresslevel=3, mtime=0)
-            headers["Content-Encoding"] = "gzip"
-        if is_text:
+        body, headers = response.body, {"Date": _date(), **response.headers}
+        headers["Content-Type"] = response.media_type
+        if response.media_type.startswith("text/"):
             headers["Content-Type"] += "; charset=utf-8"
+            if "gzip" in request.headers.get("accept-encoding", "") and body:
+                body = gzip.compress(body, compresslevel=3, mtime=0)
+                headers["Content-Encoding"] = "gzip"
         if response.events is None:
             headers["Content-Length"] = str(len(body))
         if not keep:
