@@ -75,10 +75,6 @@ class StartBar(NamedTuple):
     reason: str = ""
     is_open: bool = False
 
-    @property
-    def failed(self) -> bool:
-        return bool(self.reason)
-
 
 def start_bars(start: PodStart, now: datetime) -> list[StartBar]:
     """Return the bars of a start, the earliest first; the last one is from phase Running until the pod is ready.
@@ -115,7 +111,7 @@ def start_line(start: PodStart, now: datetime) -> str:
             continue
         last = max(mine, key=lambda bar: bar.end)
         took = last.end - min(bar.start for bar in mine)
-        if last.failed:
+        if last.reason:
             parts.append(f"{last.label} failed ({last.reason})")
         elif took >= BRIEF_SECONDS or kind in _ALWAYS:
             parts.append(f"{_ALWAYS.get(kind, kind)} {human_seconds(took)}")

@@ -110,7 +110,7 @@ class ImageBackend:
 
         task = asyncio.create_task(pull(), name=f"pull {image}")
         try:
-            yield PullUpdate(runtime=handle.name, message=f"pulling {image}")
+            yield PullUpdate(runtime=handle.name, message="pulling")
             while (update := await updates.get()) is not None:
                 yield update
             status = await task

@@ -73,7 +73,10 @@ def top(
             and (not names or pod.name in names)
             and select(wanted, pod.labels)
         ]
-        return _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
+        if sort_by is not None:
+            field = "cpu_millicores" if sort_by == "cpu" else "memory_bytes"
+            pods.sort(key=lambda pod: -(getattr(pod.usage, field) or 0))
+        return _pods(pods, all_namespaces=all_namespaces, containers=containers)
 
     if watch:
         _watch(agent, table_of, headers=not no_headers)
@@ -111,13 +114,6 @@ class _Table(NamedTuple):
     back: Sequence[str]
     rows: Sequence[_Row]
     shares: bool = False
-
-
-def _sorted(pods: list[PodUsage], by: str | None) -> list[PodUsage]:
-    if by is None:
-        return pods
-    field = "cpu_millicores" if by == "cpu" else "memory_bytes"
-    return sorted(pods, key=lambda pod: -(getattr(pod.usage, field) or 0))
 
 
 def _pods(pods: list[PodUsage], *, all_namespaces: bool, containers: bool) -> _Table:

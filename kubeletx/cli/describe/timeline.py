@@ -35,22 +35,20 @@ def describe_start(start: PodStart | None, now: datetime) -> list[str]:
     if not by_label:
         return ["Timeline:  <none>"]
     width = screen().width or WIDTH
-    names = min(max(map(len, by_label)), width // 3)
-    space = width - names - 4
-    notes = {label: _note(bars)[: space - _LEAST_COLUMNS] for label, bars in by_label.items()}
-    room = max(_LEAST_COLUMNS, space - max(map(len, notes.values())))
+    notes = {label: _note(bars) for label, bars in by_label.items()}
+    names = max(map(len, notes))
+    room = max(_LEAST_COLUMNS, width - names - max(map(len, notes.values())) - 4)
     scale = room / max(0.001, *(bar.end for bars in by_label.values() for bar in bars))
     lines = [
-        f"  {label[:names]:<{names}} {_cells(bars, room, scale)} {notes[label]}"
-        for label, bars in by_label.items()
+        f"  {label:<{names}} {_cells(by_label[label], room, scale)} {note}" for label, note in notes.items()
     ]
     ticks = (f"|{human_seconds(place / scale)}" for place in range(0, room, _TICK_COLUMNS))
-    axis = "".join(f"{tick:<{_TICK_COLUMNS}}" for tick in ticks)
-    return ["Timeline:", *lines, f"  {'':{names}} {axis}".rstrip()]
+    lines.append(f"  {'':{names}} {''.join(f'{tick:<{_TICK_COLUMNS}}' for tick in ticks)}".rstrip())
+    return ["Timeline:", *(line[:width] for line in lines)]
 
 
 def _note(bars: Sequence[StartBar]) -> str:
-    failed = [bar.reason for bar in bars if bar.failed]
+    failed = [bar.reason for bar in bars if bar.reason]
     times = f"{len(failed)} times " if len(failed) > 1 else ""
     took = human_seconds(bars[-1].end - bars[0].start)
     return f"{took:>8}" + (f"  failed {times}{failed[-1]}" if failed else "")
@@ -62,5 +60,5 @@ def _cells(bars: Sequence[StartBar], room: int, scale: float) -> str:
     for bar in bars:
         first = min(room - 1, int(bar.start * scale))
         last = max(first + 1, round(bar.end * scale))
-        cells[first:last] = [marks[1 if bar.failed else 2 if bar.is_open else 0]] * (last - first)
+        cells[first:last] = [marks[1 if bar.reason else 2 if bar.is_open else 0]] * (last - first)
     return "".join(cells)

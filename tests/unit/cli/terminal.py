@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import select
-import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -24,7 +21,7 @@ class Terminal:
 
     def __init__(self, *args: str, columns: int = 80, lines: int = 24, **environment: str) -> None:
         self._main, self._side = pty.openpty()
-        self._size(columns, lines)
+        self.resize(columns, lines)
         self.modes: list[Any] = termios.tcgetattr(self._side)
         known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
         self.process = subprocess.Popen(
@@ -37,12 +34,8 @@ class Terminal:
         )
         self.text = ""
 
-    def _size(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self._side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def resize(self, columns: int, lines: int = 24) -> None:
-        self._size(columns, lines)
-        self.process.send_signal(signal.SIGWINCH)
+    def resize(self, columns: int, lines: int) -> None:
+        termios.tcsetwinsize(self._side, (lines, columns))
 
     def read_until(self, wanted: str) -> str:
         """Read until `wanted` is in what was not returned yet; return that up to `wanted`."""

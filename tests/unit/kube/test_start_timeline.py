@@ -35,7 +35,7 @@ def test_each_action_has_a_bar_and_the_last_is_until_ready() -> None:
     labels = ["bind", "volumes", "sandbox", "image web", "image web", "container web", "ready"]
     assert [bar.label for bar in bars] == labels
     assert bars[2].start == pytest.approx(0.015)
-    assert [(bar.label, bar.reason) for bar in bars if bar.failed] == [("image web", "ErrImagePull")]
+    assert [(bar.label, bar.reason) for bar in bars if bar.reason] == [("image web", "ErrImagePull")]
     (late,) = start_bars(PodStart(seen_at=SEEN, steps=(step("evacuate", 1.0, 2.0),)), at(5))
     assert late == StartBar("evacuate", 0.0, 1.0)
 

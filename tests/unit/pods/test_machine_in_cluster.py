@@ -62,6 +62,9 @@ async def test_a_debug_container_is_refused_once_in_words_and_the_machine_goes_o
         assert node.runtimes["one"].counts["create_unit"] == 1
         assert node.alive() == ["vm/c0"]
         assert shown(node).ready
+        start = manager.workers[UID].history.start
+        assert start is not None
+        assert "start machine c0" in [step.action for step in start.steps]
         manager.remove("api", UID)
         await node.until(lambda: not node.alive())
 

@@ -96,15 +96,14 @@ async def test_one_pod_less_does_not_end_the_download_of_the_others(
 
 
 async def test_progress_reports_bytes_and_total(images: LibvirtImages, server: FileServer) -> None:
-    server.files["/d.img"] = BIG
+    server.files["/d.img.gz"] = packed = gzip.compress(BIG, 0)
     heard: list[PullProgress] = []
-    await images.pull_image(spec(f"{server.url}/d.img"), None, None, heard.append)
-    loading = [progress for progress in heard if progress.message == "downloading"]
-    assert [progress.done_bytes for progress in loading] == sorted(
-        progress.done_bytes for progress in loading
-    )
-    assert (loading[-1].done_bytes, loading[-1].total_bytes) == (len(BIG), len(BIG))
-    assert len(loading) > 3
+    await images.pull_image(spec(f"{server.url}/d.img.gz"), None, None, heard.append)
+    for message in ("downloading", "checking and unpacking"):
+        seen = [progress for progress in heard if progress.message == message]
+        assert [progress.done_bytes for progress in seen] == sorted(progress.done_bytes for progress in seen)
+        assert (seen[-1].done_bytes, seen[-1].total_bytes) == (len(packed), len(packed))
+        assert len(seen) > 3
 
 
 async def test_a_broken_connection_is_continued_where_it_broke(

@@ -145,9 +145,11 @@ def test_all_layers_together_may_unpack_to_the_limit(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(blob)
     limits = Limits(image_bytes=1_000_000, virtual_bytes=1_000_000)
     search = DiskSearch(tmp_path / "disk", limits=limits, stop=threading.Event(), extra_bytes=0)
-    search.read_layer(tmp_path / "upper")
+    seen: list[int] = []
+    search.read_layer(tmp_path / "upper", seen.append)
+    assert seen[-1] == (tmp_path / "upper").stat().st_size
     with pytest.raises(Refused, match="unpack to more than is allowed"):
-        search.read_layer(tmp_path / "lower")
+        search.read_layer(tmp_path / "lower", seen.append)
 
 
 async def test_what_does_not_match_its_digest_is_refused(make_images: MakeImages, server: FileServer) -> None:

@@ -54,14 +54,16 @@ def start_rows(start: PodStart | None) -> Sequence[StartRow]:
         last = attempts[-1]
         text = "" if last.is_open else human_seconds(last.end - attempts[0].start)
         text += f" in {len(attempts)} attempts" if len(attempts) > 1 else ""
-        text += f", failed: {last.reason}" if last.failed else ""
+        text += f", failed: {last.reason}" if last.reason else ""
         shapes = [_shape(bar, total) for bar in attempts]
-        rows.append(StartRow(label, shapes, text, last.failed, start.running_at if last.is_open else None))
+        rows.append(
+            StartRow(label, shapes, text, bool(last.reason), start.running_at if last.is_open else None)
+        )
     return rows
 
 
 def _shape(bar: StartBar, total: float) -> tuple[str, int, int]:
     left = min(round(WIDTH * bar.start / total), WIDTH - LEAST)
     right = WIDTH if bar.is_open else round(WIDTH * bar.end / total)
-    kind = "failed" if bar.failed else "open" if bar.is_open else "done"
+    kind = "failed" if bar.reason else "open" if bar.is_open else "done"
     return kind, left, max(LEAST, right - left)

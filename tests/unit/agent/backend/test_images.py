@@ -15,7 +15,7 @@ from tests.unit.agent.agent_model import AgentModel, a_pod
 async def test_a_pull_shows_progress_and_ends_with_the_store_s_name(agent: AgentModel) -> None:
     async with agent.running() as backend:
         updates = await agent.done(collect(backend.images.pull_image("registry/new:1", "two")))
-        assert updates[0].message == "pulling registry/new:1"
+        assert updates[0].message == "pulling"
         assert updates[-1].ref
         assert {update.runtime for update in updates} == {"two"}
         listing = await backend.images.list_images()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -77,31 +77,22 @@ def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run)
     assert "History" not in kubeletx("describe", "pod", "web").stdout
 
 
-STEPS = (
-    PodAction(at=T0 + timedelta(seconds=0.002), action="bind", result="bound", seconds=0.002),
-    PodAction(
-        at=T0 + timedelta(seconds=2),
-        action="ensure image web",
-        result="image failed: ErrImagePull: no such host",
-        reason="ErrImagePull",
-        seconds=1,
-    ),
-    PodAction(at=T0 + timedelta(seconds=4), action="start unit web", result="unit started", seconds=1),
-)
-
-
 @pytest.mark.parametrize(("width", "cells"), [(None, 80), (200, 200), (40, 40)])
 def test_the_start_of_a_pod_is_a_line_and_bars_that_fit_the_terminal(
     agent: Any, kubeletx: Run, monkeypatch: pytest.MonkeyPatch, width: int | None, cells: int
 ) -> None:
     monkeypatch.setattr(timeline, "screen", lambda: Screen(width))
     agent.backend.put(pod())
-    agent.backend.start = PodStart(
-        seen_at=T0,
-        running_at=T0 + timedelta(seconds=4),
-        ready_at=T0 + timedelta(seconds=5),
-        steps=STEPS,
+
+    def at(seconds: float) -> datetime:
+        return T0 + timedelta(seconds=seconds)
+
+    steps = (
+        PodAction(at=at(0.002), action="bind", result="bound", seconds=0.002),
+        PodAction(at=at(2), action="ensure image web", result="", reason="ErrImagePull", seconds=1),
+        PodAction(at=at(4), action="start unit web", result="unit started", seconds=1),
     )
+    agent.backend.start = PodStart(seen_at=T0, running_at=at(4), ready_at=at(5), steps=steps)
     text = kubeletx("describe", "pod", "web", "--timeline").stdout
     line = "bound 2 ms, image web failed (ErrImagePull), started 1.0 s, ready 5.0 s"
     assert re.search(f"^Start: +{re.escape(line)}$", text, re.MULTILINE)

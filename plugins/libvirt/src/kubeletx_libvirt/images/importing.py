@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +19,7 @@ import msgspec
 
 from . import qcow2
 from .problems import Refused
-from .unpack import CHUNK_BYTES, packing_of, unpack
+from .unpack import CHUNK_BYTES, packing_of, reported, unpack
 
 QCOW2, RAW = "qcow2", "raw"
 _BLOCK_BYTES = 1 << 16
@@ -106,12 +106,13 @@ def import_disk(
     scratch: Path,
     limits: Limits,
     stop: threading.Event,
+    progress: Callable[[int], object],
     sha256: str = "",
 ) -> Disk:
     """Examine the fetched file `source` and describe the disk in it. If `source` is packed, unpack it to `scratch`.
 
     `name`: the published file name; its suffix must match the content. `sha256`: hash of `source`; empty: it
-    is computed here. Raises Refused for a disk that must not be used, Stopped if `stop` is set, and OSError.
+    is computed here. `progress`: called with the number of bytes of `source` that were unpacked. Raises Refused for a disk that must not be used, Stopped if `stop` is set, and OSError.
     """
     path = source
     with source.open("rb") as file:
@@ -121,7 +122,7 @@ def import_disk(
             path = scratch
             with open(scratch, "wb", opener=private_opener) as target:
                 sink = Sink(target, limits.image_bytes)
-                sink.write_all(unpack(file, kind), stop)
+                sink.write_all(reported(unpack(file, kind), file, progress), stop)
             sha256 = sink.sha256.hexdigest()
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -13,13 +13,13 @@ import io
 import posixpath
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .importing import Limits, Sink, Stopped, private_opener
 from .problems import Refused
-from .unpack import CHUNK_BYTES, packing_of, unpack
+from .unpack import CHUNK_BYTES, packing_of, reported, unpack
 
 _DIRECTORY = "disk"
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -44,8 +44,10 @@ class DiskSearch:
         self._hidden: set[str] = set()
         self._left = limits.image_bytes + extra_bytes
 
-    def read_layer(self, path: Path) -> None:
+    def read_layer(self, path: Path, progress: Callable[[int], object]) -> None:
         """Search one layer. `path`: the layer as a tar archive, which may be packed.
+
+        `progress`: called with the number of bytes of the layer that were read.
 
         Raises Refused for an unacceptable layer or disk, Stopped if the pull is cancelled, and OSError.
         """
@@ -55,7 +57,7 @@ class DiskSearch:
             kind = packing_of(file.read(8))
             file.seek(0)
             chunks = unpack(file, kind) if kind else iter(lambda: file.read(CHUNK_BYTES), b"")
-            stream = _Stream(chunks, self._left, self._stop)
+            stream = _Stream(reported(chunks, file, progress), self._left, self._stop)
             try:
                 with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:
                     for member in tar:

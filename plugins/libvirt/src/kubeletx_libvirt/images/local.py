@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kubeletx.api import InvalidPod, NotFound, PermissionDenied
@@ -75,11 +75,12 @@ def copy(
     algorithms: Sequence[str],
     limits: Limits,
     stop: threading.Event,
+    progress: Callable[[int], object],
 ) -> dict[str, str]:
     """Copy the opened file to `target`, with holes in place of zeros.
 
     Returns the hexadecimal digest of the content for each of `algorithms`. `image`: the reference, for
-    messages. Raises Refused for a file above the limits, Unavailable if there is no space, Stopped if `stop`
+    messages. `progress`: called with the number of copied bytes. Raises Refused for a file above the limits, Unavailable if there is no space, Stopped if `stop`
     is set, and OSError.
     """
     size = os.fstat(descriptor).st_size
@@ -102,6 +103,7 @@ def copy(
             done += len(chunk)
             if done > limits.image_bytes:
                 raise too_large(done, limits.image_bytes)
+            progress(done)
         file.truncate(done)
     return {name: digest.hexdigest() for name, digest in hashes.items()}
 

@@ -302,7 +302,8 @@ class LibvirtImages:
 
     async def _import(self, source: ImageSource, request: Request, fetched: Fetched) -> str:
         size = (await self._workers.finish(fetched.path.stat)).st_size
-        request.report(PullProgress(done_bytes=size, total_bytes=size, message="checking and unpacking"))
+        progress = request.phase("checking and unpacking", size)
+        progress(0)
         disk = await self._workers.finish_or_stop(
             request.stop,
             import_disk,
@@ -311,8 +312,10 @@ class LibvirtImages:
             scratch=_scratch(fetched.path, request.work),
             limits=self._fetcher.limits,
             stop=request.stop,
+            progress=progress,
             sha256=fetched.sha256,
         )
+        progress(size)
         image_id = f"sha256:{disk.sha256}"
         async with self._lock:
             index = self._need_index()

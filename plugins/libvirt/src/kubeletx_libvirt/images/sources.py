@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     known: Validators | None = None
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
 
+    def phase(self, message: str, total_bytes: int, before: int = 0) -> Callable[[int], object]:
+        """Return a function for threads that reports how many bytes are done, in addition to those `before`."""
+        loop = asyncio.get_running_loop()
+
+        def report(done: int) -> object:
+            seen = PullProgress(done_bytes=before + done, total_bytes=total_bytes, message=message)
+            return loop.call_soon_threadsafe(self.report, seen)
+
+        return report
+
 
 class Fetcher:
     """Fetches the files of images from HTTP servers, registries and this node into one image store."""
@@ -101,6 +112,7 @@ class Fetcher:
                 return None
             await self._workers.finish(lambda: request.work.mkdir(mode=0o700, exist_ok=True))
             target = request.work / "data"
+            size = os.fstat(descriptor).st_size
             digests = await self._workers.finish_or_stop(
                 request.stop,
                 local.copy,
@@ -110,11 +122,10 @@ class Fetcher:
                 algorithms=_algorithms(source.pin),
                 limits=self.limits,
                 stop=request.stop,
+                progress=request.phase("copying", size),
             )
         finally:
             await self._workers.finish(os.close, descriptor)
-        size = int(stamp.split(":")[2])
-        request.report(PullProgress(done_bytes=size, total_bytes=size, message="copied"))
         return _fetched(target, digests, source.pin, Validators(stamp=stamp))
 
     async def _fetch_oci(self, source: OciImage, request: Request) -> Fetched | None:
@@ -142,7 +153,8 @@ class Fetcher:
             if search.is_hidden_below:
                 break
             part = await self._fetch_layer(registry, layer, request, done, total)
-            await self._workers.finish_or_stop(request.stop, search.read_layer, part.path)
+            report = request.phase("unpacking", total, done)
+            await self._workers.finish_or_stop(request.stop, search.read_layer, part.path, report)
             await self._workers.finish(part.discard)
             done += layer.size
         if not search.found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Protocol
 
 from .problems import Refused
@@ -69,6 +69,13 @@ def unpack(file: BinaryIO, kind: str) -> Iterator[bytes]:
                 rest, decoder = decoder.unused_data, None
     except failures as error:
         raise Refused(f"is a damaged {kind} file ({error})", "publish it again") from error
+
+
+def reported(chunks: Iterable[bytes], file: BinaryIO, progress: Callable[[int], object]) -> Iterator[bytes]:
+    """Yield the chunks that are made from `file`; `progress` is called with the number of bytes that were read."""
+    for chunk in chunks:
+        progress(file.tell())
+        yield chunk
 
 
 class _Gzip:
