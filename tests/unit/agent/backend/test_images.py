@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from kubeletx.api import Conflict, ImageStatus, KubeletxError, NotFound, Unavailable
-from kubeletx.server.views import ImageListing
+from kubeletx.server.views import ImageListing, PullUpdate
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 
@@ -130,5 +131,5 @@ def tags(listing: ImageListing) -> set[str]:
     return {tag for image in listing.items for tag in image.tags}
 
 
-async def collect(updates):  # type: ignore[no-untyped-def]
+async def collect(updates: AsyncIterator[PullUpdate]) -> list[PullUpdate]:
     return [update async for update in updates]
