@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -57,6 +57,9 @@ from .views import (
     VersionView,
     VolumeView,
 )
+
+if TYPE_CHECKING:
+    from .access.remote import KubeletAccess
 
 
 class AboutVerbs(Protocol):
@@ -530,3 +533,5 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Returns a `kubeletx.fornax.views.FornaxStatus`. Raises NotFound if the agent has no FornaxCores."""
     edge: Callable[[], msgspec.Struct]
     """Returns a `kubeletx.agent.edge.guardian.EdgeView`. Raises NotFound if the node has no guardian."""
+    access: KubeletAccess | None = None
+    """Access to the kubelet's API; None: the agent does not serve it."""

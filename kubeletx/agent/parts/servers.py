@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kubeletx.server.admin.socket import AdminServer
 from kubeletx.server.healthz import health_server
 
@@ -42,11 +44,8 @@ def make_servers(
         )
     port, access = kubelet_port(ctx.config), None
     if port is not None:
-        from .kubelet_api import (
-            kubelet_access,
-            kubelet_server,
-            review_client,
-        )  # only an agent that serves it loads it
+        # Only an agent that serves it loads it.
+        from .kubelet_api import kubelet_access, kubelet_server, review_client
 
         reviews = None
         if link.link is not None:
@@ -55,5 +54,6 @@ def make_servers(
         access = kubelet_access(ctx, reviews, node)
         servers.append(kubelet_server(ctx, port, access, volumes, pods, views, admin))
     # First, since its start is refused while another agent runs.
-    servers.insert(0, AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path, access=access))
+    backend = replace(admin.backend, access=access)
+    servers.insert(0, AdminServer(backend=backend, socket_path=ctx.config.socket_path))
     ctx.made.add(Part(name="servers", servers=tuple(servers), close=tuple(closes)))

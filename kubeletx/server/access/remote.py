@@ -72,9 +72,6 @@ class KubeletAccess(msgspec.Struct, frozen=True, kw_only=True):
     async def decide(self, asked: AccessRequest) -> AccessDecision:
         """Decide on a request to read: verb get on nodes/proxy, as for most paths of the kubelet's API."""
         user = await self.authenticator.find_user({"subject": asked.subject}, asked.authorization)
+        status, message = await refusal_of(user, "get", (PROXY,), self.authorizer) or (200, "")
         name = user.name if user is not None else ""
-        refusal = await refusal_of(user, "get", (PROXY,), self.authorizer)
-        if refusal is None:
-            return AccessDecision(allowed=True, user=name)
-        status, message = refusal
-        return AccessDecision(allowed=False, user=name, status=status, message=message)
+        return AccessDecision(allowed=status == 200, user=name, status=status, message=message)

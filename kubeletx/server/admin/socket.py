@@ -17,7 +17,6 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp import web
@@ -38,16 +37,13 @@ from . import (
 )
 from .tasks import Tasks
 
-if TYPE_CHECKING:
-    from ..access.remote import KubeletAccess
-
 log = structlog.get_logger(__name__)
 
 _MAX_BODY = 32 * 1024 * 1024
 
 
-def make_app(backend: AdminBackend, tasks: Tasks, access: KubeletAccess | None = None) -> web.Application:
-    """Make the web application with all routes of the admin socket; `AdminServer` serves it. `access`: as there."""
+def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
+    """Make the web application with all routes of the admin socket; `AdminServer` serves it."""
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend, tasks))
@@ -57,7 +53,7 @@ def make_app(backend: AdminBackend, tasks: Tasks, access: KubeletAccess | None =
     app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_runtimes.image_routes(backend.images, tasks))
     app.add_routes(routes_sessions.routes(backend.sessions, tasks))
-    app.add_routes(routes_access.routes(access))
+    app.add_routes(routes_access.routes(backend.access))
     app.add_routes(stream_routes(backend.pods))
     return app
 
@@ -90,15 +86,9 @@ def stream_routes(backend: PodVerbs) -> Iterable[web.RouteDef]:
 class AdminServer:
     """Serves the admin socket from `start` to `stop`."""
 
-    def __init__(
-        self, *, backend: AdminBackend, socket_path: Path, access: KubeletAccess | None = None
-    ) -> None:
-        """`socket_path`: path of the socket that `start` makes; its directory must exist.
-
-        `access`: of the kubelet's API; None: the agent does not serve it.
-        """
+    def __init__(self, *, backend: AdminBackend, socket_path: Path) -> None:
+        """`socket_path`: path of the socket that `start` makes; its directory must exist."""
         self._backend = backend
-        self._access = access
         self._path = socket_path
         self._tasks = Tasks()
         self._runner: web.AppRunner | None = None
@@ -111,7 +101,7 @@ class AdminServer:
         """
         listener = await _listen(self._path)
         self._inode = self._path.stat().st_ino
-        app = make_app(self._backend, self._tasks, self._access)
+        app = make_app(self._backend, self._tasks)
         self._runner = web.AppRunner(
             app,
             handle_signals=False,

@@ -17,6 +17,7 @@ from kubeletx_web.cluster import FILES, KEPT_SECONDS, ClusterAccess, ClusterTls
 from kubeletx_web.http import serving
 from kubeletx_web.main import main
 from kubeletx_web.server import Pages
+from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig, NotFound
 from kubeletx.server.access.authentication import Authenticator, TokenReviews, User
@@ -78,9 +79,8 @@ class ClusterPage:
                 ),
                 authorizer=self.rights,
             )
-            self.admin = AdminServer(
-                backend=FakeAdminBackend().parts, socket_path=self.agent.socket_path, access=access
-            )
+            backend = replace(FakeAdminBackend().parts, access=access)
+            self.admin = AdminServer(backend=backend, socket_path=self.agent.socket_path)
             await self.admin.start()
             pages = Pages(self.agent, ClusterAccess(self.agent, self.clock))
             tls = ClusterTls(await self.agent.get(FILES, dict))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from msgspec.structs import replace
 
 from kubeletx.api import Unavailable
 from kubeletx.server.access.authentication import Authenticator, TokenReviews, User
@@ -38,7 +39,7 @@ class OnlyJane(Authorizer):
 async def asking(directory: Path, access: KubeletAccess | None) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the admin socket."""
     socket_path = directory / "kubeletx.sock"
-    server = AdminServer(backend=FakeAdminBackend().parts, socket_path=socket_path, access=access)
+    server = AdminServer(backend=replace(FakeAdminBackend().parts, access=access), socket_path=socket_path)
     await server.start()
     connector = aiohttp.UnixConnector(path=str(socket_path))
     async with aiohttp.ClientSession(connector=connector, base_url="http://kubeletx") as session:
