@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +21,6 @@ SAMPLES: Final = 90
 IDLE_SECONDS: Final = 60.0
 """Without a call for this time, measuring ends and all samples are dropped."""
 _NONE: Final = -1
-_MACHINE: Final = ""
 
 
 class UsageRing:
@@ -38,22 +37,24 @@ class UsageRing:
         self._task: asyncio.Task[None] | None = None
         self._count = 0
         self._times: deque[datetime] = deque(maxlen=SAMPLES)
-        self._series: dict[str, tuple[array[int], array[int]]] = {}
+        self._series: dict[str, array[int]] = {}
+        """CPU and memory in turn, of the last `SAMPLES` measurements, by UID of the pod; the machine has none."""
 
     def read(self, after: int) -> UsageHistory:
         """Return the samples from number `after` on; a number of an earlier ring returns all."""
         self._asked_at = self._clock.monotonic()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="usage ring")
-        first = self._count - len(self._times)
-        skip = max(after - first, 0) if after <= self._count else 0
+        later = self._count - after if after <= self._count else SAMPLES
+        times = tuple(self._times)[-later:] if later else ()
+        new = len(times)
         return UsageHistory(
             next=self._count,
             interval_seconds=INTERVAL_SECONDS,
-            times=tuple(self._times)[skip:],
+            times=times,
             series=tuple(
-                UsageSeries(uid=uid, cpu=_values(cpu, skip), memory=_values(memory, skip))
-                for uid, (cpu, memory) in self._series.items()
+                UsageSeries(uid=uid, cpu=_last(values[::2], new), memory=_last(values[1::2], new))
+                for uid, values in self._series.items()
             ),
         )
 
@@ -77,20 +78,17 @@ class UsageRing:
             self._series.clear()
 
     def _add(self, usage: UsageView) -> None:
-        present = {_MACHINE: usage.node, **{pod.uid: pod.usage for pod in usage.pods}}
-        before = len(self._times)
+        present = {"": usage.node, **{pod.uid: pod.usage for pod in usage.pods}}
         self._times.append(self._clock.now())
         self._count += 1
-        for uid in present.keys() - self._series.keys():
-            self._series[uid] = array("q", [_NONE]) * before, array("q", [_NONE]) * before
-        for uid, series in tuple(self._series.items()):
-            measured = present.get(uid, MeasuredUsage())
-            for values, value in zip(series, (measured.cpu_millicores, measured.memory_bytes), strict=True):
-                values.append(_NONE if value is None else value)
-                del values[:-SAMPLES]
-            if uid not in present and all(max(values) == _NONE for values in series):
+        for uid in dict.fromkeys((*present, *self._series)):
+            one = present.get(uid, MeasuredUsage())
+            values = self._series.setdefault(uid, array("q", [_NONE]) * (2 * SAMPLES))
+            values.extend(_NONE if n is None else n for n in (one.cpu_millicores, one.memory_bytes))
+            del values[:2]
+            if uid not in present and max(values) == _NONE:
                 del self._series[uid]
 
 
-def _values(values: Iterable[int], skip: int) -> tuple[int | None, ...]:
-    return tuple(None if value == _NONE else value for value in tuple(values)[skip:])
+def _last(values: array[int], count: int) -> tuple[int | None, ...]:
+    return tuple(None if value == _NONE else value for value in values[len(values) - count :])
