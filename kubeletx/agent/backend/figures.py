@@ -31,8 +31,6 @@ log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 1.0
 """A measurement younger than this is reused."""
-IMAGE_FS_SECONDS = 60.0
-ASK_SECONDS = 2.0
 
 
 class FigureBackend:
@@ -67,9 +65,7 @@ class FigureBackend:
         self._volumes = volumes
         self._blocking = blocking
         self._clock = clock
-        self._image_mount: str | None = None
         self._machine: MachineInfo | None = None
-        self._asked_at = float("-inf")
         self._last: tuple[float, Figures] | None = None
         self._reading: asyncio.Task[Figures] | None = None
 
@@ -88,9 +84,9 @@ class FigureBackend:
         shared = self._cgroups.shared() if self._cgroups is not None else ()
         node, kernel = await self._blocking(read_kernel, self._trees, self._context.root_dir, shared, wanted)
         host = node.host
-        mount = await self._mount_of_images()
+        disk = next(iter(self._stores.disks.values()), None)
         image_fs, image_device = (
-            await self._blocking(read_image_fs, mount) if mount is not None else (None, "")
+            await self._blocking(read_image_fs, disk.path) if disk is not None else (None, "")
         )
         if self._machine is None:
             self._machine = await self._blocking(read_machine)
@@ -120,26 +116,6 @@ class FigureBackend:
         )
         self._last = (self._clock.monotonic(), figures)
         return figures
-
-    async def _mount_of_images(self) -> str | None:
-        """Return the mount point of the first file system that an image store reports; None if none is known.
-
-        The stores are called at most every `IMAGE_FS_SECONDS`; between calls the last result is returned.
-        """
-        now = self._clock.monotonic()
-        if now - self._asked_at < IMAGE_FS_SECONDS:
-            return self._image_mount
-        self._asked_at = now
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                stores, _ = await self._stores.all()
-                for store in stores:
-                    for filesystem in (await store.info()).filesystems:
-                        self._image_mount = filesystem.mountpoint
-                        return filesystem.mountpoint
-        except (KubeletxError, TimeoutError) as error:
-            log.debug("Found no file system of images", err=str(error))
-        return self._image_mount
 
     def _rate(self, host: HostUsage) -> int | None:
         if self._last is None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from kubeletx.api import CAPABILITIES, KubeletxError, NotFound, PodUid, RuntimeName, SupportsImages, TimedOut
-from kubeletx.node.thresholds import Observation
+from kubeletx.api import CAPABILITIES, KubeletxError, NotFound, PodUid, SupportsImages, TimedOut
 from kubeletx.plugins.reload import RunningPlugins
 from kubeletx.pods import PodManager
 from kubeletx.runtimes.endpoints.grammar import parse_endpoints
@@ -54,7 +53,6 @@ class RuntimeBackend:
         self._stores = stores
         self._manager = manager
         self._kinds = kinds
-        self._image_space: Mapping[RuntimeName, Observation] = {}
         self._watchers: list[Latest[None]] = []
         self._changes: set[asyncio.Task[Any]] = set()
         """Tasks that add or remove runtimes; they continue when their client disconnects."""
@@ -67,10 +65,6 @@ class RuntimeBackend:
 
     def pod_changed(self, name: str, uid: str, event: object) -> None:
         """Do nothing: changes of pods do not affect the list of runtimes."""
-
-    def image_space_measured(self, space: Mapping[RuntimeName, Observation]) -> None:
-        """Keep the space on the file system of each runtime's image store, which the evictor measures every 10 s."""
-        self._image_space = space
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
         return [self._view(handle) for handle in self._registry.handles()]
@@ -231,15 +225,15 @@ class RuntimeBackend:
             keeps_images = handle.traits is None or handle.traits.images
         if not keeps_images:
             return None
-        space = self._image_space.get(handle.name)
+        disk = self._stores.disks.get(handle.name)
         return ImageServiceView(
             name=handle.name,
             workload_type=handle.workload_type,
             url=handle.endpoint.image_url or handle.endpoint.url,
             store=self._stores.known_id(handle),
             is_default=is_default,
-            capacity_bytes=space.capacity if space is not None else None,
-            available_bytes=space.available if space is not None else None,
+            capacity_bytes=disk.capacity_bytes if disk is not None else None,
+            available_bytes=disk.available_bytes if disk is not None else None,
         )
 
 

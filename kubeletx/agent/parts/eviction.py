@@ -59,7 +59,6 @@ def make_eviction(
         blocking=volumes.files,
         events=node.events,
         on_pressure=on_pressure,
-        on_image_space=views.runtimes.image_space_measured,
         wait=stalls.wait,
     )
     ctx.made.add(

@@ -44,7 +44,7 @@ from kubeletx.node.thresholds import (
     step,
 )
 from kubeletx.runtimes.images.gc import ImageCollector
-from kubeletx.runtimes.images.stores import ImageStores
+from kubeletx.runtimes.images.stores import ImageStores, StoreDisk
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.volumes.disk_usage import DiskUse
@@ -116,11 +116,9 @@ class Evictor:
         blocking: Blocking,
         events: EventSink,
         on_pressure: Callable[[Pressure], object],
-        on_image_space: Callable[[Mapping[RuntimeName, Observation]], object] = lambda _space: None,
         wait: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
-        """`on_pressure`: called with the node's pressure whenever it changes. `on_image_space`: called at each check
-        with the space on the file system of each runtime's image store, without those that are not known.
+        """`on_pressure`: called with the node's pressure whenever it changes.
 
         `wait`: sleeps for the given seconds, but returns earlier if a check is due; None: use the clock's sleep.
         """
@@ -130,7 +128,6 @@ class Evictor:
         self._blocking = blocking
         self._events = events
         self._on_pressure = on_pressure
-        self._on_image_space = on_image_space
         self._wait = wait or clock.sleep
         self._state = ThresholdState()
         self._pressure = Pressure()
@@ -181,9 +178,12 @@ class Evictor:
         await self._find_mounts()
         disks, observations = await self._read()
         space = {seen.place: seen for seen in observations if seen.signal == "imagefs.available"}
-        self._on_image_space(
-            {name: space[disk.place] for disk in disks if disk.place in space for name in disk.runtimes}
-        )
+        self._node.stores.disks = {
+            name: StoreDisk(disk.path, space[disk.place].capacity, space[disk.place].available)
+            for disk in disks
+            if disk.place in space
+            for name in disk.runtimes
+        }
         return observations
 
     async def _read(self) -> tuple[tuple[ImageDisk, ...], Sequence[Observation]]:
@@ -199,7 +199,7 @@ class Evictor:
         """
         local = self._local_runtimes()
         now = self._clock.monotonic()
-        if now < self._mounts_until and local == self._mounts.keys():
+        if now < self._mounts_until and local == list(self._mounts):
             return
         stores, missing = await self._node.stores.all()
         mounts = {name: mount for name, mount in self._mounts.items() if name in local}
@@ -219,12 +219,9 @@ class Evictor:
         is_complete = not missing and all(self._mounts.values())
         self._mounts_until = now + (STORES_SECONDS if is_complete else LOOK_SECONDS)
 
-    def _local_runtimes(self) -> set[RuntimeName]:
-        return {
-            handle.name
-            for handle in self._node.registry.handles()
-            if handle.traits is not None and not handle.traits.remote
-        }
+    def _local_runtimes(self) -> list[RuntimeName]:
+        handles = self._node.registry.handles()
+        return [one.name for one in handles if one.traits is not None and not one.traits.remote]
 
     # --- pods ---
 

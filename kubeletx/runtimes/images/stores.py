@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -28,6 +29,14 @@ from .store import ImageStore, RegistryCredentials
 log = structlog.get_logger(__name__)
 
 
+class StoreDisk(NamedTuple):
+    """File system of an image store. `path`: a directory on it."""
+
+    path: str
+    capacity_bytes: int
+    available_bytes: int
+
+
 class ImageStores:
     """Holds all image stores of the node. A store is known once one of its runtimes was reached."""
 
@@ -45,6 +54,8 @@ class ImageStores:
         self._records = records
         self._credentials = credentials
         self._settings = settings
+        self.disks: Mapping[RuntimeName, StoreDisk] = {}
+        """Of the runtimes whose stores are on this machine and have answered, as the evictor measured them last."""
         self._stores: dict[StoreId, ImageStore] = {}
         self._of_runtime: dict[RuntimeName, tuple[RuntimeHandle, int, ImageStore]] = {}
         self._asking: Shared[ImageStore] = Shared("image store of")

@@ -197,7 +197,7 @@ def test_the_python_client_runs_commands(kubelet: KubeletClient, protocols: str)
         error=True,
     )
     headers = {"sec-websocket-protocol": protocols} if protocols else None
-    client = ws_client.WSClient(
+    client: Any = ws_client.WSClient(  # type: ignore[no-untyped-call]  # the package has no types
         configuration, kubelet.url.replace("https", "wss") + path, headers, capture_all=False
     )
     try:
@@ -299,6 +299,7 @@ def test_metrics_have_what_top_and_dashboards_need(bench: Bench, kubelet: Kubele
         "container_fs_usage_bytes",
     }
     until(lambda: more <= samples(kubelet, "/metrics/cadvisor", "streams-lab").keys(), "cadvisor's metrics")
+    until(lambda: "runtime" in kubelet.json("/stats/summary")["node"], "disk of the image store")
     summary = kubelet.json("/stats/summary")
     assert summary["node"]["cpu"]["usageCoreNanoSeconds"] > 0
     assert summary["node"]["runtime"]["imageFs"]["capacityBytes"] > 0
@@ -334,7 +335,8 @@ def test_volumes_of_a_pod_are_in_the_summary(bench: Bench, kubelet: KubeletClien
         return {one["name"]: one for pod in pods for one in pod.get("volume", [])}
 
     def is_filled(name: str, size: int) -> bool:
-        return volumes().get(name, {}).get("usedBytes", 0) >= size
+        used: int = volumes().get(name, {}).get("usedBytes", 0)
+        return used >= size
 
     until(lambda: is_filled("disk", 300_000) and is_filled("memory", 500_000), "statistics of filled volumes")
     until(lambda: "labels" in volumes(), "statistics of all volumes")
