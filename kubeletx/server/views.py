@@ -488,6 +488,41 @@ class UsageHistory(View, frozen=True, kw_only=True):
     series: tuple[UsageSeries, ...] = ()
 
 
+# --- access to the kubelet's API ---
+
+CertificateName = tuple[tuple[tuple[str, str], ...], ...]
+"""Subject of a certificate, as `ssl.SSLObject.getpeercert` returns it."""
+
+
+class AccessFiles(View, frozen=True, kw_only=True):
+    """TLS settings of the kubelet's API now. `client_ca_file` None: clients have no certificates. `ciphers`: of OpenSSL; empty: its default."""
+
+    certificate_file: str
+    key_file: str
+    client_ca_file: str | None
+    min_version: str
+    ciphers: str
+
+
+class AccessRequest(View, frozen=True, kw_only=True):
+    """Credentials of a request. `authorization`: its header; None: it has none.
+
+    `subject`: of the client certificate that TLS has verified against the client CA; empty: there is none.
+    """
+
+    authorization: str | None = None
+    subject: CertificateName = ()
+
+
+class AccessDecision(View, frozen=True, kw_only=True):
+    """Answer to an `AccessRequest`. `status`: HTTP status of a refusal, 200 if it is allowed. `user`: empty if unknown."""
+
+    allowed: bool
+    user: str = ""
+    status: int = 200
+    message: str = ""
+
+
 # --- the agent itself ---
 
 

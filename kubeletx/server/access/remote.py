@@ -10,44 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..views import View
+from ..views import AccessDecision, AccessFiles, AccessRequest
 from .authentication import Authenticator
 from .authorization import PROXY, Authorizer, refusal_of
 from .ciphers import openssl_ciphers
 from .self_signed import Pair
 from .tls import TlsPlan
-
-CertificateName = tuple[tuple[tuple[str, str], ...], ...]
-"""Subject of a certificate, as `ssl.SSLObject.getpeercert` returns it."""
-
-
-class AccessFiles(View, frozen=True, kw_only=True):
-    """TLS settings of the kubelet's API now. `client_ca_file` None: clients have no certificates. `ciphers`: of OpenSSL; empty: its default."""
-
-    certificate_file: str
-    key_file: str
-    client_ca_file: str | None
-    min_version: str
-    ciphers: str
-
-
-class AccessRequest(View, frozen=True, kw_only=True):
-    """Credentials of a request. `authorization`: its header; None: it has none.
-
-    `subject`: of the client certificate that TLS has verified against the client CA; empty: there is none.
-    """
-
-    authorization: str | None = None
-    subject: CertificateName = ()
-
-
-class AccessDecision(View, frozen=True, kw_only=True):
-    """Answer to an `AccessRequest`. `status`: HTTP status of a refusal, 200 if it is allowed. `user`: empty if unknown."""
-
-    allowed: bool
-    user: str = ""
-    status: int = 200
-    message: str = ""
 
 
 class KubeletAccess(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Routes about the agent itself and its node: version, health, metrics, plugins, configuration, usage, volumes, events."""
+"""Routes about the agent itself and its node: version, health, metrics, plugins, configuration, usage, volumes, events, access."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from kubeletx.api import NotFound
 from kubeletx.kube.types.event import EventList
 
 from ..backend import AboutVerbs, AdminBackend
 from ..healthz import health_routes
-from ..http import flag, json_response, query_seconds, stream_lines
+from ..http import flag, json_response, query_seconds, read_json, stream_lines
+from ..views import AccessRequest
 from .tasks import Tasks
 
 
@@ -75,6 +77,15 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
     async def edge(_request: web.Request) -> web.StreamResponse:
         return json_response(backend.edge())
 
+    async def access(request: web.Request) -> web.StreamResponse:
+        if backend.access is None:
+            raise NotFound(
+                "the agent does not serve the kubelet's API, which decides who has access; start it with --kubeconfig"
+            )
+        if request.method == "POST":
+            return json_response(await backend.access.decide(await read_json(request, AccessRequest)))
+        return json_response(backend.access.files())
+
     async def events(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
             return await stream_lines(request, backend.node.watch_events(), "ADDED")
@@ -101,6 +112,8 @@ def routes(backend: AdminBackend, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get("/v1/events", events),
         web.get("/v1/fornaxcore", fornaxcore),
         web.get("/v1/edge", edge),
+        web.get("/v1/access", access),
+        web.post("/v1/access", access),
     )
 
 

@@ -27,7 +27,6 @@ from kubeletx.cri.url import LONGEST_SOCKET_PATH
 from ..backend import AdminBackend, PodVerbs
 from ..http import MAX_LINE_BYTES, errors_as_status, note_start
 from . import (
-    routes_access,
     routes_agent,
     routes_machines,
     routes_objects,
@@ -53,7 +52,6 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app.add_routes(routes_machines.routes(backend.machines, tasks))
     app.add_routes(routes_runtimes.image_routes(backend.images, tasks))
     app.add_routes(routes_sessions.routes(backend.sessions, tasks))
-    app.add_routes(routes_access.routes(backend.access))
     app.add_routes(stream_routes(backend.pods))
     return app
 
