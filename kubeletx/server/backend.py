@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,6 +28,9 @@ from kubeletx.kube.types.node import Node
 
 from .session_views import SessionRequest, SessionUsageList, SessionView
 from .views import (
+    AccessDecision,
+    AccessFiles,
+    AccessRequest,
     ApplyResult,
     ConfigValue,
     DeleteOptions,
@@ -57,9 +60,6 @@ from .views import (
     VersionView,
     VolumeView,
 )
-
-if TYPE_CHECKING:
-    from .access.remote import KubeletAccess
 
 
 class AboutVerbs(Protocol):
@@ -515,6 +515,18 @@ class ObjectVerbs(Protocol):
         ...
 
 
+class AccessVerbs(Protocol):
+    """Access to the kubelet's API, for programs of this node that serve its users, such as kubeletx-web."""
+
+    def files(self) -> AccessFiles:
+        """Return the files and settings of TLS. Raises InvalidConfig if there is no usable certificate."""
+        ...
+
+    async def decide(self, asked: AccessRequest) -> AccessDecision:
+        """Decide on a request to read: verb get on nodes/proxy, as for most paths of the kubelet's API."""
+        ...
+
+
 class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the servers call in the agent: one object for each subject. The agent implements them."""
 
@@ -533,5 +545,5 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Returns a `kubeletx.fornax.views.FornaxStatus`. Raises NotFound if the agent has no FornaxCores."""
     edge: Callable[[], msgspec.Struct]
     """Returns a `kubeletx.agent.edge.guardian.EdgeView`. Raises NotFound if the node has no guardian."""
-    access: KubeletAccess | None = None
-    """Access to the kubelet's API; None: the agent does not serve it."""
+    access: AccessVerbs | None = None
+    """None: the agent does not serve the kubelet's API."""

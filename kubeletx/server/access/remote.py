@@ -19,7 +19,10 @@ from .tls import TlsPlan
 
 
 class KubeletAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Access to the kubelet's API. `pair`: returns the paths of certificate and key; may raise InvalidConfig."""
+    """Access to the kubelet's API. Implements `AccessVerbs`.
+
+    `pair`: returns the paths of certificate and key; may raise InvalidConfig.
+    """
 
     plan: TlsPlan
     pair: Callable[[], Pair]
@@ -27,7 +30,6 @@ class KubeletAccess(msgspec.Struct, frozen=True, kw_only=True):
     authorizer: Authorizer
 
     def files(self) -> AccessFiles:
-        """Return the files and settings of TLS. Raises InvalidConfig if there is no usable certificate."""
         pair, authority = self.pair(), self.plan.client_ca
         return AccessFiles(
             certificate_file=str(pair.certificate),
@@ -38,7 +40,6 @@ class KubeletAccess(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def decide(self, asked: AccessRequest) -> AccessDecision:
-        """Decide on a request to read: verb get on nodes/proxy, as for most paths of the kubelet's API."""
         user = await self.authenticator.find_user({"subject": asked.subject}, asked.authorization)
         status, message = await refusal_of(user, "get", (PROXY,), self.authorizer) or (200, "")
         name = user.name if user is not None else ""
