@@ -142,6 +142,7 @@ class AgentModel:
         async with assemble(self.config, plugins=self.plugins, clock=self.clock, host=self.host) as made:
             parts = msgspec.structs.replace(made, parts=(*made.parts, *self.more_parts))
             self.parts = parts
+            parts.pods.services.exit_seconds = 0.3  # real time, which calls that hang use up
             task = asyncio.create_task(parts.run())
             try:
                 await self.until(

@@ -13,6 +13,8 @@ from kubeletx.api import Runtime
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeHost, endpoint
 from kubeletx.testing.contract import RuntimeContract
+from kubeletx.testing.contract.basics import BasicContract
+from kubeletx.testing.contract.changes import ChangeContract
 
 
 class Shared:
@@ -41,8 +43,8 @@ class TestIsolatedFake(RuntimeContract):
         return lambda: Shared(isolated)
 
 
-class TestIsolatedProcesses(RuntimeContract):
-    """A runtime whose units outlive its process, so that every restart is a new one."""
+class TestIsolatedProcesses(BasicContract, ChangeContract):
+    """What concerns restarts, with a runtime whose units outlive its process, so that every restart is a new one."""
 
     @pytest.fixture
     def make_runtime(self, tmp_path: Path) -> Callable[[], Runtime]:
