@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import os
 import re
 import stat
@@ -302,7 +303,12 @@ def test_metrics_have_what_top_and_dashboards_need(bench: Bench, kubelet: Kubele
     until(lambda: "runtime" in kubelet.json("/stats/summary")["node"], "disk of the image store")
     summary = kubelet.json("/stats/summary")
     assert summary["node"]["cpu"]["usageCoreNanoSeconds"] > 0
-    assert summary["node"]["runtime"]["imageFs"]["capacityBytes"] > 0
+    capacity = summary["node"]["runtime"]["imageFs"]["capacityBytes"]
+    assert capacity > 0
+    services = [one["imageService"] for one in json.loads(bench.agent.get("/v1/runtimes"))["items"]]
+    assert capacity in [
+        one["capacityBytes"] for one in services if 0 < (one["availableBytes"] or 0) <= capacity
+    ]
     (one,) = (pod for pod in summary["pods"] if pod["podRef"]["name"] == "streams-lab")
     assert one["containers"][0]["memory"]["workingSetBytes"] > 0
     assert one["network"]["name"] == "eth0"
