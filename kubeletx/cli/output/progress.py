@@ -62,11 +62,12 @@ class ProgressLine:
 
     def _draw(self) -> None:
         """Draw the line until the end, cut to the terminal's width so that it never wraps; then erase it."""
-        while not self._over.is_set():
+        is_over = False
+        while not is_over:
             line = progress_text(*self._shown, monotonic() - self._began)
             with self._lock:
                 click.echo(_ERASE + line[: (width_of(sys.stderr) or 80) - 1], nl=False, err=True)
-            self._over.wait(REDRAW_SECONDS)
+            is_over = self._over.wait(REDRAW_SECONDS)
         click.echo(_ERASE, nl=False, err=True)
 
 

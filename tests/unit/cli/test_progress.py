@@ -54,7 +54,7 @@ def test_long_work_has_a_line_that_fits_the_terminal_and_none_in_a_pipe(
 @pytest.mark.parametrize(
     ("command", "shown", "end"),
     [
-        (("drain", "--all"), "draining the node  0 s", "\r\x1b[Kall pods have ended\r\n\r\x1b[K"),
+        (("drain", "--all"), "draining the node  ", "\r\x1b[Kall pods have ended\r\n\r\x1b[K"),
         (("image", "pull", "nginx"), "nginx", "\r\x1b[Knginx pulled into default: sha256:nginx\r\n"),
     ],
 )
