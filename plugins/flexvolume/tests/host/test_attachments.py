@@ -26,7 +26,7 @@ from plugins.flexvolume.tests.attachments.attachment_model import StorageModel, 
 class PanelNode:
     """A node with a driver and a storage agent. `hangs`, `fails`: what its records do."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, kept_seconds: float = 0) -> None:
         self.storage = StorageModel("n1", "n2")
         self.hangs = self.fails = False
         self.driver = base / "kubeletx.io~storage" / "storage"
@@ -40,6 +40,7 @@ class PanelNode:
             state=dict,
             attachments=self._rows,
             records_seconds=0.2,
+            kept_seconds=kept_seconds,
         )
         self.server = AgentServer(calls.answer)
         (base / ATTACHMENTS).mkdir()
@@ -96,6 +97,17 @@ async def test_rows_that_do_not_fit_are_left_out(node: PanelNode) -> None:
     *rows, last = shown.rows
     assert last == ("more: kubeletx-flexvolume attachments", *[""] * 7)
     assert len(rows) > 100
+
+
+async def test_records_are_read_once_a_minute_for_a_page_that_asks_every_ten_seconds(tmp_path: Path) -> None:
+    node = PanelNode(tmp_path, kept_seconds=60)
+    await node.start()
+    try:
+        first = await node.panel.show()
+        await node.storage.put(entry("n1"))
+        assert await node.panel.show() == first
+    finally:
+        await node.server.close()
 
 
 async def test_what_does_not_answer_is_named(node: PanelNode) -> None:

@@ -47,7 +47,12 @@ class DriverCalls:
         state: Callable[[], Mapping[str, Any]],
         attachments: Callable[[], Awaitable[list[list[str]]]],
         records_seconds: float = 5.0,
+        kept_seconds: float = 60.0,
     ) -> None:
+        """`records_seconds`: longest time to read the records. `kept_seconds`: time for which their reply is given again.
+
+        A page asks every 10 s, and in a large cluster the records are much for its API server.
+        """
         self.handshakes: dict[str, str] = {}
         """Version of the driver of each directory from which ``init`` was called, since the agent's start."""
         self.has_handshake = asyncio.Event()
@@ -58,6 +63,9 @@ class DriverCalls:
         self._state = state
         self._attachments = attachments
         self._records_seconds = records_seconds
+        self._kept_seconds = kept_seconds
+        self._kept: tuple[float, bytes] = (float("-inf"), b"")
+        """When the records were read, and the reply with them."""
 
     async def answer(self, request: DriverRequest, name: str) -> bytes:
         """Return the text of the reply. `name`: the socket that the request came from."""
@@ -99,6 +107,9 @@ class DriverCalls:
 
     async def _show_attachments(self) -> bytes:
         """Return as many rows as fit in a reply. A failure is not logged, since calls come often."""
+        now = time.monotonic()
+        if now < self._kept[0] + self._kept_seconds:
+            return self._kept[1]
         try:
             async with asyncio.timeout(self._records_seconds):
                 rows = await self._attachments()
@@ -109,6 +120,7 @@ class DriverCalls:
         while len(text := reply(SUCCESS, rows=[COLUMNS, *rows, *more])) > MAX_REPLY:
             rows = rows[: len(rows) // 2]
             more = [["more: kubeletx-flexvolume attachments", *[""] * (len(COLUMNS) - 1)]]
+        self._kept = now, text
         return text
 
     async def _mount(self, target: str, options: str) -> None:
