@@ -12,7 +12,7 @@ Nothing replaces the pod: its restart policy restarts containers, those of a Job
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from kubeletx.api.names import BACKOFF_LIMIT
 
 from ..types.meta import ApiStruct, LabelSelector, ObjectMeta
 from .convert import convert
+from .unknown_fields import unknown_fields
 
 
 class Controller(NamedTuple):
@@ -48,6 +49,34 @@ _REFUSED: Final = {
 _RETRIES: Final = 6
 """backoffLimit of a Job without one."""
 _POLICIES: Final = ("podFailurePolicy", "successPolicy")
+_OF_CLUSTERS: Final = frozenset(
+    [
+        "apiVersion",
+        "kind",
+        "status",
+        "spec.strategy",
+        "spec.updateStrategy",
+        "spec.minReadySeconds",
+        "spec.revisionHistoryLimit",
+        "spec.paused",
+        "spec.progressDeadlineSeconds",
+        "spec.volumeClaimTemplates",
+        "spec.podManagementPolicy",
+        "spec.ordinals",
+        "spec.persistentVolumeClaimRetentionPolicy",
+        "spec.podFailurePolicy",
+        "spec.successPolicy",
+        "spec.backoffLimitPerIndex",
+        "spec.maxFailedIndexes",
+        "spec.manualSelector",
+        "spec.ttlSecondsAfterFinished",
+        "spec.completionMode",
+        "spec.suspend",
+        "spec.podReplacementPolicy",
+        "spec.managedBy",
+    ]
+)
+"""Fields of controllers that do not reach a pod, or are read from the document."""
 
 
 class _Template(ApiStruct, frozen=True, kw_only=True):
@@ -69,6 +98,11 @@ class _Spec(ApiStruct, frozen=True, kw_only=True):
 class _Object(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()
+
+
+def unknown_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of the controller's own unknown fields, outside of the template."""
+    return (field for field in unknown_fields(document, _Object) if field not in _OF_CLUSTERS)
 
 
 def documents_of(

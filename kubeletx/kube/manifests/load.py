@@ -20,7 +20,7 @@ from kubeletx.api.text import is_printable, printable
 
 from ..text import yaml
 from ..types.core import Pod
-from .controllers import CONTROLLERS, documents_of
+from .controllers import CONTROLLERS, documents_of, unknown_of
 from .convert import convert
 from .describe import describe
 from .objects import OBJECT_KINDS, LoadedObject, load_object
@@ -239,7 +239,8 @@ def _load(
         claims, pod, where = documents_of(document, kind, obj=obj, prefix=prefix)
         for claim in claims:
             loaded.objects.append(load_object(claim, "PersistentVolumeClaim", obj=obj, prefix=prefix))
-        unknown = tuple(f"{where}.{field}" for field in unknown_fields(pod, Pod))
+        own = (f"{prefix}.{field}".removeprefix(".") for field in unknown_of(document))
+        unknown = (*own, *(f"{where}.{field}" for field in unknown_fields(pod, Pod)))
         loaded.pods.append(LoadedPod(convert(pod, Pod, obj=obj, prefix=where), unknown))
     elif kind == "Pod":
         loaded.pods.append(

@@ -94,6 +94,27 @@ def test_the_words_of_strict_validation_are_the_api_servers() -> None:
     )
 
 
+def test_the_unknown_fields_of_a_controller_and_of_its_template_are_named() -> None:
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "imag": 1}]},
+    }
+    spec = {"replica": 3, "strategy": {}, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": spec,
+        "status": {},
+    }
+    for text, before in (
+        (document, ""),
+        ({"apiVersion": "v1", "kind": "List", "items": [document]}, "items[0]."),
+    ):
+        (loaded,) = load_manifest(msgspec.json.encode(text), "x")
+        assert loaded.unknown == (f"{before}spec.replica", f"{before}spec.template.spec.containers[0].imag")
+
+
 def test_a_flood_of_unknown_fields_is_named_in_part_and_in_short() -> None:
     fields = unknown_fields({"k" * 1000 + str(n): 1 for n in range(1000)}, Pod)
     assert len(fields) == MOST
