@@ -37,7 +37,13 @@ from kubeletx.testing import FakeEventSink, FakeHost, endpoint, sandbox_spec, un
 from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 AGENT = f"handle-{os.getpid()}"
-LIMITS = Limits(probe_seconds=3.0, probe_interval_seconds=1.0, settle_seconds=0.3, query_seconds=5.0)
+LIMITS = Limits(
+    probe_seconds=3.0,
+    probe_interval_seconds=1.0,
+    health_grace_seconds=1.0,
+    settle_seconds=0.3,
+    query_seconds=5.0,
+)
 
 
 class Rig:

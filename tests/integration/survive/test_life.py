@@ -1,18 +1,15 @@
-"""A pod's life on real containerd, from its manifest to nothing left."""
+"""A pod's life on real containerd, over ends of the agent; tests/integration/parity has probes, hooks and restarts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kubeletx.kube.types.core import Pod
 from kubeletx_testing.lab import Lab, PrivateAgent, bound_runtime, is_ready, pod_manifest, put_manifest
-from kubeletx_testing.lab.pods import SLEEP
 from tests.integration.support.survival import (
     JSON,
-    condition,
     container,
     events,
     ids,
@@ -25,11 +22,6 @@ from tests.integration.support.survival import (
 )
 
 MakeAgent = Callable[..., PrivateAgent]
-
-
-def named(name: str, **more: Any) -> dict[str, Any]:
-    """A container beside ``main``."""
-    return {"name": name, "image": "registry.local/busybox:1", "command": list(SLEEP), **more}
 
 
 def shell(text: str) -> list[str]:
@@ -143,168 +135,6 @@ def test_the_old_pod_of_a_changed_manifest_ends_before_the_new_one_starts(
     assert traces(agent, pods=[second]) == []
 
 
-def test_a_crashing_container_is_started_again_with_a_growing_pause(
-    agent: PrivateAgent, manifests: Path
-) -> None:
-    put_manifest(manifests, pod_manifest("crashing", image="crash", command=None))
-
-    def waits_after(restarts: int) -> Callable[[Pod], bool]:
-        def is_so(pod: Pod) -> bool:
-            waiting = container(pod).state.waiting
-            is_backing_off = waiting is not None and waiting.reason == "CrashLoopBackOff"
-            return is_backing_off and container(pod).restart_count == restarts
-
-        return is_so
-
-    pod = agent.wait_for("crashing", waits_after(1))
-    first = container(pod)
-    assert pod.status.phase == "Running"
-    assert first.state.waiting is not None
-    assert "back-off 10s restarting failed container=main" in (first.state.waiting.message or "")
-    assert reasons(agent, "crashing-lab").count("BackOff") == 1
-    second = container(agent.wait_for("crashing", waits_after(2)))
-    assert second.state.waiting is not None
-    assert "back-off 20s" in (second.state.waiting.message or "")
-    assert first.last_state.terminated is not None
-    assert second.last_state.terminated is not None
-    assert first.last_state.terminated.exit_code == 1
-    ended, started = first.last_state.terminated.finished_at, second.last_state.terminated.started_at
-    assert ended is not None
-    assert started is not None
-    assert (started - ended).total_seconds() >= 9
-    assert "this container fails" in agent.cli("logs", "crashing-lab").stdout
-
-
-def test_init_containers_run_in_turn_and_a_sidecar_outlives_the_rest(
-    agent: PrivateAgent, manifests: Path, tmp_path: Path
-) -> None:
-    mount = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
-
-    def says(name: str, then: str = "exit 0") -> list[str]:
-        return shell(f"echo {name} >> /out/story; {then}")
-
-    ends = (
-        "trap 'echo {0}-ends >> /out/story; exit 0' TERM; echo {0} >> /out/story; while :; do sleep 0.1; done"
-    )
-    put_manifest(
-        manifests,
-        pod_manifest(
-            "orderly",
-            command=shell(ends.format("main")),
-            container=mount,
-            spec={
-                "terminationGracePeriodSeconds": 10,
-                "volumes": [{"name": "out", "hostPath": {"path": str(tmp_path)}}],
-                "initContainers": [
-                    named("one", command=says("one"), **mount),
-                    named("side", command=shell(ends.format("side")), restartPolicy="Always", **mount),
-                    named("two", command=says("two"), **mount),
-                ],
-            },
-        ),
-    )
-    pod = agent.wait_for("orderly")
-    assert container(pod, "one").state.terminated is not None
-    assert container(pod, "side").state.running is not None
-    until(
-        lambda: (tmp_path / "story").read_text().split() == ["one", "side", "two", "main"], "order of start"
-    )
-    (manifests / "orderly.json").unlink()
-    agent.wait_gone("orderly")
-    assert (tmp_path / "story").read_text().split()[-2:] == ["main-ends", "side-ends"]
-
-
-def test_an_init_container_that_fails_is_tried_again_and_keeps_the_rest_from_starting(
-    agent: PrivateAgent, manifests: Path, tmp_path: Path
-) -> None:
-    script = "if [ -e /out/tried ]; then exit 0; fi; touch /out/tried; exit 3"
-    mount = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
-    put_manifest(
-        manifests,
-        pod_manifest(
-            "stubborn",
-            spec={
-                "volumes": [{"name": "out", "hostPath": {"path": str(tmp_path)}}],
-                "initContainers": [named("try", command=shell(script), **mount)],
-            },
-        ),
-    )
-    pod = agent.wait_for("stubborn")
-    assert container(pod, "try").restart_count == 1
-    assert container(pod).restart_count == 0
-
-
-def test_a_failing_liveness_probe_restarts_the_container_and_readiness_only_hides_it(
-    agent: PrivateAgent, manifests: Path, tmp_path: Path
-) -> None:
-    mount = {"volumeMounts": [{"name": "state", "mountPath": "/state"}]}
-    probe = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}
-    put_manifest(
-        manifests,
-        pod_manifest(
-            "probed",
-            container={
-                **mount,
-                "livenessProbe": {"exec": {"command": shell("[ ! -e /state/sick ]")}, **probe},
-                "readinessProbe": {"exec": {"command": shell("[ -e /state/open ]")}, **probe},
-            },
-            spec={"volumes": [{"name": "state", "hostPath": {"path": str(tmp_path)}}]},
-        ),
-    )
-    closed = agent.wait_for("probed", lambda pod: container(pod).state.running is not None)
-    assert condition(closed, "Ready") == "False"
-    (tmp_path / "open").touch()
-    ready = agent.wait_for("probed")
-    (tmp_path / "open").unlink()
-    hidden = agent.wait_for("probed", lambda pod: condition(pod, "Ready") == "False")
-    assert ids(hidden) == ids(ready)
-    (tmp_path / "open").touch()
-    agent.wait_for("probed")
-    (tmp_path / "sick").touch()
-    agent.wait_for("probed", lambda pod: container(pod).restart_count == 1)
-    (tmp_path / "sick").unlink()
-    again = agent.wait_for("probed")
-    assert ids(again) != ids(ready)
-    assert {"Unhealthy", "Killing"} <= set(reasons(agent, "probed-lab"))
-
-
-def test_hooks_run_after_the_start_and_before_the_stop(
-    agent: PrivateAgent, manifests: Path, tmp_path: Path
-) -> None:
-    put_manifest(
-        manifests,
-        pod_manifest(
-            "hooked",
-            container={
-                "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-                "lifecycle": {
-                    "postStart": {"exec": {"command": shell("echo started >> /out/story")}},
-                    "preStop": {"exec": {"command": shell("sleep 0.2; echo stopping >> /out/story")}},
-                },
-            },
-            spec={
-                "volumes": [{"name": "out", "hostPath": {"path": str(tmp_path)}}],
-                "terminationGracePeriodSeconds": 10,
-            },
-        ),
-    )
-    agent.wait_for("hooked")
-    assert (tmp_path / "story").read_text().split() == ["started"]
-    (manifests / "hooked.json").unlink()
-    agent.wait_gone("hooked")
-    assert (tmp_path / "story").read_text().split() == ["started", "stopping"]
-
-
-def test_a_failing_post_start_hook_has_the_container_killed_and_started_again(
-    agent: PrivateAgent, manifests: Path
-) -> None:
-    hook = {"lifecycle": {"postStart": {"exec": {"command": shell("exit 7")}}}}
-    put_manifest(manifests, pod_manifest("unhooked", container=hook))
-    pod = agent.wait_for("unhooked", lambda pod: container(pod).restart_count >= 1)
-    assert condition(pod, "Ready") == "False"
-    assert "FailedPostStartHook" in reasons(agent, "unhooked-lab")
-
-
 def test_pods_that_ran_to_their_end_stay_ended_over_a_crash_of_the_agent(
     agent: PrivateAgent, manifests: Path, lab: Lab
 ) -> None:
@@ -353,15 +183,6 @@ def test_pods_that_ran_to_their_end_stay_ended_over_a_crash_of_the_agent(
     for name in wanted:
         agent.wait_gone(name)
     assert traces(agent) == []
-
-
-def test_a_pod_on_the_hosts_network_has_the_nodes_address(agent: PrivateAgent, manifests: Path) -> None:
-    put_manifest(manifests, pod_manifest("open", spec={"hostNetwork": True}))
-    pod = agent.wait_for("open")
-    assert pod.status.pod_ip == pod.status.host_ip
-    agent.kill()
-    agent.start()
-    assert life(agent.wait_for("open")) == life(pod)
 
 
 def test_applied_pods_come_and_go_by_command(agent: PrivateAgent, tmp_path: Path) -> None:
