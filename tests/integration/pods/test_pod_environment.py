@@ -1,120 +1,18 @@
-"""What a container really finds: environment, mounts, names, limits, rights. Seen from inside, on containerd."""
+"""What a container really finds, seen from inside, on containerd; tests/integration/parity has more."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kubeletx.kube.types.core import Pod
-from kubeletx_testing.lab import PrivateAgent, pod_manifest, put_manifest
-from tests.integration.support.survival import until
+from kubeletx_testing.lab import pod_manifest, put_manifest
+from tests.integration.support.bench import Bench, terminated, until
 
 
-class Probe:
-    """Starts a pod whose container runs a script to its end, and gives what the script printed."""
-
-    def __init__(self, agent: PrivateAgent, manifests: Path) -> None:
-        self.agent = agent
-        self._manifests = manifests
-
-    def put(self, name: str, script: str, **parts: Any) -> None:
-        spec = {"restartPolicy": "Never", **parts.pop("spec", {})}
-        command = ["sh", "-c", script]
-        put_manifest(self._manifests, pod_manifest(name, command=command, spec=spec, **parts))
-
-    def run(self, name: str, script: str, **parts: Any) -> str:
-        """The log of a script that must succeed."""
-        self.put(name, script, **parts)
-        pod = self.agent.wait_for(name, has_ended)
-        text = self.logs(name)
-        assert pod.status.phase == "Succeeded", text
-        return text
-
-    def logs(self, name: str, *options: str) -> str:
-        answer = self.agent.cli("logs", f"{name}-lab", *options)
-        assert answer.returncode == 0, answer.stderr
-        return answer.stdout
-
-    def waiting(self, name: str, reason: str) -> str:
-        """The message with which a container waits for this reason."""
-
-        def waits(pod: Pod) -> bool:
-            return any(
-                one.state.waiting and one.state.waiting.reason == reason
-                for one in pod.status.container_statuses
-            )
-
-        states = [one.state.waiting for one in self.agent.wait_for(name, waits).status.container_statuses]
-        return next(one.message or "" for one in states if one is not None)
-
-
-def has_ended(pod: Pod) -> bool:
-    return pod.status.phase in {"Succeeded", "Failed"}
-
-
-@pytest.fixture
-def probe(agent: PrivateAgent, manifests: Path) -> Probe:
-    return Probe(agent, manifests)
-
-
-def settings(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-
-def test_environment_is_expanded_and_knows_pod_node_and_limits(probe: Probe) -> None:
-    refs: Mapping[str, dict[str, Any]] = {
-        "POD": {"fieldRef": {"fieldPath": "metadata.name"}},
-        "IP": {"fieldRef": {"fieldPath": "status.podIP"}},
-        "LABEL": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}},
-        "CPU": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}},
-        "MEMORY": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}},
-    }
-    env = [{"name": name, "valueFrom": ref} for name, ref in refs.items()]
-    env += [{"name": "ALL", "value": "$(POD)/$(IP) $$(POD) $(NONE)"}]
-    text = probe.run(
-        "environment",
-        "env; hostname -i | sed s/^/REAL=/",
-        container={"env": env, "resources": {"limits": {"cpu": "250m", "memory": "64Mi"}}},
-        metadata={"labels": {"tier": "front"}},
-    )
-    found = settings(text)
-    assert (found["POD"], found["LABEL"], found["CPU"], found["MEMORY"]) == (
-        "environment-lab",
-        "front",
-        "250",
-        "64",
-    )
-    assert found["IP"] == found["REAL"].strip()
-    assert found["ALL"] == f"environment-lab/{found['IP']} $(POD) $(NONE)"
-
-
-def test_a_container_finds_its_names(probe: Probe) -> None:
-    text = probe.run(
-        "names",
-        "hostname; cat /etc/hosts /etc/resolv.conf",
-        spec={
-            "hostname": "front",
-            "subdomain": "web",
-            "hostAliases": [{"ip": "203.0.113.7", "hostnames": ["db", "db.example"]}],
-            "dnsPolicy": "None",
-            "dnsConfig": {
-                "nameservers": ["192.0.2.53"],
-                "searches": ["a.example"],
-                "options": [{"name": "ndots", "value": "3"}],
-            },
-        },
-    )
-    lines = text.splitlines()
-    assert lines[:2] == ["front", "# Kubernetes-managed hosts file."]
-    assert "203.0.113.7\tdb\tdb.example" in lines
-    assert {"nameserver 192.0.2.53", "search a.example", "options ndots:3"} <= set(lines)
-
-
-def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
+def test_volumes_are_where_they_should_be(bench: Bench, tmp_path: Path) -> None:
     host = tmp_path / "host"
     host.mkdir()
     (host / "file").write_text("from the node\n")
@@ -159,7 +57,7 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
         (echo no > /facts/labels) 2>/dev/null || echo read-only facts
         echo made > /made/file
     """
-    text = probe.run(
+    text = bench.run(
         "volumes",
         script,
         container={
@@ -183,7 +81,7 @@ def test_volumes_are_where_they_should_be(probe: Probe, tmp_path: Path) -> None:
     assert (host / "made" / "file").read_text() == "made\n"
 
 
-def test_a_value_comes_from_a_file_of_an_init_container(probe: Probe) -> None:
+def test_a_value_comes_from_a_file_of_an_init_container(bench: Bench) -> None:
     init = {
         "name": "first",
         "image": pod_manifest("x")["spec"]["containers"][0]["image"],
@@ -191,7 +89,7 @@ def test_a_value_comes_from_a_file_of_an_init_container(probe: Probe) -> None:
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     ref = {"fileKeyRef": {"volumeName": "data", "path": "app.env", "key": "GREETING"}}
-    text = probe.run(
+    text = bench.run(
         "from-file",
         "echo $GREETING",
         container={"env": [{"name": "GREETING", "valueFrom": ref}]},
@@ -200,71 +98,38 @@ def test_a_value_comes_from_a_file_of_an_init_container(probe: Probe) -> None:
     assert text == "hello you\n"
 
 
-def test_a_user_has_no_more_rights_than_its_pod_gives(probe: Probe) -> None:
-    script = """
-        id -u; id -g; id -G
-        grep -E 'NoNewPrivs|CapBnd|Seccomp:' /proc/self/status
-        stat -c %g:%a /data; touch /data/x; stat -c %g /data/x
-        touch /x 2>/dev/null || echo read-only
-    """
-    text = probe.run(
-        "rights",
-        script,
-        container={
-            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-            "securityContext": {
-                "runAsUser": 1000,
-                "runAsGroup": 1000,
-                "runAsNonRoot": True,
-                "readOnlyRootFilesystem": True,
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-        },
-        spec={
-            "securityContext": {"fsGroup": 3000, "supplementalGroups": [4000]},
-            "volumes": [{"name": "data", "emptyDir": {}}],
-        },
-    )
-    lines = text.splitlines()
-    assert lines[:2] == ["1000", "1000"]
-    assert {"1000", "3000", "4000"} <= set(lines[2].split())
-    status = dict(line.split(":\t") for line in lines[3:6])
-    assert (int(status["CapBnd"], 16), status["NoNewPrivs"], status["Seccomp"]) == (0, "1", "2")
-    assert lines[6:] == ["3000:2777", "3000", "read-only"]
+def test_root_that_does_not_want_to_be_root_waits_with_the_reason(bench: Bench) -> None:
+    bench.put("no-root", "true", container={"securityContext": {"runAsNonRoot": True}})
+    waiting = bench.waiting("no-root", "CreateContainerConfigError")
+    assert "container has runAsNonRoot and image will run as root" in (waiting.message or "")
 
 
-def test_root_that_does_not_want_to_be_root_waits_with_the_reason(probe: Probe) -> None:
-    probe.put("no-root", "true", container={"securityContext": {"runAsNonRoot": True}})
-    message = probe.waiting("no-root", "CreateContainerConfigError")
-    assert "container has runAsNonRoot and image will run as root" in message
-
-
-def test_a_missing_key_waits_with_the_reason(probe: Probe) -> None:
-    probe.put(
+def test_a_missing_key_waits_with_the_reason(bench: Bench) -> None:
+    bench.put(
         "escape",
         "true",
         container={"volumeMounts": [{"name": "v", "mountPath": "/v", "subPathExpr": "$(NONE)"}]},
         spec={"volumes": [{"name": "v", "emptyDir": {}}]},
     )
-    assert "missing value for 'NONE'" in probe.waiting("escape", "CreateContainerConfigError")
+    waiting = bench.waiting("escape", "CreateContainerConfigError")
+    assert "missing value for 'NONE'" in (waiting.message or "")
 
 
-def test_a_link_in_a_volume_never_shows_the_node_to_a_container(probe: Probe) -> None:
+def test_a_link_in_a_volume_never_shows_the_node_to_a_container(bench: Bench) -> None:
     init = {
         "name": "first",
         "image": pod_manifest("x")["spec"]["containers"][0]["image"],
         "command": ["sh", "-c", "ln -s /etc /data/link"],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
-    probe.put(
+    bench.put(
         "attacker",
         "ls /node",
         container={"volumeMounts": [{"name": "data", "mountPath": "/node", "subPath": "link"}]},
         spec={"initContainers": [init], "volumes": [{"name": "data", "emptyDir": {}}]},
     )
-    assert "leads out of volume 'data'" in probe.waiting("attacker", "CreateContainerConfigError")
+    waiting = bench.waiting("attacker", "CreateContainerConfigError")
+    assert "leads out of volume 'data'" in (waiting.message or "")
 
 
 @pytest.mark.parametrize(
@@ -275,17 +140,17 @@ def test_a_link_in_a_volume_never_shows_the_node_to_a_container(probe: Probe) ->
     ],
 )
 def test_the_last_words_of_a_container_are_in_its_status(
-    probe: Probe, policy: str, script: str, expected: str
+    bench: Bench, policy: str, script: str, expected: str
 ) -> None:
-    probe.put("last-words", script, container={"terminationMessagePolicy": policy})
-    pod = probe.agent.wait_for("last-words", has_ended)
-    ended = pod.status.container_statuses[0].state.terminated
-    assert ended is not None
+    name = f"last-words-{policy.lower()}"
+    container, spec = {"terminationMessagePolicy": policy}, {"restartPolicy": "Never"}
+    bench.put(name, script, container=container, spec=spec)
+    ended = terminated(bench.ended(name))
     assert (ended.exit_code, ended.message) == (3, expected)
 
 
 def test_what_a_privileged_container_mounts_is_seen_by_its_neighbour(
-    probe: Probe, agent: PrivateAgent, manifests: Path
+    bench: Bench,
 ) -> None:
     watcher = {
         "name": "watcher",
@@ -302,48 +167,27 @@ def test_what_a_privileged_container_mounts_is_seen_by_its_neighbour(
     main["securityContext"] = {"privileged": True}
     main["volumeMounts"] = [{"name": "s", "mountPath": "/shared", "mountPropagation": "Bidirectional"}]
     manifest["spec"]["containers"].append(watcher)
-    path = put_manifest(manifests, manifest)
-    uid = str(agent.wait_for("mounter").metadata.uid)
-    until(lambda: probe.logs("mounter", "-c", "watcher") == "seen\n", "what the neighbour saw")
+    put_manifest(bench.manifests, manifest)
+    uid = str(bench.ready("mounter").metadata.uid)
+    until(lambda: bench.logs("mounter", "watcher") == "seen\n", "what the neighbour saw")
     assert f"{uid}/volumes/kubernetes.io~empty-dir/s/inner" in Path("/proc/self/mountinfo").read_text()
-    path.unlink()
-    agent.wait_gone("mounter")
+    bench.remove("mounter")
     assert uid not in Path("/proc/self/mountinfo").read_text()
-    assert not (agent.root_dir / "pods" / uid).exists()
+    assert not (bench.agent.root_dir / "pods" / uid).exists()
 
 
-def test_logs_are_shown_as_asked_and_rotated(
-    make_agent: Callable[..., PrivateAgent], manifests: Path
-) -> None:
-    agent = make_agent()
-    agent.start()
-    probe = Probe(agent, manifests)
-    probe.put("talker", "for i in 1 2 3; do echo line $i; done; echo oops >&2; sleep 1000")
-    agent.wait_for("talker")
-    until(lambda: probe.logs("talker").count("\n") == 4, "four lines")
-    assert sorted(probe.logs("talker").splitlines()) == ["line 1", "line 2", "line 3", "oops"]
-    assert len(probe.logs("talker", "--tail", "2").splitlines()) == 2
-    first = probe.logs("talker", "--timestamps", "--tail", "1")
-    assert first.split(" ", 1)[0].endswith("Z")
-    directories = [one for one in agent.logs_dir.iterdir() if "talker" in one.name]
-    assert [stat.S_IMODE(one.stat().st_mode) for one in directories] == [0o755]
-
-
-def test_a_log_that_grows_is_rotated_and_goes_on(
-    make_agent: Callable[..., PrivateAgent], manifests: Path, tmp_path: Path
-) -> None:
+def test_a_log_that_grows_is_rotated_and_goes_on(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         "containerLogMaxSize: 20Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n"
     )
-    agent = make_agent(flags=[f"--config={config}"])
-    agent.start()
-    probe = Probe(agent, manifests)
+    bench = make_bench(flags=[f"--config={config}"])
     script = 'i=0; while true; do i=$((i+1)); echo "line $i xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; sleep 0.005; done'
-    probe.put("grower", script)
-    agent.wait_for("grower")
-    directory = next(one for one in agent.logs_dir.iterdir() if "grower" in one.name) / "main"
+    bench.put("grower", script)
+    bench.ready("grower")
+    directory = next(one for one in bench.agent.logs_dir.iterdir() if "grower" in one.name) / "main"
+    assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o755
 
     def names() -> list[str]:
         return sorted(one.name for one in directory.iterdir())
@@ -361,17 +205,4 @@ def test_a_log_that_grows_is_rotated_and_goes_on(
     rotated, first = until(between_two_rotations, "a packed file, a rotated one and the present one")
     numbers = [int(line.split(b" ")[4]) for line in (*rotated, first)]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert probe.logs("grower", "--tail", "1").startswith("line ")
-
-
-def test_limits_of_a_container_are_those_of_its_cgroup(probe: Probe) -> None:
-    script = """
-        cd /sys/fs/cgroup
-        cat memory/memory.limit_in_bytes 2>/dev/null || cat memory.max
-        cat cpu/cpu.cfs_quota_us 2>/dev/null || cut -d' ' -f1 cpu.max
-        cat /proc/self/oom_score_adj
-    """
-    resources = {"limits": {"cpu": "250m", "memory": "64Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}}
-    memory, quota, score = probe.run("limits", script, container={"resources": resources}).split()
-    assert (int(memory), int(quota)) == (64 << 20, 25_000)
-    assert 3 <= int(score) <= 999
+    assert bench.logs("grower", tailLines=1).startswith("line ")

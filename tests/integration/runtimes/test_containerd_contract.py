@@ -12,13 +12,17 @@ from kubeletx.cri import ContainerdRuntime
 from kubeletx.testing import FakeClock, FakeHost, endpoint, unit_spec
 from kubeletx.testing.contract import RuntimeContract
 from kubeletx.testing.contract.base import RUN
+from kubeletx.testing.contract.basics import BasicContract
+from kubeletx.testing.contract.changes import ChangeContract
+from kubeletx.testing.contract.sandboxes import SandboxContract
+from kubeletx.testing.contract.units import UnitContract
+from kubeletx.testing.contract.usage import UsageContract
 from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 
-class OnContainerd(RuntimeContract):
-    """The suite with the lab's image; `parameters` of the endpoint URL differ."""
+class OnContainerd:
+    """The lab's image; `parameters` of the endpoint URL differ."""
 
-    __test__ = False
     parameters = ""
 
     @pytest.fixture
@@ -34,14 +38,13 @@ class OnContainerd(RuntimeContract):
         return unit_spec("main", image=image_ref("busybox"), command=("sh", "-c", RUN), log_path="main.log")
 
 
-class TestContainerd(OnContainerd):
+class TestContainerd(OnContainerd, RuntimeContract):
     """The server's default handler."""
 
-    __test__ = True
 
+class TestHandlerOfContainerd(
+    OnContainerd, BasicContract, SandboxContract, UnitContract, ChangeContract, UsageContract
+):
+    """One runtime handler as a runtime of its own, where a handler matters: health, sandboxes, lists, events."""
 
-class TestHandlerOfContainerd(OnContainerd):
-    """One runtime handler as a runtime of its own."""
-
-    __test__ = True
     parameters = "?handler=runc-two"

@@ -17,8 +17,6 @@ from kubeletx.api import (
     EventKind,
     ImageSpec,
     KubeletxError,
-    NamespaceMode,
-    Namespaces,
     Process,
     PullProgress,
     Resources,
@@ -31,7 +29,6 @@ from kubeletx.api import (
     SupportsImages,
     SupportsResize,
     SystemClock,
-    TimedOut,
     Unavailable,
     UnitId,
     UnitState,
@@ -344,18 +341,6 @@ async def test_a_command_that_does_not_exist_is_an_error_in_words_and_the_unit_s
     assert (status.summary.state, status.reason, status.exit_code) == (UnitState.EXITED, "StartError", 128)
 
 
-async def test_a_command_that_takes_too_long_is_timed_out_and_ended(
-    runtime: ContainerdRuntime, spec: SandboxSpec
-) -> None:
-    _, unit_id = await start(runtime, spec)
-    execs = runtime.capability(SupportsExec)
-    assert execs is not None
-    with pytest.raises(TimedOut):
-        await execs.exec_sync(unit_id, ["sleep", "77"], 1)
-    processes = await execs.exec_sync(unit_id, ["ps"], 10)
-    assert b"sleep 77" not in processes.stdout
-
-
 async def test_limits_reach_the_unit_and_can_change(runtime: ContainerdRuntime, spec: SandboxSpec) -> None:
     _, unit_id = await start(runtime, spec)
     resize = runtime.capability(SupportsResize)
@@ -364,19 +349,6 @@ async def test_limits_reach_the_unit_and_can_change(runtime: ContainerdRuntime, 
     granted = (await runtime.unit_status(unit_id)).resources
     assert granted["cpu_shares"] == 256
     assert granted["memory_limit_bytes"] == 64 << 20
-
-
-async def test_a_pod_on_the_node_s_network_has_no_address_of_its_own(
-    runtime: ContainerdRuntime, spec: SandboxSpec
-) -> None:
-    on_node = msgspec.structs.replace(spec, namespaces=Namespaces(network=NamespaceMode.NODE))
-    status = await runtime.sandbox_status(await runtime.create_sandbox(on_node))
-    assert status.host_network
-    other = await runtime.sandbox_status(
-        await runtime.create_sandbox(msgspec.structs.replace(spec, attempt=1))
-    )
-    assert not other.host_network
-    assert other.ips
 
 
 async def test_another_agent_s_pods_are_not_listed_by_our_labels(
