@@ -49,33 +49,13 @@ _REFUSED: Final = {
 _RETRIES: Final = 6
 """backoffLimit of a Job without one."""
 _POLICIES: Final = ("podFailurePolicy", "successPolicy")
-_OF_CLUSTERS: Final = frozenset(
-    [
-        "apiVersion",
-        "kind",
-        "status",
-        "spec.strategy",
-        "spec.updateStrategy",
-        "spec.minReadySeconds",
-        "spec.revisionHistoryLimit",
-        "spec.paused",
-        "spec.progressDeadlineSeconds",
-        "spec.volumeClaimTemplates",
-        "spec.podManagementPolicy",
-        "spec.ordinals",
-        "spec.persistentVolumeClaimRetentionPolicy",
-        "spec.podFailurePolicy",
-        "spec.successPolicy",
-        "spec.backoffLimitPerIndex",
-        "spec.maxFailedIndexes",
-        "spec.manualSelector",
-        "spec.ttlSecondsAfterFinished",
-        "spec.completionMode",
-        "spec.suspend",
-        "spec.podReplacementPolicy",
-        "spec.managedBy",
-    ]
-)
+_OF_CLUSTERS: Final = frozenset((
+    "apiVersion", "kind", "status", "spec.strategy", "spec.updateStrategy", "spec.minReadySeconds", "spec.paused",
+    "spec.revisionHistoryLimit", "spec.progressDeadlineSeconds", "spec.volumeClaimTemplates", "spec.podManagementPolicy",
+    "spec.ordinals", "spec.persistentVolumeClaimRetentionPolicy", "spec.podFailurePolicy", "spec.successPolicy",
+    "spec.backoffLimitPerIndex", "spec.maxFailedIndexes", "spec.manualSelector", "spec.ttlSecondsAfterFinished",
+    "spec.completionMode", "spec.suspend", "spec.podReplacementPolicy", "spec.managedBy",
+))  # fmt: skip
 """Fields of controllers that do not reach a pod, or are read from the document."""
 
 
