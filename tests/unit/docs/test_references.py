@@ -34,6 +34,9 @@ PAGE = re.compile(r"(?<![\w/.-])docs/([\w./-]+\.(?:md|txt|json))(?:#([\w-]+)|,? 
 HERE = re.compile(
     r"(?<![\w/.~>-])((?:kubeletx|plugins|testing|tests|script|examples|protos|deploy)/[\w./-]*\w)"
 )
+AFTER_HASH = re.compile("#.*")
+REFERENCES = (IN_PARENTHESES, AFTER_KUBELET, PARITY_ROW, SECTION, DECISIONS, DECISION, HERE)
+"""What comments are searched for; to find the comments of a file takes long."""
 ELSEWHERE = {"crictl.md", "cri/config.md", "interop/qcow2.txt"}
 """Pages of other projects."""
 
@@ -72,7 +75,7 @@ def _said(text: str) -> Iterator[str]:
             and isinstance(node.value.value, str)
         ):
             yield node.value.value
-    if "#" in text:
+    if any(one.search(said) for said in AFTER_HASH.findall(text) for one in REFERENCES):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 yield token.string

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.house.sources import ROOT, nodes
+
 PUBLIC = {"api", "cri", "kube", "linux", "streaming"}
 ROOMS = {path.parent.name for path in (ROOT / "kubeletx").glob("*/__init__.py")}
 DISTRIBUTIONS = sorted(
@@ -24,7 +25,7 @@ DISTRIBUTIONS = sorted(
 
 def _imports(path: Path) -> Iterator[str]:
     """Dotted names that a file imports absolutely, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

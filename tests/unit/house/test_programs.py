@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.house.sources import ROOT, nodes
+
 FOLDERS = ("kubeletx", "testing/src", "script")
 STARTS = {
     "subprocess": {"run", "Popen", "call", "check_call", "check_output"},
@@ -16,17 +17,18 @@ STARTS = {
     "loop": {"subprocess_exec", "subprocess_shell"},
     "os": {"posix_spawn", "posix_spawnp", "system", "popen", "forkpty"},
 }
-NAMES = frozenset().union(*STARTS.values()) - {"run", "call", "system", "popen"}
+ANY = frozenset().union(*STARTS.values())
+NAMES = ANY - {"run", "call", "system", "popen"}
 ITS_FILE_ACTIONS = {"posix_spawn"}
 """Its standard input is in `file_actions`; tests of its module check it."""
 
 
 def starts(path: Path) -> Iterator[ast.Call]:
     """The calls that start a program."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner, name = ast.unparse(node.func.value), node.func.attr
-            if name in NAMES or name in STARTS.get(owner, ()):
+            name = node.func.attr
+            if name in NAMES or (name in ANY and name in STARTS.get(ast.unparse(node.func.value), ())):
                 yield node
 
 

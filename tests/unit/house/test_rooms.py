@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.house.sources import HOST, ROOT, tree
+from tests.unit.house.sources import HOST, ROOT, nodes
 
 MOST_FILES = 22
 LARGER = {"api": 29, "agent/parts": 24, "health": 24}
@@ -31,7 +31,7 @@ FILES = {_name(path): path for path in sorted(HOST.rglob("*.py"))}
 def _imported(module: str) -> Iterator[str]:
     """Modules of the host that a module imports, for types alone or inside functions too."""
     package = module.split(".") if FILES[module].name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(tree(FILES[module])):
+    for node in nodes(FILES[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in FILES)
         elif isinstance(node, ast.ImportFrom):
@@ -91,7 +91,7 @@ def test_the_face_of_pods_gives_types_and_values_the_same_homes() -> None:
     face = importlib.import_module("kubeletx.pods")
     typed = {
         alias.name: node.module
-        for node in ast.walk(tree(FILES["kubeletx.pods"]))
+        for node in nodes(FILES["kubeletx.pods"])
         if isinstance(node, ast.ImportFrom) and node.level == 1
         for alias in node.names
     }
@@ -107,7 +107,7 @@ def test_no_function_of_pods_has_more_than_eight_parameters() -> None:
     for module, path in FILES.items():
         if not module.startswith("kubeletx.pods."):
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 names = [one.arg for one in (*node.args.args, *node.args.kwonlyargs)]
                 if len([one for one in names if one not in ("self", "cls")]) > MOST_PARAMETERS:
@@ -120,7 +120,7 @@ def test_the_neutral_core_of_pods_imports_no_network_card_and_no_power_state() -
     found = []
     for module, path in FILES.items():
         if module.startswith(("kubeletx.pods.model.", "kubeletx.pods.plan.")):
-            for node in ast.walk(tree(path)):
+            for node in nodes(path):
                 if isinstance(node, ast.ImportFrom):
                     bad = {alias.name for alias in node.names} & OF_WORKLOADS
                     deep = (node.module or "").startswith(("workloads.machine", "workloads.standby"))

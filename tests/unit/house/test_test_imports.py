@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.unit.house.sources import ROOT, place, tree
+from tests.unit.house.sources import ROOT, nodes, place
 
 FILES = [
     path
@@ -18,7 +18,7 @@ def test_no_test_changes_the_path_of_modules() -> None:
     found = [
         place(path, node.lineno)
         for path in FILES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node) == "sys.path"
     ]
     assert found == []
@@ -29,7 +29,7 @@ def test_shared_models_are_imported_by_their_full_name() -> None:
     found = [
         f"{place(path, node.lineno)} imports {node.module}"
         for path in FILES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in shared
     ]
     assert found == []

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from tests.unit.house.sources import of_tests, place, tree, with_scripts
+from tests.unit.house.sources import nodes, of_tests, place, with_scripts
 
 FIRST = re.compile(
     r"(Of|What|Whether|How|Why|Where|Whom|Whose|Those|That|By|So|As|For|Who|When|Which|Its|Their|Such|Nothing|Nobody"
@@ -39,7 +39,7 @@ def docstrings() -> tuple[tuple[str, str, bool], ...]:
 
 def _docstrings() -> Iterator[tuple[str, str, bool]]:
     for path in with_scripts():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text:
@@ -60,7 +60,7 @@ def test_names_and_docstrings_of_tests_are_plain() -> None:
     texts = [
         (path, node, text)
         for path in of_tests()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for text in (getattr(node, "name", "").replace("_", " "), ast.get_docstring(node) or "")
     ]
