@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kubeletx_testing.lab import (
     pod_manifest,
     put_manifest,
 )
+from tests.integration.support.bench import Bench
 from tests.integration.support.survival import until
 
 
@@ -44,13 +46,21 @@ def popen(agent: PrivateAgent, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def applied(agent: PrivateAgent, tmp_path: Path) -> PrivateAgent:
-    """An agent with one applied pod ``web`` on the second containerd."""
+def shared(bench: Bench) -> Iterator[PrivateAgent]:
+    """The agent of this file, which has no pods afterwards."""
+    yield bench.agent
+    for pod in bench.agent.pods():
+        run(bench.agent, "delete", "pod", pod.name, "--force", "--grace-period=0")
+
+
+@pytest.fixture
+def applied(shared: PrivateAgent, tmp_path: Path) -> PrivateAgent:
+    """`shared` with one applied pod ``web`` on the second containerd."""
     manifest = pod_manifest("web", runtime="containerd-b", image="web", command=None)
     path = put_manifest(tmp_path, manifest)
-    assert run(agent, "apply", "-f", str(path)) == "pod/web created\n"
-    wait_ready(agent, "web")
-    return agent
+    assert run(shared, "apply", "-f", str(path)) == "pod/web created\n"
+    wait_ready(shared, "web")
+    return shared
 
 
 def wait_ready(agent: PrivateAgent, name: str) -> None:
@@ -82,12 +92,6 @@ def test_a_pod_is_applied_seen_changed_and_deleted(applied: PrivateAgent, tmp_pa
     assert applied.pods() == ()
 
 
-def test_an_applied_pod_survives_the_agent(applied: PrivateAgent) -> None:
-    before = applied.wait_for("web").status.container_statuses[0].container_id
-    applied.restart()
-    assert applied.wait_for("web").status.container_statuses[0].container_id == before
-
-
 def test_commands_run_with_their_streams_and_exit_codes(applied: PrivateAgent) -> None:
     assert run(applied, "exec", "web", "--", "echo", "-n", "hello") == "hello"
     assert "exit code 3" in run(applied, "exec", "web", "--", "sh", "-c", "exit 3", code=3)
@@ -98,25 +102,25 @@ def test_commands_run_with_their_streams_and_exit_codes(applied: PrivateAgent) -
     assert "none" in missing
 
 
-def test_logs_are_shown_followed_and_cut(agent: PrivateAgent, tmp_path: Path) -> None:
+def test_logs_are_shown_followed_and_cut(shared: PrivateAgent, tmp_path: Path) -> None:
     script = "for i in 1 2 3; do echo line $i; done; echo bad >&2; sleep 3600"
     put_manifest(tmp_path, pod_manifest("talker", command=("sh", "-c", script)), name="talker.json")
-    run(agent, "apply", "-f", str(tmp_path / "talker.json"))
-    wait_ready(agent, "talker")
-    until(lambda: run(agent, "logs", "talker").count("\n") == 4, "four lines")
-    assert sorted(run(agent, "logs", "talker").splitlines()) == ["bad", "line 1", "line 2", "line 3"]
-    assert run(agent, "logs", "talker", "--tail", "1").count("\n") == 1
-    assert run(agent, "logs", "talker", "--timestamps").startswith("20")
+    run(shared, "apply", "-f", str(tmp_path / "talker.json"))
+    wait_ready(shared, "talker")
+    until(lambda: run(shared, "logs", "talker").count("\n") == 4, "four lines")
+    assert sorted(run(shared, "logs", "talker").splitlines()) == ["bad", "line 1", "line 2", "line 3"]
+    assert run(shared, "logs", "talker", "--tail", "1").count("\n") == 1
+    assert run(shared, "logs", "talker", "--timestamps").startswith("20")
     (name,) = {
-        line.split()[0] for line in run(agent, "logs", "talker", "--all-containers", "--prefix").splitlines()
+        line.split()[0] for line in run(shared, "logs", "talker", "--all-containers", "--prefix").splitlines()
     }
     assert name.startswith("[pod/talker/")
-    with popen(agent, "logs", "-f", "talker") as follower:
+    with popen(shared, "logs", "-f", "talker") as follower:
         assert follower.stdout is not None
         try:
             first = {follower.stdout.readline() for _ in range(4)}
             assert first == {"line 1\n", "line 2\n", "line 3\n", "bad\n"}
-            run(agent, "exec", "talker", "--", "sh", "-c", "echo from outside > /proc/1/fd/1")
+            run(shared, "exec", "talker", "--", "sh", "-c", "echo from outside > /proc/1/fd/1")
             assert follower.stdout.readline() == "from outside\n"
         finally:
             follower.terminate()
@@ -139,19 +143,19 @@ def test_a_port_leads_into_the_pod(applied: PrivateAgent) -> None:
         pass
 
 
-def test_images_are_pulled_listed_for_their_store_and_removed(agent: PrivateAgent) -> None:
+def test_images_are_pulled_listed_for_their_store_and_removed(shared: PrivateAgent) -> None:
     own = make_image("only-here", tag="1")
-    agent.lab.registry.push([own])
+    shared.lab.registry.push([own])
     image = image_ref("only-here")
-    assert run(agent, "image", "pull", image, "--runtime", "containerd-b").startswith(
+    assert run(shared, "image", "pull", image, "--runtime", "containerd-b").startswith(
         f"{image} pulled into containerd-b"
     )
-    rows = [cells(row) for row in run(agent, "get", "images").splitlines()[1:]]
+    rows = [cells(row) for row in run(shared, "get", "images").splitlines()[1:]]
     assert [row[4] for row in rows if row[:2] == image.rsplit(":", 1)] == ["containerd-b"]
-    assert run(agent, "image", "rm", image, "--runtime", "containerd-b").startswith(f"Deleted: {image} (")
-    rows = [cells(row) for row in run(agent, "get", "images").splitlines()[1:]]
+    assert run(shared, "image", "rm", image, "--runtime", "containerd-b").startswith(f"Deleted: {image} (")
+    rows = [cells(row) for row in run(shared, "get", "images").splitlines()[1:]]
     assert [row for row in rows if row[:2] == image.rsplit(":", 1)] == []
-    assert "not found" in run(agent, "image", "pull", image_ref("no-such-image"), code=1)
+    assert "not found" in run(shared, "image", "pull", image_ref("no-such-image"), code=1)
 
 
 def test_runtimes_are_shown_described_and_cordoned(agent: PrivateAgent, manifests: Path) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +13,35 @@ import pytest
 from kubeletx.kube.types.core import Pod
 from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, is_ready, pod_manifest, put_manifest
 from kubeletx_testing.lab.cgroups import list_container_cgroups, list_container_processes
+from tests.integration.support.bench import Bench, until
 from tests.integration.support.silent_files import SilentFileSystem
 
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do echo tick; sleep 0.05; done")
 CONFIG_HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
-@pytest.fixture
-def agent(make_agent: Callable[..., PrivateAgent], containerd_a: PrivateContainerd) -> PrivateAgent:
+@pytest.fixture(scope="module")
+def shared(make_bench: Callable[..., Bench], lab: Lab) -> Bench:
     """An agent with runtimes ``quark``, a handler of containerd-a, and ``plain``, another handler of it."""
-    one = make_agent(
-        endpoints=f"container:plain:{containerd_a.endpoint}?handler=runc-two&plugin=containerd;"
-        f"container:quark:{containerd_a.endpoint}?handler=runc"
+    endpoint = lab["containerd-a"].endpoint
+    return make_bench(
+        endpoints=f"container:plain:{endpoint}?handler=runc-two&plugin=containerd;"
+        f"container:quark:{endpoint}?handler=runc"
     )
-    one.start()
-    return one
+
+
+@pytest.fixture
+def manifests(shared: Bench) -> Iterator[Path]:
+    """The manifests of `shared`; afterwards it has no pods."""
+    yield shared.manifests
+    for path in shared.manifests.iterdir():
+        path.unlink()
+    until(lambda: not shared.agent.pods(), "no pods")
+
+
+@pytest.fixture
+def agent(shared: Bench, manifests: Path) -> PrivateAgent:
+    return shared.agent
 
 
 def container_id(pod: Pod) -> str:
@@ -234,15 +245,6 @@ def test_annotations_of_the_pod_reach_the_oci_runtime_if_the_handler_lists_them(
     assert "example.com/other" not in oci
 
 
-def killed(pod: Pod) -> None:
-    """Kill the processes of the pod's container from outside, as the kernel does when memory is short."""
-    for pid in list_container_processes({container_id(pod)}):
-        with suppress(
-            ProcessLookupError
-        ):  # cgroup v2: it ends at once with the first process of its container
-            os.kill(pid, signal.SIGKILL)
-
-
 def test_a_command_thaws_a_frozen_pod_while_it_lasts(agent: PrivateAgent, manifests: Path) -> None:
     started(agent, manifests, "web")
     command(agent, "standby", "web-lab")
@@ -258,35 +260,23 @@ def test_a_command_thaws_a_frozen_pod_while_it_lasts(agent: PrivateAgent, manife
 def test_a_frozen_pod_is_left_frozen_if_the_settings_say_so(
     make_agent: Callable[..., PrivateAgent],
     containerd_a: PrivateContainerd,
-    manifests: Path,
     tmp_path: Path,
 ) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
     config = tmp_path / "config.yaml"
     config.write_text(f"{CONFIG_HEAD}kubeletx:\n  standbyStreams: refuse\n")
     agent = make_agent(
-        endpoints=f"container:quark:{containerd_a.endpoint}?handler=runc", flags=("--config", str(config))
+        endpoints=f"container:quark:{containerd_a.endpoint}?handler=runc",
+        flags=("--config", str(config)),
+        manifest_dir=own,
     )
     agent.start()
-    started(agent, manifests, "web")
+    started(agent, own, "web")
     command(agent, "standby", "web-lab")
     answer = agent.cli("exec", "web-lab", "--", "echo", "hello")
     assert answer.returncode != 0
     assert "pod default/web-lab is standby; wake it with 'kubeletx pod activate'" in answer.stderr
-    assert state(agent, "web") == "FROZEN"
-
-
-def test_a_killed_process_of_a_frozen_pod_is_seen_and_the_pod_rests_again(
-    agent: PrivateAgent, manifests: Path
-) -> None:
-    before = started(agent, manifests, "web")
-    command(agent, "standby", "web-lab")
-    killed(before)
-    if Path("/sys/fs/cgroup/freezer").exists():  # a process in this freezer dies only when it is thawed
-        agent.cli("pod", "activate", "web-lab")  # fails if the process's cgroup is gone before its answer
-        command(agent, "standby", "web-lab")
-    agent.wait_for("web", lambda pod: container_id(pod) not in ("", container_id(before)))
-    after = agent.wait_for("web", lambda pod: shown(agent, "web") == "Standby")
-    assert after.status.container_statuses[0].restart_count == 1
     assert state(agent, "web") == "FROZEN"
 
 
