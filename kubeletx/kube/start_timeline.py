@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,9 @@ _ALWAYS: Final = {"bind": "bound", "sandbox": "sandbox", "container": "started",
 """Kinds that the line always has, with their words."""
 
 
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class PodAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Consecutive runs of one action of the agent on a pod, such as ``start unit web``, all with the same result.
 
@@ -34,10 +37,10 @@ class PodAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed, in one word, such as ErrImagePull; empty if it did not fail.
     """
 
-    at: datetime
+    at: _Moment
     action: str
     result: str
-    seconds: float
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
     reason: str = ""
     count: int = 1
 
@@ -49,10 +52,10 @@ class PodStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     with condition Ready; None before. `ended_at`: the pod ended before it was ready.
     """
 
-    seen_at: datetime
-    running_at: datetime | None = None
-    ready_at: datetime | None = None
-    ended_at: datetime | None = None
+    seen_at: _Moment
+    running_at: _Moment | None = None
+    ready_at: _Moment | None = None
+    ended_at: _Moment | None = None
     steps: tuple[PodAction, ...] = ()
 
     @property

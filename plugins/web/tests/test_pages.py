@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,6 +16,7 @@ from kubeletx_web.agent import Agent
 from kubeletx_web.http import Request, serving
 from kubeletx_web.pod_log import log_events
 from kubeletx_web.server import Pages
+from kubeletx_web.state import Feed
 
 from kubeletx_testing.waiting import until
 from plugins.web.tests.fake_agent import FakeAgent, pod
@@ -22,6 +24,11 @@ from plugins.web.tests.fake_agent import FakeAgent, pod
 HOSTILE = '<script>alert("x")</script>\u202e\x1b[31m'
 WEB = "/v1/pods/default/web"
 BAD_RUNTIME = {"name": "broken", "calls": "many", "since": "yesterday", "imageService": 7}
+NOW = "2026-01-01T00:00:00Z"
+STORE = {"store": "s", "capacityBytes": 2, "availableBytes": 1}
+RUNTIME = {"name": "r", "calls": 1, "callSeconds": 1, "abandonedCalls": {"x": 1}, "imageService": STORE}
+VOLUME = {"podUid": "web", "name": "v", "state": "ready", "since": NOW, "usedBytes": 1, "message": "m"}
+STEP = {"at": "2026-01-01T00:00:01Z", "action": "bind", "result": "bound", "seconds": 0.5}
 
 
 class OpenAccess:
@@ -117,6 +124,43 @@ async def test_what_cannot_be_read_is_left_out_and_the_rest_is_shown(
     assert "Not shown: the agent gave an invalid answer to /v1/pods" in text
 
 
+def broken(whole: dict[str, Any], wrong: Any) -> list[dict[str, Any]]:
+    """Copies of an object, each with this value in one of its fields."""
+    return [{**whole, name: wrong} for name in whole]
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, True, -1.5, 10**400, "x", NOW[:-1], [], ["x"], [[7]], {"x": "y"}, [{"x": None}]]
+)
+async def test_a_wrong_value_spoils_no_page(
+    client: aiohttp.ClientSession, agent: PodAgent, wrong: Any
+) -> None:
+    stores = [{**RUNTIME, "imageService": each} for each in broken(STORE, wrong)]
+    event = {"involvedObject": {"kind": "Pod", "uid": "web"}, "reason": "Standby", "eventTime": NOW[:-1]}
+    samples = {"uid": "web", "cpu": [wrong], "memory": [wrong, 1]}
+    agent.answers |= {
+        "/v1/runtimes": {"items": broken(RUNTIME, wrong) + stores},
+        "/v1/volumes": {"items": broken(VOLUME, wrong)},
+        "/v1/events": {"items": [event, *broken(event, wrong)]},
+        "/v1/usage/history": {"times": [NOW, NOW], "series": [*broken(samples, wrong), samples]},
+        f"{WEB}/history": {"start": {"seenAt": NOW[:-1], "runningAt": NOW, "steps": [STEP]}},
+    }
+    agent.files |= {"/v1/images": b'{"items":' + b"[" * 100_000}
+    for path in ("/", "/?sort=cpu", "/pods/default/web"):
+        await text_of(client, path)
+
+
+async def test_a_page_is_live_again_after_a_restart_of_the_agent(tmp_path: Path) -> None:
+    agent, feed = FakeAgent(), Feed(Agent(tmp_path / "agent.sock"))
+    async with agent.serving(tmp_path / "agent.sock"), feed.viewing() as state:
+        await until(lambda: len(agent.watches) == 5)
+    await until(lambda: state.problem)
+    agent.answers["/v1/pods"] = {"items": [pod("new")]}
+    async with agent.serving(tmp_path / "agent.sock"):
+        await until(lambda: not state.problem and "new" in state.pods)
+    await feed.close()
+
+
 async def test_a_change_is_one_event_and_a_page_that_did_not_change_is_none(
     client: aiohttp.ClientSession, agent: PodAgent
 ) -> None:
@@ -124,11 +168,13 @@ async def test_a_change_is_one_event_and_a_page_that_did_not_change_is_none(
     assert "older than this process" in page
     live = re.search(r'sse-connect="([^"]+)"', page)
     assert live is not None
-    step = {"at": "2026-01-01T00:00:01Z", "action": "bind", "result": "bound", "seconds": 0.5}
-    agent.answers[f"{WEB}/history"] = {"start": {"seenAt": "2026-01-01T00:00:00Z", "steps": [step]}}
     async with client.get(live[1]) as stream:
         await until(lambda: agent.watches.get("/v1/pods"))
         await agent.send("/v1/pods", "ADDED", pod("another"))  # is not on this page
+        while "another" not in await text_of(client, "/"):
+            pass
+        await text_of(client, "/pods/default/web", is_part=True)
+        agent.answers[f"{WEB}/history"] = {"start": {"seenAt": NOW, "steps": [STEP]}}
         await agent.send("/v1/pods", "MODIFIED", {**agent.answers[WEB], "status": {"phase": "Running"}})
         numbers = [await read_change(stream)]
         part = await text_of(client, "/pods/default/web", is_part=True)

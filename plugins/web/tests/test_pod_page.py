@@ -59,7 +59,7 @@ async def test_freezes_and_wakes_are_marked_in_the_plots(tmp_path: Path) -> None
     state = NodeState()
     state.pods["u"] = pod
     state.times = (at(0), at(10), at(20))
-    state.usage = {"u": {"cpu": [1, None, 3], "memory": [100, 50, None]}}
+    state.usage = {"u": ([1, None, 3], [100, 50, None])}
     for number, (reason, seconds) in enumerate((("Standby", -60), ("Standby", 10), ("Activated", 15))):
         event = {"metadata": {"name": str(number)}, "involvedObject": about, "reason": reason}
         event["lastTimestamp"] = at(seconds).isoformat()

@@ -20,6 +20,8 @@ from kubeletx.api import TimedOut, Unavailable
 from plugins.web.tests.fake_agent import FakeAgent, pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LONGEST = "p" * 253
+"""As long as the name of a pod may be; the name of a file has at most 255 bytes."""
 PNG = b"\x89PNG\r\n\x1a\n"
 EVIL = "\"><script>alert(1)</script><a href='/pods/a/b'>"
 
@@ -41,15 +43,15 @@ class PicturesToo(FakeAgent):
 def agent() -> PicturesToo:
     """An agent with two pods, a session of one and a panel."""
     agent = PicturesToo()
-    agent.answers |= {f"/v1/pods/default/{name}": pod(name) for name in ("web", "vm")}
+    agent.answers |= {f"/v1/pods/default/{name}": pod(name) for name in ("web", "vm", LONGEST)}
     machine: dict[str, Any] = {"virtualMachineStatus": {"name": "vm", "powerState": "running"}}
     second = pod("vm", annotations={"x": EVIL})
     second["status"] = {**second["status"], **machine, "message": EVIL}
     session = {"namespace": "default", "name": "ann", "pod": "default/web", "state": "Available"}
     agent.answers |= {
-        "/v1/pods": {"items": [pod("web"), second]},
+        "/v1/pods": {"items": [pod("web"), second, pod(LONGEST)]},
         "/v1/sessions": {"items": [session]},
-        "/v1/panels": {"items": [{"name": "fans", "title": EVIL}, {"name": "note"}]},
+        "/v1/panels": {"items": [{"name": "fans", "title": EVIL}, {"name": "note"}, {"name": 7}, 7]},
         "/v1/panels/fans": {"type": "png", "data": base64.b64encode(PNG).decode(), "text": EVIL},
         "/v1/panels/note": {"type": "text", "text": EVIL},
     }

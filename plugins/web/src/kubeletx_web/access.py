@@ -59,12 +59,12 @@ class LocalAccess:
             raise Refused(421, "this page answers only as 127.0.0.1 or localhost")
         token = request.query.get("token")
         # A click on the link in another page, such as a web terminal, is allowed: the token is the proof.
-        is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and token is None
-        if is_foreign or headers.get("origin", f"http://{host}") != f"http://{host}":
+        is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if (is_foreign and token is None) or headers.get("origin", f"http://{host}") != f"http://{host}":
             raise Refused(403, "another page asked for this; open the address yourself")
         # A browser sends cookies to all ports of a host.
         cookie = f"kubeletx-ui-{port}"
-        if self._has_session(headers.get("cookie", ""), cookie):
+        if not is_foreign and self._has_session(headers.get("cookie", ""), cookie):
             return ""
         if token is None:
             raise Refused(

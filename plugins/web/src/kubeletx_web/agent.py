@@ -34,8 +34,8 @@ READS: Final = re.compile(
 DECIDES: Final = "/v1/access"
 """Path of the POST request that asks who has access."""
 TIMEOUT_SECONDS: Final = 10.0
-_MAX_LINE: Final = 16 * 1024 * 1024
-"""Longest line of a watch: a pod may have megabytes of annotations and conditions."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Longest answer, and longest line of a watch: a pod may have megabytes of annotations and conditions."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -59,34 +59,26 @@ class Agent:
 
     async def decide(self, credentials: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask whether a user of the kubelet's API may see the page."""
-        answer: Mapping[str, Any] = decoded(
-            await self.read(DECIDES, body=msgspec.json.encode(credentials)), dict, DECIDES
-        )
-        return answer
+        body = msgspec.json.encode(credentials)
+        return decoded(await self.read(DECIDES, body=body), dict[str, Any], DECIDES)
 
     async def read(self, path: str, query: Mapping[str, str] | None = None, *, body: bytes = b"") -> bytes:
         """Return the answer to a GET request, such as a picture; with a body, to a POST request."""
-        try:
-            async with asyncio.timeout(self._timeout), self._asking(path, query, body) as pieces:
-                return b"".join([piece async for piece in pieces])
-        except TimeoutError as error:
-            raise TimedOut(f"the agent did not answer {path} within {self._timeout:g} s") from error
+        async with self._asking(path, query, body) as pieces, asyncio.timeout(self._timeout):
+            return await _whole(pieces, path)
 
-    async def watch(
-        self, path: str, begun: Callable[[], Awaitable[None]] | None = None
-    ) -> AsyncGenerator[Line, None]:
+    async def watch(self, path: str, begun: Callable[[], Awaitable[None]]) -> AsyncGenerator[Line, None]:
         """Yield the lines of a watch until the agent ends it. `begun`: called when the watch has begun."""
         buffer = bytearray()
         async with self._asking(path, {"watch": "1"}) as pieces:
-            if begun is not None:
-                await begun()
+            await begun()
             async for piece in pieces:
                 *lines, rest = (buffer + piece).split(b"\n")
                 buffer = rest
                 for line in lines:
                     yield decoded(bytes(line), Line, path)
-                if len(buffer) > _MAX_LINE:
-                    raise Internal(f"the agent sent a line of more than {_MAX_LINE} bytes for {path}")
+                if len(buffer) > MAX_BYTES:
+                    raise Internal(f"the agent sent a line of more than {MAX_BYTES} bytes for {path}")
 
     async def chunks(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of an endless answer, such as a log that is followed, as they arrive."""
@@ -104,13 +96,23 @@ class Agent:
         try:
             async with asking(self.socket_path, method, target, body, self._timeout) as (status, pieces):
                 if status >= 400:
-                    raise _error(status, b"".join([piece async for piece in pieces]), path)
+                    async with asyncio.timeout(self._timeout):
+                        raise _error(status, await _whole(pieces, path), path)
                 yield pieces
         except TimeoutError as error:
             raise TimedOut(f"the agent did not answer {path} within {self._timeout:g} s") from error
         except (h11.RemoteProtocolError, OSError) as error:
             why = getattr(error, "strerror", None) or error
             raise Unavailable(f"no agent answers on {self.socket_path}: {why}") from error
+
+
+async def _whole(pieces: AsyncIterator[bytes], path: str) -> bytes:
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise Internal(f"the agent sent more than {MAX_BYTES} bytes for {path}")
+    return bytes(body)
 
 
 def pod_path(namespace: str, name: str, verb: str = "") -> str:
@@ -123,14 +125,14 @@ def decoded(body: bytes | msgspec.Raw, type_: type[T], path: str) -> T:
     """Return the value in an answer. Raises Internal."""
     try:
         return msgspec.json.decode(body, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Internal(f"the agent gave an invalid answer to {path}: {error}") from error
 
 
 def _error(status: int, body: bytes, path: str) -> NotFound | Unavailable:
     try:
-        message = msgspec.json.decode(body, type=dict[str, Any]).get("message")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        message = decoded(body, dict[str, Any], "").get("message")
+    except Internal:
         message = body[:200].decode(errors="replace")
     text = str(message or f"status {status} for {path}")
     return NotFound(text) if status == 404 else Unavailable(text)

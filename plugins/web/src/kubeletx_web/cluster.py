@@ -31,6 +31,7 @@ FILES: Final = "/v1/access"
 KEPT_SECONDS: Final = 10.0
 MAX_KEPT: Final = 1000
 LOOK_SECONDS: Final = 10.0
+_FILES: Final = ("certificateFile", "keyFile", "clientCaFile")
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 
 
@@ -60,8 +61,8 @@ class ClusterAccess:
         while len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = ends_at, decision
-        if not decision["allowed"]:
-            raise Refused(decision["status"], decision["message"])
+        if decision.get("allowed") is not True:
+            raise Refused(401 if decision.get("status") == 401 else 403, str(decision.get("message")))
         return ""
 
 
@@ -79,8 +80,7 @@ class ClusterTls:
         self.context.sni_callback = self._choose
 
     def _found(self) -> tuple[object, ...]:
-        names = ("certificateFile", "keyFile", "clientCaFile")
-        return (self.files, *(_stamp(self.files.get(name)) for name in names))
+        return (self.files, *(_stamp(self.files.get(name)) for name in _FILES))
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         # OpenSSL calls this for each handshake, also of a client that names no server.
@@ -103,9 +103,9 @@ class ClusterTls:
 
 def make_context(files: Mapping[str, Any]) -> ssl.SSLContext:
     """Return a server's context. Raises InvalidConfig."""
-    certificate, key, authority = files["certificateFile"], files["keyFile"], files.get("clientCaFile")
+    certificate, key, authority = [files.get(name, "") for name in _FILES]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS.get(files.get("minVersion", ""), ssl.TLSVersion.TLSv1_2)
+    context.minimum_version = _VERSIONS.get(str(files.get("minVersion")), ssl.TLSVersion.TLSv1_2)
     # A session that is resumed would keep a client whose authority was removed.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0
@@ -115,10 +115,10 @@ def make_context(files: Mapping[str, Any]) -> ssl.SSLContext:
             context.set_ciphers(files["ciphers"])
         # Without a passphrase OpenSSL asks for it on the terminal, and blocks.
         context.load_cert_chain(certificate, key, password="")
-        if authority is not None:
+        if authority:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(cafile=authority)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise InvalidConfig(
             field="--web-address",
             problem=f"the files {certificate}, {key} or {authority}: {error}",
@@ -127,9 +127,9 @@ def make_context(files: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def _stamp(path: str | None) -> tuple[int, int, int] | None:
+def _stamp(path: Any) -> tuple[int, int, int] | None:
     try:
         status = Path(path or "").stat()
-    except OSError:
+    except (OSError, TypeError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino

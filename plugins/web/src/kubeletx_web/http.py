@@ -7,6 +7,7 @@ import gzip
 import socket
 import ssl
 import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
@@ -27,7 +28,8 @@ WRITE_SECONDS: Final = 30.0
 """A browser that reads nothing for this time is disconnected."""
 BUSY_SECONDS: Final = 1.0
 KEEPALIVE_SECONDS: Final = 15
-_BACKLOG: Final = 32
+_REFUSED: Final = 32
+"""Connections that get status 503 at the same time; further ones are closed at once."""
 _PIECE: Final = 64 * 1024
 
 
@@ -73,44 +75,57 @@ async def serving(
     `handler`: must not raise. `port` 0: any free one. `most`, `idle_seconds`, `write_seconds`: see `MAX_CONNECTIONS`,
     `IDLE_SECONDS`, `WRITE_SECONDS`.
     """
-    open_: set[asyncio.Task[Any]] = set()
+    loop = asyncio.get_running_loop()
+    open_: set[asyncio.Task[None]] = set()
+    handshake_seconds = None if tls is None else idle_seconds
+    SSLProtocol.max_size = _PIECE // 2  # asyncio's 256 KiB for each connection would be 80 MiB for all
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        open_.add(task)
+    async def serve(connected: socket.socket) -> None:
+        if len(open_) > most + _REFUSED:
+            connected.close()
+            return
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        with suppress(OSError):
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connected, ssl=tls, ssl_handshake_timeout=handshake_seconds
+            )
+            try:
+                _keep_alive(transport.get_extra_info("socket"))
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+                http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+                connection = _Connection(handler, reader, writer, idle_seconds, write_seconds, http)
+                await (connection.serve() if len(open_) <= most else connection.refuse())
+                writer.close()
+                async with asyncio.timeout(write_seconds):
+                    await writer.wait_closed()
+            finally:
+                transport.abort()
+
+    async def accept() -> None:
+        # asyncio's own server counts no connection before the end of its TLS handshake.
+        while True:
+            try:
+                connected, _ = await loop.sock_accept(listener)
+            except OSError:  # this process has no descriptor left
+                await asyncio.sleep(BUSY_SECONDS)
+                continue
+            task = asyncio.create_task(serve(connected), name="connection of a browser")
+            open_.add(task)
+            task.add_done_callback(open_.discard)
+            await asyncio.sleep(0)
+
+    family, _, _, _, place = (await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM))[0]
+    with socket.create_server(place, family=family) as listener:
+        listener.setblocking(False)
+        accepting = asyncio.create_task(accept(), name="new browsers")
         try:
-            _keep_alive(writer.get_extra_info("socket"))
-            connection = _Connection(handler, reader, writer, idle_seconds, write_seconds)
-            if len(open_) <= most:
-                await connection.serve()
-            elif len(open_) <= 2 * most:
-                await connection.refuse()
-            writer.close()
-            async with asyncio.timeout(write_seconds):
-                await writer.wait_closed()
-        except (OSError, asyncio.CancelledError):
-            pass  # asyncio would log a cancellation
+            yield listener.getsockname()[1]
         finally:
-            open_.discard(task)
-            writer.transport.abort()
-
-    server = await asyncio.start_server(
-        serve,
-        address,
-        port,
-        backlog=_BACKLOG,  # so many are accepted before the first of them counts
-        ssl=tls,
-        ssl_handshake_timeout=None if tls is None else idle_seconds,
-    )
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        tasks = tuple(open_)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            tasks = (accepting, *open_)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _keep_alive(connected: socket.socket) -> None:
@@ -120,43 +135,37 @@ def _keep_alive(connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_SECONDS)
 
 
-class _Connection:
+class _Connection(msgspec.Struct):
     """One connection of a browser."""
 
-    def __init__(
-        self,
-        handler: Handler,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        idle_seconds: float,
-        write_seconds: float,
-    ) -> None:
-        self._handler = handler
-        self._reader = reader
-        self._writer = writer
-        self._idle_seconds = idle_seconds
-        self._write_seconds = write_seconds
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+    handler: Handler
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    idle_seconds: float
+    write_seconds: float
+    http: h11.Connection
 
     async def serve(self) -> None:
         """Answer requests until the browser or an error ends the connection."""
         try:
             while await self._answer():
-                self._http.start_next_cycle()
+                self.http.start_next_cycle()
         except h11.RemoteProtocolError as error:
             await self._end(error.error_status_hint, b"The request is not valid HTTP, or too large.\n")
 
     async def _answer(self) -> bool:
         """Answer one request; returns True if there may be another."""
-        async with asyncio.timeout(self._idle_seconds):
-            event = await next_event(self._http, self._reader)
+        async with asyncio.timeout(self.idle_seconds):
+            event = await next_event(self.http, self.reader)
         if not isinstance(event, h11.Request):
             return False
         # A request with a body ends the connection: nothing here reads one.
-        is_whole = isinstance(self._http.next_event(), h11.EndOfMessage)
+        is_whole = isinstance(self.http.next_event(), h11.EndOfMessage)
         request = self._request(event)
-        await self._send(request, await self._handler(request), keep=is_whole)
-        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        await self._send(request, await self.handler(request), keep=is_whole)
+        if not is_whole:
+            await self._linger()
+        return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
 
     async def refuse(self) -> None:
         """Answer that there are too many connections."""
@@ -169,16 +178,19 @@ class _Connection:
             ("Connection", "close"),
         ]
         await self._write(_head(status, headers), h11.Data(text), h11.EndOfMessage())
-        if self._writer.can_write_eof():
-            self._writer.write_eof()
-        # An early close can destroy the answer.
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """Drop what the browser still sends: an early close can destroy the answer."""
+        if self.writer.can_write_eof():
+            self.writer.write_eof()
         async with asyncio.timeout(BUSY_SECONDS):
-            while await self._reader.read(_PIECE):
+            while await self.reader.read(_PIECE):
                 pass
 
     def _request(self, event: h11.Request) -> Request:
         path, _, query = event.target.decode("latin-1").partition("?")
-        certificate = self._writer.get_extra_info("peercert") or {}
+        certificate = self.writer.get_extra_info("peercert") or {}
         return Request(
             method=event.method.decode("latin-1"),
             path=path,
@@ -188,7 +200,8 @@ class _Connection:
         )
 
     async def _send(self, request: Request, response: Response, *, keep: bool) -> None:
-        body, headers = response.body, {"Date": _date(), **response.headers}
+        body, headers = response.body, {**response.headers}
+        headers["Date"] = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
         headers["Content-Type"] = response.media_type
         if response.media_type.startswith("text/"):
             headers["Content-Type"] += "; charset=utf-8"
@@ -216,7 +229,7 @@ class _Connection:
                     await self._write(h11.Data(event))
 
         sending = asyncio.create_task(send(), name="events for a browser")
-        going = asyncio.create_task(self._reader.read(1), name="end of a browser")
+        going = asyncio.create_task(self.reader.read(1), name="end of a browser")
         try:
             await asyncio.wait((sending, going), return_when=asyncio.FIRST_COMPLETED)
             if not sending.done():
@@ -228,17 +241,13 @@ class _Connection:
             await asyncio.gather(sending, going, return_exceptions=True)
 
     async def _write(self, *events: h11.Event) -> None:
-        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
-        async with asyncio.timeout(self._write_seconds):
-            await self._writer.drain()
+        self.writer.write(b"".join(self.http.send(event) or b"" for event in events))
+        async with asyncio.timeout(self.write_seconds):
+            await self.writer.drain()
 
 
 def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
     return h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
-
-
-def _date() -> str:
-    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
 
 
 async def next_event(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:

@@ -45,14 +45,14 @@ class LivePage:
                 self.number += 1
             self._revision = revision
 
-    async def events(self, since: int) -> AsyncGenerator[bytes, None]:
+    async def events(self, since: str) -> AsyncGenerator[bytes, None]:
         """Yield a server-sent event whenever the page has another number than a browser has. `since`: number that it has."""
         yield b"retry: 2000\n\n"
         revision = -1
         while True:
             revision = await self._feed.wait_change(revision)
             await self.update()
-            if self.number != since:
-                since = self.number
+            if str(self.number) != since:
+                since = str(self.number)
                 yield f"event: change\ndata: {since}\n\n".encode()
             await asyncio.sleep(COALESCE_SECONDS)

@@ -97,11 +97,13 @@ class NodePage:
             return number(runtime, name) - number(before, name)
 
         calls, status = grown("calls"), field(runtime, "status", "")
+        hung: dict[str, Any] = field(runtime, "abandonedCalls", {})
         return {
             "runtime": runtime,
             "tone": "good" if status == "Ready" and not runtime.get("cordoned") else tone(status),
             "latency": f"{1000 * grown('callSeconds') / calls:.1f} ms" if calls > 0 else "",
             "failed": round(grown("failedCalls")),
+            "hung": sum([number(hung, call) for call in hung]),
         }
 
     def _chosen(self) -> Sequence[Row]:
@@ -154,16 +156,16 @@ def last(values: Sequence[int | None]) -> int | None:
     return values[-1] if values else None
 
 
-def stores(runtimes: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, int, int]]:
+def stores(runtimes: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, float, float]]:
     """Return names of runtimes, used bytes and all bytes of the disk of each image store that is known."""
-    by_store: dict[str, tuple[str, int, int]] = {}
+    by_store: dict[str, tuple[str, float, float]] = {}
     for runtime in runtimes:
         service: dict[str, Any] = field(runtime, "imageService", {})
-        capacity, name = field(service, "capacityBytes", 0), field(runtime, "name", "")
+        capacity, name = number(service, "capacityBytes"), field(runtime, "name", "")
         if capacity:
             store = field(service, "store", "") or name
             others = f"{by_store[store][0]}, " if store in by_store else ""
-            by_store[store] = f"{others}{name}", capacity - field(service, "availableBytes", 0), capacity
+            by_store[store] = f"{others}{name}", capacity - number(service, "availableBytes"), capacity
     return by_store.values()
 
 

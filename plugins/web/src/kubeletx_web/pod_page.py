@@ -122,7 +122,7 @@ def _marks(events: Sequence[Event], times: Sequence[datetime]) -> Iterator[tuple
     for event in events:
         word = MARKS.get(event.reason or "")
         moments = {event.first_timestamp, event.last_timestamp, event.event_time}
-        for at in sorted(moment for moment in moments if moment is not None):
+        for at in sorted(moment for moment in moments if moment is not None and moment.tzinfo is not None):
             if word is not None and times and times[0] <= at <= times[-1]:
                 yield at, word
 

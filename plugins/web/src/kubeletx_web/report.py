@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,8 @@ from urllib.parse import quote, unquote
 from .agent import Agent
 from .http import Request, Response
 from .server import Pages
-from .state import PANELS, NodeState
+from .state import PANELS, NodeState, panel_path
+from .values import field, listed, picture_of
 
 WHOLE_SECONDS: Final = 20.0
 """Longest time for all files together; ``kubeletx report`` waits 60 s."""
@@ -85,12 +87,13 @@ def _write(
 def _files(state: NodeState) -> Mapping[str, str]:
     """Return the file of each page, by its path."""
     files = {"/static/ui.css": "ui.css", "/": "index.html"}
-    for panel in state.others.get(PANELS, {}).get("items", ()):
-        if state.others.get(f"{PANELS}/{quote(panel['name'], safe='')}", {}).get("type") == "png":
-            files[f"/panels/{quote(panel['name'], safe='')}.png"] = f"panels/{_plain(panel['name'])}.png"
+    for panel in listed(state.others.get(PANELS)):
+        name = field(panel, "name", "")
+        if picture_of(state.others.get(panel_path(name))) is not None:
+            files[f"/panels/{quote(name, safe='')}.png"] = f"panels/{_plain(name)}.png"
     for pod in state.pods.values():
         path = f"/pods/{quote(pod.namespace, safe='')}/{quote(pod.name, safe='')}"
-        stem = f"pods/{_plain(pod.namespace)}_{_plain(pod.name)}"
+        stem = f"pods/{_plain(f'{pod.namespace}_{pod.name}')}"
         files |= {path: f"{stem}.html", f"{path}/yaml": f"{stem}.yaml.html"}
         if pod.status.virtual_machine_status is not None:
             files[f"{path}/screen.png"] = f"{stem}.png"
@@ -112,4 +115,5 @@ def _local(body: bytes, up: str, files: Mapping[str, str], now: datetime) -> byt
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
+    plain = re.sub(r"[^a-zA-Z0-9_.-]", "_", name)
+    return plain if len(plain) < 200 else f"{plain[:190]}-{zlib.crc32(name.encode()):08x}"

@@ -11,7 +11,6 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlencode
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -71,7 +70,6 @@ class Pages:
         self._now = now
         self._clock = clock or SystemClock()
         self.feed = Feed(agent)
-        self._live: WeakKeyDictionary[NodeState, dict[str, LivePage]] = WeakKeyDictionary()
         self._screens: dict[str, tuple[float, asyncio.Task[bytes]]] = {}
         self.watchers = 0
         """Number of browsers that watch."""
@@ -88,8 +86,9 @@ class Pages:
                 raise Refused(405, "this page is read-only")
             cookie = await self._access.check(request)
             if cookie:
-                location = f"/{request.path.lstrip('/')}"
-                response = Response(status=303, headers={"Location": location, "Set-Cookie": cookie})
+                # A redirection would still come from the page that has the link, and have no cookie.
+                headers = {"Set-Cookie": cookie, "Refresh": "0; url=/"}
+                response = Response(body=_message(200, "Welcome", "").body, headers=headers)
             else:
                 response = await self._answer(request)
         except Refused as refused:
@@ -170,24 +169,20 @@ class Pages:
 
     def _live_page(self, state: NodeState, key: str, make: Callable[[], Any]) -> LivePage:
         """Return the live page of this key, which all its watchers share."""
-        pages = self._live.setdefault(state, {})
-        if key not in pages:
-            if len(pages) >= MAX_PAGES:
-                pages.clear()  # watchers keep theirs
-            pages[key] = LivePage(self.feed, make)
-        return pages[key]
+        if len(state.pages) >= MAX_PAGES:
+            state.pages.clear()  # watchers keep theirs
+        page: LivePage = state.pages.setdefault(key, LivePage(self.feed, make))
+        return page
 
     # --- streams and pictures ---
 
     def _events(self, query: Mapping[str, str], page: Callable[[NodeState], LivePage]) -> Response:
         if self.watchers >= MAX_WATCHERS:
             raise Refused(503, f"{MAX_WATCHERS} browsers watch this node already; try again later")
-        since = query.get("since", "")
-        events = self._watched(page, int(since) if since.isdecimal() else -1)
-        return Response(media_type="text/event-stream", events=events)
+        return Response(media_type="text/event-stream", events=self._watched(page, query.get("since", "")))
 
     async def _watched(
-        self, page: Callable[[NodeState], LivePage], since: int
+        self, page: Callable[[NodeState], LivePage], since: str
     ) -> AsyncGenerator[bytes, None]:
         self.watchers += 1
         try:
@@ -234,8 +229,8 @@ def _message(status: int, title: str, message: str, back: str = "/") -> Response
 
 @lru_cache(maxsize=16)
 def _static(name: str) -> Response:
-    path = files("kubeletx_web") / "static" / name
+    paths = {path.name: path for path in (files("kubeletx_web") / "static").iterdir()}
     media_type = TYPES.get(name.rpartition(".")[2])
-    if media_type is None or "/" in name or not path.is_file():
+    if media_type is None or name not in paths:
         raise NotFound(f"There is no file {name}.")
-    return Response(body=path.read_bytes(), media_type=media_type)
+    return Response(body=paths[name].read_bytes(), media_type=media_type)

@@ -24,7 +24,7 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
 from .agent import Agent, Line, decoded
-from .values import field, listed
+from .values import field, listed, samples
 
 T = TypeVar("T")
 EVENTS: Final = 1000
@@ -75,11 +75,13 @@ class NodeState:
         self.events: dict[str, Event] = {}
         self.volumes: Sequence[Mapping[str, Any]] = ()
         self.times: tuple[datetime, ...] = ()
-        self.usage: Mapping[str, Mapping[str, list[int | None]]] = {}
+        self.usage: Mapping[str, tuple[Sequence[int | None], Sequence[int | None]]] = {}
         self.usage_revision = 0
         self.others: dict[str, Any] = {}
         self.silences: dict[str, Silence] = {}
         self.unreadable: dict[str, str] = {}
+        self.pages: dict[str, Any] = {}
+        """The live pages of this state by path; they end with it."""
 
     @property
     def version(self) -> Mapping[str, Any]:
@@ -94,8 +96,7 @@ class NodeState:
 
     def usage_of(self, uid: str) -> tuple[Sequence[int | None], Sequence[int | None]]:
         """Return the samples of CPU, in millicores, and memory, in bytes, of a pod, or of the machine (empty)."""
-        series = self.usage.get(uid, {})
-        return series.get("cpu", ()), series.get("memory", ())
+        return self.usage.get(uid, ((), ()))
 
 
 class Feed:
@@ -217,12 +218,18 @@ class Feed:
         self, path: str, take: Callable[[Line], None], begun: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """Take each line of a watch. `begun`: reads again what may have changed while nothing watched."""
-        async with aclosing(self._agent.watch(path, begun)) as lines:
+
+        async def begin() -> None:
+            if begun is not None:
+                await begun()
+            self.state.problem = ""
+            await self._notify()
+
+        async with aclosing(self._agent.watch(path, begin)) as lines:
             async for line in lines:
                 if line.type == "ERROR":
                     return
                 take(line)
-                self.state.problem = ""
                 await self._notify()
 
     async def _notify(self) -> None:
@@ -253,7 +260,7 @@ class Feed:
             self._apply(path, answer, before[0])
         except NotFound:  # the room is off
             answer, silence = None, None
-        except (KubeletxError, TypeError, ValueError) as error:
+        except (KubeletxError, ArithmeticError, TypeError, ValueError) as error:
             silence = Silence(silence.since if silence is not None else asked_at, str(error))
         _put(state.others, path, answer)
         _put(state.silences, path, silence)
@@ -269,8 +276,12 @@ class Feed:
             state.runtimes = listed(answer)
             state.runtimes_before = {field(each, "name", ""): each for each in listed(before)}
         elif path == USAGE:
-            state.times = tuple(map(datetime.fromisoformat, field(answer, "times", [])))
-            state.usage = {field(series, "uid", ""): series for series in listed(answer, "series")}
+            times: list[str] = field(answer, "times", [])
+            state.times = tuple(datetime.fromisoformat(time).astimezone(UTC) for time in times)
+            state.usage = {
+                field(series, "uid", ""): (samples(series, "cpu"), samples(series, "memory"))
+                for series in listed(answer, "series")
+            }
             state.usage_revision += 1
 
     # --- lines of watches ---

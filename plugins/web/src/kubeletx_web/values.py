@@ -15,9 +15,15 @@ def field(answer: object, name: str, default: T) -> T:
 
 
 def number(answer: object, name: str) -> float:
-    """Return a number of plain JSON; 0 if it is missing or of another type."""
+    """Return a number of plain JSON; 0 if it is missing, of another type, or out of all proportion."""
     value = answer.get(name) if isinstance(answer, dict) else None
-    return value if isinstance(value, (int, float)) else 0
+    return value if isinstance(value, (int, float)) and abs(value) < 2**63 else 0
+
+
+def samples(answer: object, name: str) -> list[int | None]:
+    """Return the whole numbers in a list of plain JSON; None for anything else."""
+    some: list[object] = field(answer, name, [])
+    return [each if isinstance(each, int) and 0 <= each < 2**63 else None for each in some]
 
 
 def listed(answer: object, name: str = "items") -> list[dict[str, Any]]:

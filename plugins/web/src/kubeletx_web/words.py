@@ -105,7 +105,7 @@ def limits(pod: Pod) -> tuple[int | None, int | None]:
 
 def mib(size: object) -> str:
     """Return a size in MiB with one decimal below 10 MiB, without the unit; a dash for what is no whole number."""
-    if not isinstance(size, int):
+    if not isinstance(size, int) or abs(size) >= 2**63:
         return "\u2013"
     return f"{size / MEBIBYTE:.1f}" if size < 10 * MEBIBYTE else f"{size / MEBIBYTE:.0f}"
 

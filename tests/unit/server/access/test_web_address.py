@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from kubeletx_web.access import HEADERS
 from kubeletx_web.agent import Agent
 from kubeletx_web.cluster import FILES, KEPT_SECONDS, ClusterAccess, ClusterTls
-from kubeletx_web.http import serving
+from kubeletx_web.http import MAX_CONNECTIONS, serving
 from kubeletx_web.main import main
 from kubeletx_web.server import Pages
 from msgspec.structs import replace
@@ -197,8 +197,18 @@ async def test_a_new_certificate_is_used_and_a_broken_one_is_not(page: ClusterPa
     assert await shown() == new != old
     page.pair.certificate.write_text("half")
     assert await shown() == new
-    with pytest.raises(InvalidConfig, match="correct the certificates"):
-        ClusterTls(await page.agent.get(FILES, dict))
+    found = await page.agent.get(FILES, dict)
+    for wrong in ({}, {"certificateFile": 7}, {"keyFile": "\0"}, {"ciphers": 7}):
+        with pytest.raises(InvalidConfig, match="correct the certificates"):
+            ClusterTls({**found, **wrong})
+
+
+async def test_a_handshake_that_does_not_end_is_a_connection(page: ClusterPage) -> None:
+    silent = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(MAX_CONNECTIONS)]
+    silent.append(await asyncio.open_connection("127.0.0.1", page.port, ssl=page.context("jane")))
+    assert b"503" in await silent[-1][0].readline()
+    for _, writer in silent:
+        writer.close()
 
 
 async def test_an_agent_without_a_kubelet_api_is_refused_with_words(tmp_path: Path) -> None:
