@@ -69,7 +69,8 @@ def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """Registry with images, pod network, containerds ``containerd-a`` and ``containerd-b``."""
     PARENT.mkdir(exist_ok=True)
     clean_stale(PARENT)
-    one = Lab(PARENT / str(os.getpid()), logs_dir=PARENT / "logs" / _worker())
+    names = os.environ.get("KUBELETX_TEST_CONTAINERDS", "containerd-a containerd-b").split()
+    one = Lab(PARENT / str(os.getpid()), containerds=names, logs_dir=PARENT / "logs" / _worker())
     with one:
         pytestconfig.stash[_LAB] = one
         yield one

@@ -64,6 +64,8 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> tuple[GuestRun, dict[str,
         f"--timeout={TIMEOUT_SECONDS}",
     ]
     command = [
+        "env",
+        "KUBELETX_TEST_CONTAINERDS=containerd-a",  # each start takes many seconds there
         sys.executable,
         "-m",
         "pytest",

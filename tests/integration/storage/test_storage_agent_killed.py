@@ -19,7 +19,6 @@ BLANK = ("program wipefs", "program mkfs.ext4")
 FUSE = ("program qemu-storage-daemon", "program fsck.ext4")
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("backend", "content", "steps"),
     [("loop", "fresh", (*LOOP, *BLANK)), ("fuse", "kept", (*LOOP, *FUSE))],
