@@ -142,7 +142,8 @@ class Pages:
             if "hx-request" in request.headers:
                 return Response(body=page.html.encode())
             live = f"/live?{urlencode({**query.text, 'since': page.number})}"
-            return _html("base", title=state.node.metadata.name, html=page.html, live=live)
+            path = f"/?{urlencode(query.text)}"
+            return _html("base", title=state.node.metadata.name, html=page.html, live=live, path=path)
 
     def _node_page(self, state: NodeState, query: Query) -> LivePage:
         return self._live_page(state, f"/?{query.text}", NodePage(state, query, self._now).html)
