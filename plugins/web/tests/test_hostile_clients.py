@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -272,7 +271,6 @@ async def test_a_state_that_is_dropped_keeps_no_memory(page: Page) -> None:
     await page.status("/")
     state = weakref.ref(page.pages.feed.state)
     await page.pages.close()
-    gc.collect()
     assert state() is None
 
 

@@ -56,6 +56,7 @@ ORPHANED = {"annotations": {**BOUND["annotations"], "kubeletx.io/orphaned": "tru
 DELETED = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
 PAUSED = {"name": "web", "powerState": "paused"}
 INIT = [unit({"running": {"startedAt": AT}})]
+LATE = {"terminated": {"exitCode": 1, "finishedAt": "9999-12-31T23:59:59Z"}}
 CREATING = waiting(reason="ContainerCreating")
 
 
@@ -94,6 +95,7 @@ CASES = {
     "Container web waits: X: y.": pod("Pending", waiting(reason="X", message="y")),
     "Waits for volume data: held by node two.": pod("Pending", CREATING, metadata={"uid": "v"}),
     "Waits until init container web ends.": pod("Pending", CREATING, initContainerStatuses=INIT),
+    "Its times are not valid.": pod("Running", unit({"waiting": CRASH}, lastState=LATE)),
     "Starts: web is not started yet.": pod("Pending", CREATING),
     "Is not started yet: no runtime is ready.": pod("Pending", message="no runtime is ready"),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -67,11 +67,11 @@ class Agent:
         async with self._asking(path, query, body) as pieces, asyncio.timeout(self._timeout):
             return await _whole(pieces, path)
 
-    async def watch(self, path: str, begun: Callable[[], Awaitable[None]]) -> AsyncGenerator[Line, None]:
-        """Yield the lines of a watch until the agent ends it. `begun`: called when the watch has begun."""
+    async def watch(self, path: str) -> AsyncGenerator[Line | None, None]:
+        """Yield None when the watch has begun, then its lines until the agent ends it."""
         buffer = bytearray()
         async with self._asking(path, {"watch": "1"}) as pieces:
-            await begun()
+            yield None
             async for piece in pieces:
                 *lines, rest = (buffer + piece).split(b"\n")
                 buffer = rest

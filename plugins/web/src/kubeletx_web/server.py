@@ -32,8 +32,8 @@ MAX_WATCHERS: Final = 100
 """Browsers that watch at the same time; further ones are refused with status 503."""
 MAX_LOGS: Final = 20
 """Logs that browsers follow at the same time; each is a connection to the agent."""
-MAX_PAGES: Final = 100
-"""Pages that are kept for their watchers."""
+MAX_PAGES: Final = 30
+"""Pages that are kept for their watchers; one of 500 pods has 1 MB."""
 SCREEN_SECONDS: Final = 10.0
 """Time for which a machine's screenshot is kept, so that many watchers cost the runtime one."""
 TYPES: Final = {"js": "text/javascript", "css": "text/css"}

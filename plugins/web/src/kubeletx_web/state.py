@@ -114,7 +114,6 @@ class Feed:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unread: set[str] = set()
         """Paths of `NodeState.others` that were not read once."""
-        self._beginning = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._ending: asyncio.TimerHandle | None = None
         self.revision = 0
@@ -129,11 +128,10 @@ class Feed:
         self._viewers += 1
         if self._ending is not None:
             self._ending.cancel()
-            self._ending = None
         try:
-            async with self._beginning:
-                if not self._tasks:
-                    await self._begin()
+            if not self._tasks:
+                self._tasks["begin"] = asyncio.create_task(self._begin(), name="feed begin")
+            await asyncio.shield(self._tasks["begin"])  # all viewers wait for it; one may go
             yield self.state
         finally:
             self._viewers -= 1
@@ -160,9 +158,9 @@ class Feed:
     def _end(self) -> None:
         if self._ending is not None:
             self._ending.cancel()
-            self._ending = None
         for task in self._tasks.values():
             task.cancel()
+        self.state.pages.clear()  # they know the state: a cycle
         self._tasks, self._unread, self.state = {}, set(), NodeState()
 
     async def _begin(self) -> None:
@@ -178,8 +176,8 @@ class Feed:
         try:
             await asyncio.gather(self._read_pods(), self._read_first())
             await self.settle(RUNTIMES)
-        except BaseException:
-            await self.close()
+        except KubeletxError:
+            self._end()
             raise
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
@@ -218,18 +216,16 @@ class Feed:
         self, path: str, take: Callable[[Line], None], begun: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """Take each line of a watch. `begun`: reads again what may have changed while nothing watched."""
-
-        async def begin() -> None:
-            if begun is not None:
-                await begun()
-            self.state.problem = ""
-            await self._notify()
-
-        async with aclosing(self._agent.watch(path, begin)) as lines:
+        async with aclosing(self._agent.watch(path)) as lines:
             async for line in lines:
-                if line.type == "ERROR":
+                if line is None:
+                    if begun is not None:
+                        await begun()
+                    self.state.problem = ""
+                elif line.type == "ERROR":
                     return
-                take(line)
+                else:
+                    take(line)
                 await self._notify()
 
     async def _notify(self) -> None:

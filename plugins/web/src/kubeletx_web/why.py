@@ -33,7 +33,10 @@ class Why(NamedTuple):
 
 def why(pod: Pod, events: Iterable[Event] = (), volumes: Iterable[Mapping[str, Any]] = ()) -> Why:
     """Return why the pod is in its state. `events`: about the pod, oldest first. `volumes`: of the pod."""
-    found = next(_reasons(pod, tuple(events), tuple(volumes)))
+    try:
+        found = next(_reasons(pod, tuple(events), tuple(volumes)))
+    except OverflowError:  # a time in the year 9999
+        return Why("Its times are not valid.")
     if invalid := condition(pod, names.MANIFEST_VALID, "False"):
         more = f"Its new manifest is not valid, and the pod runs on unchanged: {_end(invalid.message)}"
         return found._replace(text=f"{found.text} {more}")
