@@ -86,7 +86,7 @@ async def serving(
             return
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        with suppress(OSError):
+        try:
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol, connected, ssl=tls, ssl_handshake_timeout=handshake_seconds
             )
@@ -101,6 +101,8 @@ async def serving(
                     await writer.wait_closed()
             finally:
                 transport.abort()
+        except OSError as error:
+            error.__traceback__ = None  # its frames know the error: a cycle that keeps the buffers
 
     async def accept() -> None:
         # asyncio's own server counts no connection before the end of its TLS handshake.
