@@ -77,6 +77,8 @@ class Pages:
 
     async def close(self) -> None:
         """End all connections to the agent."""
+        for _, reading in self._screens.values():
+            reading.cancel()
         await self.feed.close()
 
     async def respond(self, request: Request) -> Response:

@@ -94,18 +94,12 @@ def framed(text: bytes, limit: int = MAX_REPLY) -> bytes:
 def ask_agent(state_dir: Path) -> dict[str, Any]:
     """Return the state of the agent with this state directory. Blocks. Raises Unavailable if none answers."""
     try:
-        state: dict[str, Any] = ask(f"{state_dir}/{SOCKET}", "status", _STATUS_SECONDS)["agent"]
-    except Unavailable as error:
-        raise Unavailable(f"{error}; --state-dir must be that of the running agent") from error
-    return state
-
-
-def ask(socket: str, call: str, seconds: float) -> dict[str, Any]:
-    """Return the agent's reply to a call without arguments. Blocks. Raises Unavailable if it does not answer or fails."""
-    try:
-        answer: dict[str, Any] = json.loads(program.ask(socket, program.request(call, []), seconds))
+        answer = json.loads(
+            program.ask(f"{state_dir}/{SOCKET}", program.request("status", []), _STATUS_SECONDS)
+        )
     except program.CallFailed as error:
-        raise Unavailable(str(error)) from error
+        raise Unavailable(f"{error}; --state-dir must be that of the running agent") from error
     if answer["status"] != SUCCESS:
-        raise Unavailable(f"the storage agent answered: {answer.get('message', answer['status'])}")
-    return answer
+        raise Unavailable(f"the storage agent at {state_dir} answered: {answer.get('message', '')}")
+    state: dict[str, Any] = answer["agent"]
+    return state

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
-from kubeletx.api import Blocking, KubeletxError, PluginHost, Table, Text, Unavailable
+from kubeletx.api import Blocking, KubeletxError, PluginHost, Table, Text
 from kubeletx.linux.files import replace_unflushed
 
-from ..agent.wire import ask
-from ..driver.program import CallFailed, socket_path
+from ..driver.program import CallFailed, ask, request, socket_path
 from ..values import DRIVER
 
 log = structlog.get_logger(__name__)
@@ -92,9 +91,13 @@ def show_attachments(status: Path) -> Table | Text:
     if driver is None:
         return Text(text=f"No storage agent: driver {DRIVER} is not installed on this node.")
     try:
-        columns, *rows = ask(socket_path(driver.path), "attachments", ASK_SECONDS)["rows"]
-    except (CallFailed, Unavailable) as error:
+        text = ask(socket_path(driver.path), request("attachments", []), ASK_SECONDS)
+    except CallFailed as error:
         return Text(text=str(error))
+    answer = msgspec.json.decode(text, type=dict[str, Any])
+    if answer["status"] != "Success":
+        return Text(text=f"the storage agent answered: {answer.get('message', answer['status'])}")
+    columns, *rows = answer["rows"]
     return Table(columns=tuple(name.upper() for name in columns), rows=tuple(map(tuple, rows)))
 
 
