@@ -1,11 +1,16 @@
-"""Collects all tests without the garbage collector, which would walk the growing tree of tests many times."""
+"""For all tests: collecting without the garbage collector, which would walk the growing tree of tests many times; SIGINT."""
 
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Generator
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background so, and programs of tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

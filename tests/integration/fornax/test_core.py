@@ -245,7 +245,7 @@ async def test_another_core_takes_the_node_over(node: Node, cores: list[FornaxCo
     first.cluster.move(NODE, "core-2")
     await node.until(lambda: second.ready_nodes() and "default/one" in second.state.pods, second)
     session = second.open_session(SessionRequest(id="shop/s1", pod="default/one"))
-    await node.until(lambda: session.status == "Available", second)
+    await node.until(lambda: session.status == "Available" and "shop/s1" in first.state.sessions, second)
     first.cluster.move(NODE, "core-1", inside_command=True)
     first.close_session("shop/s1")
     await node.until(lambda: session.status == "Closed", second)

@@ -116,7 +116,7 @@ async def test_a_process_in_a_cgroup_below_is_frozen_too(start: Start) -> None:
     (child,) = [one for one in list_container_processes({unit.id}) if one != unit.pid]
     (below / "cgroup.procs").write_text(str(child))
     await unit.standby.freeze(unit.id)
-    assert not await unit.is_busy()
+    await unit.until_busy(False)
     await unit.standby.thaw(unit.id)
     os.kill(child, signal.SIGKILL)
     await until(lambda: not (below / "cgroup.procs").read_text())
@@ -133,7 +133,7 @@ async def test_a_container_that_was_moved_to_a_foreign_cgroup_is_not_frozen(star
         with pytest.raises(Conflict, match=r"is in cgroup .*foreign.*, which is not the container's"):
             await unit.standby.freeze(unit.id)
         assert await unit.state() is UnitState.RUNNING
-        assert await unit.is_busy()
+        await unit.until_busy()
     finally:
         (own / "cgroup.procs").write_text(str(unit.pid))
         foreign.rmdir()

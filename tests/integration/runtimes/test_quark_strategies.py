@@ -41,13 +41,13 @@ async def start(containerd_a: PrivateContainerd, tmp_path: Path) -> AsyncIterato
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_frozen_container_uses_no_cpu_time(start: Start, strategy: str) -> None:
     unit = await start(f"strategy={strategy}", BUSY)
-    assert await unit.is_busy()
+    await unit.until_busy()
     await unit.standby.freeze(unit.id)
     assert await unit.state() is UnitState.PAUSED
-    assert not await unit.is_busy()
+    await unit.until_busy(False)
     await unit.standby.thaw(unit.id)
     assert await unit.state() is UnitState.RUNNING
-    assert await unit.is_busy()
+    await unit.until_busy()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -63,7 +63,7 @@ async def test_a_new_runtime_object_finds_it_frozen_and_thaws_it(
     assert await second.state() is UnitState.SUSPENDED
     await second.standby.thaw(unit.id)
     assert await second.state() is UnitState.RUNNING
-    assert await unit.is_busy()
+    await unit.until_busy()
     if strategy != "signal":  # a signal of another program cannot be seen
         assert await unit.state() is UnitState.RUNNING
     await later.close()
@@ -113,9 +113,9 @@ async def test_a_program_that_honours_its_own_signals_is_frozen_by_them(start: S
     await until(lambda: unit.log.exists() and "trapped" in unit.log.read_text())
     await unit.standby.freeze(unit.id)
     assert await unit.state() is UnitState.PAUSED
-    assert not await unit.is_busy()
+    await unit.until_busy(False)
     await unit.standby.thaw(unit.id)
-    assert await unit.is_busy()
+    await unit.until_busy()
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,13 @@ async def test_a_program_that_does_not_honour_the_signal_runs_on(
     start: Start, parameters: str, script: str
 ) -> None:
     unit = await start(parameters, script)
-    await until(unit.cpu_ns)
+    if script == CHILD:
+        await until(lambda: unit.log.exists() and "started" in unit.log.read_text())
+    await unit.until_busy()
     with pytest.raises(Conflict, match="does not honour signal"):
         await unit.standby.freeze(unit.id)
     assert await unit.state() is UnitState.RUNNING
-    assert await unit.is_busy()
+    await unit.until_busy()
     stat = Path(f"/proc/{unit.pid}/stat").read_text()
     assert stat.rpartition(")")[2].split()[0] != "T"
 

@@ -150,12 +150,10 @@ def test_a_kill_of_kubeletx_at_any_call_of_the_driver_leaves_nothing_and_loses_n
 ) -> None:
     gates = node.storage
     volume = storage("killed")
-    node.put("killed", f"echo x >> /killed/file; {WAITS}", **parts(volume))
     lives = []
-    for gate in ("before-mount", "after-mount"):
+    for gate in ("before-mount", "after-mount"):  # the second time it is another pod of this name
         gates.close_gate(gate)
-        if gate == "after-mount":  # the same pod again, as another one
-            node.put("killed", f"echo x >> /killed/file; {WAITS}", **parts(volume))
+        node.put("killed", f"echo x >> /killed/file; {WAITS}", **parts(volume))
         gates.wait_at(gate)
         node.agent.kill()
         gates.open_gate(gate)

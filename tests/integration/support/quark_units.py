@@ -29,7 +29,7 @@ from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx_testing.lab import PrivateContainerd, image_ref
 
 BUSY = "while :; do :; done"
-CHILD = f"({BUSY}) & wait"
+CHILD = f"({BUSY}) & echo started; wait"
 Start = Callable[..., Awaitable["Unit"]]
 
 
@@ -59,11 +59,14 @@ class Unit:
         text = (self.directory("cpuacct") / "cpu.stat").read_text()
         return int(dict(line.split() for line in text.splitlines())["usage_usec"]) * 1000
 
-    async def is_busy(self) -> bool:
-        """True if the container uses CPU time within a moment; False once it has used none for a moment."""
-        before = self.cpu_ns()
-        await asyncio.sleep(0.05)
-        return self.cpu_ns() > before
+    async def until_busy(self, busy: bool = True) -> None:
+        """Wait until the container uses CPU time, or none for a moment; a program handles a signal when it has its turn."""
+        async with asyncio.timeout(60):
+            while True:
+                before = self.cpu_ns()
+                await asyncio.sleep(0.05)
+                if (self.cpu_ns() > before) is busy:
+                    return
 
 
 @asynccontextmanager

@@ -39,7 +39,8 @@ def run_file(directory: Path, text: str, chosen: str = "") -> subprocess.Complet
         str(file),
     ]
     # With CI set, pytest writes each message once more, whole, in its summary.
-    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    others = ("CI", "BUILD_NUMBER", "PYTEST_ADDOPTS")
+    environment = {name: value for name, value in os.environ.items() if name not in others}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=100, check=False, cwd=Path.cwd(), env=environment
     )

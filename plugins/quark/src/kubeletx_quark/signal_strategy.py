@@ -1,8 +1,8 @@
 """`SignalStrategy`: freezes and wakes containers by signals to their first process, as Quark understands them.
 
 Quark's shim takes SIGSTOP (19) as hibernate and SIGCONT (18) as wake. A signal has no answer. So the CPU time of the
-container's cgroup is read afterwards: if it still grows, the signal was not honoured; the wake signal is sent, and the
-call fails. A program that ignores the signal and sleeps is not recognised; it costs no CPU time either.
+container's cgroup is read afterwards: if it still grows, or a process could run, the signal was not honoured; the wake
+signal is sent, and the call fails. A program that ignores the signal and sleeps is not recognised; it costs no CPU time either.
 
 With runc, SIGSTOP stops the first process only, not its children. The kernel does not show that such a container rests:
 the ids are stored in a directory.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kubeletx.api import Conflict, Host, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
+from kubeletx.linux.processes import read_stat
 
 from .cgroups import PROC, container_cgroup, find_hierarchy
 
@@ -93,7 +94,7 @@ class SignalStrategy:
                 raise Conflict(
                     f"container {unit_id} has ended; signal {self._freeze_signal} is the likely cause"
                 )
-            if used < QUIET_SHARE * passed:
+            if used < QUIET_SHARE * passed and not _is_runnable(directory, self._proc):
                 return
         raise Conflict(
             f"container {unit_id} does not honour signal {self._freeze_signal}: its processes still use CPU time; use "
@@ -111,6 +112,16 @@ def _cpu_seconds(directory: Path, version: int) -> float:
         return 0.0
     fields = dict(line.split() for line in text.strip().split("\n"))
     return int(fields["usage_usec"]) / 1e6
+
+
+def _is_runnable(directory: Path, proc: Path) -> bool:
+    """Return True if a process of the cgroup would use CPU time: on a busy machine it may get none for a while."""
+    try:
+        pids = (directory / "cgroup.procs").read_text().split()
+    except OSError:
+        return False
+    stats = (read_stat(pid, proc) for pid in pids)
+    return any(stat is not None and stat.state == "R" for stat in stats)
 
 
 class Records:
