@@ -129,3 +129,17 @@ async def test_a_look_that_began_before_a_machine_was_defined_does_not_forget_it
         await look
         assert machine.domains.identity(new) == machine.identity
         machine.domains.forget(new)
+
+
+async def test_an_unknown_end_is_corrected_by_a_call_that_knows_it(machine: Machine) -> None:
+    await machine.records.save_run(UNIT, msgspec.structs.replace(BEGUN, is_starting=False, started_at_ns=5))
+    domain = await machine.domains.get(UNIT)
+    shutoff = libvirt.VIR_DOMAIN_SHUTOFF
+    for reason, code in (
+        (libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, 255),
+        (libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED, 137),
+        (libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, 137),
+        (libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN, 137),
+    ):
+        ended = domain._replace(state=shutoff, reason=reason)
+        assert (await machine.domains.settle(UNIT, ended)).exit_code == code

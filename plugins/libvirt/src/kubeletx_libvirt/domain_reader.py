@@ -22,6 +22,7 @@ from kubeletx_libvirt.domain.states import (
     CRASHED,
     DISK_ERROR,
     PANICKED,
+    UNKNOWN_END,
     WATCHDOG,
     disk_hold,
     end_of,
@@ -208,12 +209,16 @@ class DomainReader:
         return run
 
     async def settle(self, unit_id: UnitId, domain: UnitDomain) -> Run:
-        """Return the stored `Run` of a machine that is off; the first call stores when and how it ended."""
+        """Return the stored `Run` of a machine that is off; the first call stores when and how it ended.
+
+        A later call that knows how it ended corrects an unknown end: the event of a suspension may come only when the
+        saved memory is discarded already.
+        """
         run = self._records.run_of(unit_id)
-        if run.finished_at_ns:
-            return run
         cut_off = run.is_starting and run.started_at_ns == 0
         end = end_of(domain.reason, cut_off=cut_off, hint=run.hint)
+        if run.finished_at_ns and (run.exit_code != UNKNOWN_END or end.exit_code == UNKNOWN_END):
+            return run
         now = now_ns(self._host)
         never_ran = end.reason == START_CUT_OFF
         started_at_ns = 0 if never_ran else run.started_at_ns or run.since_ns
