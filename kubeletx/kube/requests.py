@@ -67,6 +67,19 @@ def enforceable_limits(spec: PodSpec) -> Amounts:
     }
 
 
+def measured_limits(spec: PodSpec) -> tuple[int | None, int | None]:
+    """Return the pod's limits of CPU, in millicores, and memory, in bytes, to show them beside its usage.
+
+    None: without limit, or with a quantity that cannot be read, as a pod that the agent has rejected may have.
+    """
+    try:
+        limits = enforceable_limits(spec)
+    except ValueError:
+        return None, None
+    cpu, memory = limits.get("cpu"), limits.get("memory")
+    return cpu.milli_value if cpu is not None else None, memory.value if memory is not None else None
+
+
 def _total(spec: PodSpec, side: _Side) -> Amounts:
     return {**_of_containers(spec, side), **_parsed(side(spec.resources))}
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Clock, EventSink, NotFound, ObjectRef
 from kubeletx.api.names import Event as Reason
-from kubeletx.kube.requests import enforceable_limits
+from kubeletx.kube.requests import measured_limits
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import AttachedVolume, Node, NodeCondition
 from kubeletx.node.events import EventRecorder
@@ -209,7 +209,7 @@ class NodeBackend:
             if units is None or worker.facts.runtime is None:
                 continue
             pod = worker.desired.pod
-            limits = enforceable_limits(pod.spec)
+            cpu_limit, memory_limit = measured_limits(pod.spec)
             pods.append(
                 views.PodUsage(
                     namespace=pod.namespace,
@@ -217,8 +217,8 @@ class NodeBackend:
                     runtime=worker.facts.runtime,
                     uid=worker.uid,
                     usage=_view(add_up(usage_of(unit) for unit in units)),
-                    cpu_limit_millicores=limits["cpu"].milli_value if "cpu" in limits else None,
-                    memory_limit_bytes=limits["memory"].value if "memory" in limits else None,
+                    cpu_limit_millicores=cpu_limit,
+                    memory_limit_bytes=memory_limit,
                     labels=dict(pod.metadata.labels),
                     containers=tuple(
                         views.ContainerUsage(name=unit.name, usage=_view(usage_of(unit))) for unit in units

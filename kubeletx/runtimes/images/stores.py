@@ -55,7 +55,7 @@ class ImageStores:
         self._credentials = credentials
         self._settings = settings
         self.disks: Mapping[RuntimeName, StoreDisk] = {}
-        """Of the runtimes whose stores are on this machine and have answered, as the evictor measured them last."""
+        """Disks by runtime, as the evictor measured them last. A runtime on another machine, or without an answer, has none."""
         self._stores: dict[StoreId, ImageStore] = {}
         self._of_runtime: dict[RuntimeName, tuple[RuntimeHandle, int, ImageStore]] = {}
         self._asking: Shared[ImageStore] = Shared("image store of")

@@ -10,6 +10,7 @@ from kubeletx.kube.requests import (
     effective_limits,
     effective_requests,
     enforceable_limits,
+    measured_limits,
     workloads,
 )
 from kubeletx.kube.types.core import Container, PodSpec, ResourceRequirements
@@ -71,6 +72,13 @@ def test_a_pod_is_limited_only_by_what_every_container_limits() -> None:
     spec = PodSpec(containers=(container("a", "1", memory="1Gi"), container("b", "1")))
     assert amounts(effective_limits(spec)) == {"cpu": "2", "memory": "1Gi"}
     assert amounts(enforceable_limits(spec)) == {"cpu": "2"}
+
+
+def test_limits_beside_usage_are_numbers_and_a_quantity_that_cannot_be_read_is_none() -> None:
+    limited = PodSpec(containers=(container("a", "1500m", memory="64Mi"),))
+    assert measured_limits(limited) == (1500, 64 * 1024 * 1024)
+    assert measured_limits(PodSpec(containers=(container("a"),))) == (None, None)
+    assert measured_limits(PodSpec(containers=(container("a", "many"),))) == (None, None)
 
 
 def test_a_machine_is_the_pods_one_workload() -> None:

@@ -102,7 +102,7 @@ def _write(path: Path, text: str) -> None:
     try:
         replace_unflushed(path, masked_text(text).encode(errors="backslashreplace"))
     except OSError as error:
-        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
+        raise Unavailable(f"cannot write {path}: {error.strerror}; name another folder with -o") from error
 
 
 def _files(ctx: click.Context, agent: AgentClient, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:

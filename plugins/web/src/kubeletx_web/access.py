@@ -48,7 +48,7 @@ class LocalAccess:
         self.token = secrets.token_urlsafe(32)
         self._token_ends = clock.monotonic() + TOKEN_SECONDS
         self._secret = ""
-        """Of the session; empty: it has not begun."""
+        """The session's secret; empty before the session begins."""
         self._session_ends = 0.0
 
     async def check(self, request: Request) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.requests import measured_limits
 from kubeletx.kube.types.core import Pod
 
 from .sections import sections
@@ -16,7 +17,7 @@ from .state import NodeState
 from .svg import sparkline
 from .templates import render
 from .values import field, number
-from .words import MEBIBYTE, frozen_memory, limits, runtime_of, tone, verdict
+from .words import MEBIBYTE, frozen_memory, runtime_of, tone, verdict
 
 SORTS: Final = ("name", "status", "ready", "runtime", "age", "cpu", "memory")
 
@@ -127,7 +128,7 @@ class NodePage:
     def _row(self, row: Row) -> tuple[Pod, int, str]:
         pod, revision = row.pod, self._state.usage_revision
         cpu, memory = self._state.usage_of(pod.uid)
-        cpu_limit, memory_limit = limits(pod)
+        cpu_limit, memory_limit = measured_limits(pod.spec)
         html = render(
             "row",
             row=row,

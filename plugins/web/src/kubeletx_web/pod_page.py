@@ -13,6 +13,7 @@ from kubeletx.api import KubeletxError, names
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.masking import HIDDEN, masked_pod
 from kubeletx.kube.pod_summary import summarise
+from kubeletx.kube.requests import measured_limits
 from kubeletx.kube.text.yaml import dump_yaml
 from kubeletx.kube.types.core import AnyUnit, ContainerStatus, Pod
 from kubeletx.kube.types.event import Event
@@ -24,7 +25,7 @@ from .state import NodeState
 from .svg import sparkline
 from .templates import render
 from .why import exit_text, why
-from .words import limits, runtime_of, tone
+from .words import runtime_of, tone
 
 EVENTS: Final = 100
 MARKS: Final[Mapping[str, str]] = {
@@ -94,7 +95,7 @@ def _usage(state: NodeState, pod: Pod, events: Sequence[Event]) -> Mapping[str, 
     """Return the plots. The values for plots by a script are in an attribute, as JSON."""
     cpu, memory = state.usage_of(pod.uid)
     times = [*state.times][-len(memory) :] if memory else []
-    cpu_limit, memory_limit = limits(pod)
+    cpu_limit, memory_limit = measured_limits(pod.spec)
     marks = [*_marks(events, times)]
     numbered = [(sum(time <= at for time in times) - 1, word) for at, word in marks]
     values = {

@@ -1,4 +1,4 @@
-"""Sentences and numbers for people: the verdict on the node, usage and limits of pods. Pure."""
+"""Sentences and numbers for people: the verdict on the node, usage of pods. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from kubeletx.api import names
-from kubeletx.kube.requests import enforceable_limits
 from kubeletx.kube.types.core import Pod, PodCondition
 from kubeletx.kube.types.node import Node, NodeCondition
 
@@ -91,16 +90,6 @@ def condition(pod: Pod, type_: str, status: str = "") -> PodCondition | None:
 def runtime_of(pod: Pod) -> str:
     """Return the runtime of the pod; empty before it has one."""
     return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
-
-
-def limits(pod: Pod) -> tuple[int | None, int | None]:
-    """Return the pod's limits of CPU, in millicores, and memory, in bytes; None: without limit."""
-    try:
-        amounts = enforceable_limits(pod.spec)
-    except ValueError:  # the agent lists pods that it has rejected, too
-        return None, None
-    cpu, memory = amounts.get("cpu"), amounts.get("memory")
-    return cpu.milli_value if cpu is not None else None, memory.value if memory is not None else None
 
 
 def mib(size: object) -> str:
