@@ -1,4 +1,4 @@
-"""Tests of the sentence that explains a pod's state."""
+"""Tests of the sentences that explain the state of a pod and of the node."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from kubeletx_web.why import why
+from kubeletx_web.words import verdict
 
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.node import Node
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = NOON.isoformat()
@@ -106,3 +108,21 @@ def test_each_state_has_its_sentence_time_of_the_next_try_and_command(expected: 
     found = why(known, EVENTS, [VOLUME] if known.uid == "v" else [])
     again = f" Next in {(found.again_at - NOON).seconds} s." if found.again_at is not None else ""
     assert f"{found.text}{again}{''.join(f' $ {each}' for each in found.commands)}" == expected
+
+
+def test_the_verdict_on_a_node_is_as_old_as_its_newest_part() -> None:
+    def condition(type_: str, hour: int) -> dict[str, str]:
+        return {"type": type_, "status": "True", "lastTransitionTime": f"2026-01-01T{hour:02}:00:00Z"}
+
+    conditions = [condition("Ready", 1), condition("DiskPressure", 2)]
+    node = msgspec.convert({"status": {"conditions": conditions}}, Node)
+    runtimes = [
+        {"name": "a", "status": "NotReady", "since": "2026-01-01T03:00:00Z"},
+        {"name": "b", "status": "Ready", "since": "2026-01-01T04:00:00Z"},
+    ]
+    worried = verdict(node, runtimes, "")
+    assert (worried.text, worried.since) == (
+        "Ready, but disk space is short; a is not ready.",
+        "2026-01-01T03:00:00Z",
+    )
+    assert "02:00" in str(verdict(node, runtimes[1:], "").since)

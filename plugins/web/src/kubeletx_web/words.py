@@ -25,11 +25,11 @@ TONES: Mapping[str, str] = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The node's state in one sentence. `tone`: good, wait or bad. `since`: None if unknown."""
+    """The node's state in one sentence. `tone`: good, wait or bad. `since`: begin of the newest part; None or empty if unknown."""
 
     tone: str
     text: str
-    since: datetime | None = None
+    since: datetime | str | None = None
 
 
 def tone(word: str) -> str:
@@ -48,13 +48,18 @@ def verdict(node: Node, runtimes: Iterable[Mapping[str, Any]], problem: str) -> 
     if ready.status != "True":
         return Verdict("bad", f"Not ready: {ready.message or ready.reason or 'no reason is given'}.", since)
     worries = [*_worries(node.status.conditions)]
-    away = [field(runtime, "name", "") for runtime in runtimes if runtime.get("status") != "Ready"]
+    away = {
+        field(each, "name", ""): field(each, "since", "")
+        for each in runtimes
+        if each.get("status") != "Ready"
+    }
     if away:
-        worries.append(f"{listing(away)} not ready")
+        worries.append((f"{listing([*away])} not ready", max(away.values())))
     if node.spec.unschedulable:
-        worries.append("it takes no new pods (cordoned)")
+        worries.append(("it takes no new pods (cordoned)", ""))
     if worries:
-        return Verdict("wait", f"Ready, but {'; '.join(worries)}.", since)
+        text = "; ".join(text for text, _ in worries)
+        return Verdict("wait", f"Ready, but {text}.", max(at for _, at in worries))
     return Verdict("good", "Ready, and all runtimes answer.", since)
 
 
@@ -66,14 +71,16 @@ _SHOULD_BE_FALSE = {
 }
 
 
-def _worries(conditions: Iterable[NodeCondition]) -> Iterable[str]:
+def _worries(conditions: Iterable[NodeCondition]) -> Iterable[tuple[str, str]]:
+    """Yield what is not as it should be, and since when, as RFC 3339; empty: unknown."""
     for condition in conditions:
+        since = condition.last_transition_time.isoformat() if condition.last_transition_time else ""
         if condition.status == "True" and condition.type in _SHOULD_BE_FALSE:
-            yield _SHOULD_BE_FALSE[condition.type]
+            yield _SHOULD_BE_FALSE[condition.type], since
         elif condition.status == "False" and "/Healthy-" in condition.type:
-            yield f"health check {condition.type.partition('/Healthy-')[2]} fails"
+            yield f"health check {condition.type.partition('/Healthy-')[2]} fails", since
         elif condition.status == "False" and condition.type.endswith("/EdgeHealthy"):
-            yield "a health check of the edge guardian fails"
+            yield "a health check of the edge guardian fails", since
 
 
 def listing(words: Sequence[str]) -> str:
