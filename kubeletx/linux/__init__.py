@@ -5,7 +5,9 @@ boot         boot ID of the running kernel
 files        atomic, durable replacement of small files; private directories
 inotify      changes in directories
 json_files   `JsonFiles`: values in files that survive a crash, damage and other versions of the program
+lean_imports structlog and aiohttp without what a daemon does not need
 libc         system calls that Python lacks
+listener     TCP listener with limits on connections
 locks        file locks, and who holds them
 mounts       mount tables
 notify       messages to the service manager

@@ -13,10 +13,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from kubeletx.api import InvalidConfig
+from kubeletx.linux.listener import ConnectionLimits, Listener
 
 from .backend import AboutVerbs
 from .http import errors_as_status, note_start
-from .listener import ConnectionLimits, Listener
 from .views import PartHealth
 
 MAX_CONNECTIONS = 512

@@ -7,7 +7,8 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from ..lean_imports import import_aiohttp, import_structlog
+from kubeletx.linux.lean_imports import import_aiohttp, import_structlog
+
 from .settings import Invocation
 
 if TYPE_CHECKING:

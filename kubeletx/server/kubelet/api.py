@@ -20,12 +20,12 @@ import structlog
 from aiohttp import HttpVersion10, web
 
 from kubeletx.api import InvalidConfig, TimedOut
+from kubeletx.linux.listener import HANDSHAKE_SECONDS, ConnectionLimits, Listener
 
 from ..access.authentication import Authenticator
 from ..access.authorization import PROXY, VERBS, Authorizer, refusal_of
 from ..access.tls import ServerTls
 from ..http import MAX_LINE_BYTES, cut_if_started, note_start
-from ..listener import HANDSHAKE_SECONDS, ConnectionLimits, Listener
 from ..metrics.http_counts import HttpCounts, counting
 from .route import Handler, KubeletRoute, failure, plain
 

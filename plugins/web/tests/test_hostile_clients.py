@@ -20,6 +20,8 @@ from kubeletx.testing import FakeClock
 from plugins.web.tests.fake_agent import FakeAgent
 
 DEADLINE = 60.0
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+"""It is refused with status 421, because of its host."""
 
 
 class Page:
@@ -48,9 +50,9 @@ class Page:
             assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
             return answer.status, await answer.text()
 
-    async def raw(self, data: bytes) -> bytes:
-        """Send bytes and return everything until the server's end."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def raw(self, data: bytes, address: str = "127.0.0.1") -> bytes:
+        """Send bytes from this address and return everything until the server's end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
         try:
             writer.write(data)
             async with asyncio.timeout(DEADLINE):
@@ -78,7 +80,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             await stack.enter_async_context(page.agent.serving(tmp_path / "agent.sock"))
             stack.push_async_callback(page.pages.close)
             page.port = await stack.enter_async_context(
-                serving(page.pages.respond, "127.0.0.1", 0, write_seconds=0.2, **arguments)
+                serving(page.pages.respond, "port", "127.0.0.1", 0, write_seconds=0.2, **arguments)
             )
             return page
 
@@ -206,20 +208,21 @@ async def test_a_request_that_is_too_large_or_no_http_is_refused(page: Page, hea
     await page.enter()
 
 
-async def test_connections_above_the_limit_get_a_clear_answer(start: Start) -> None:
-    page = await start(most=10)
+async def test_connections_above_the_limit_get_a_clear_answer_and_other_addresses_are_served(
+    start: Start,
+) -> None:
+    page = await start(most=20)
     open_ = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(10)]
-    answers = await asyncio.gather(
-        *(page.raw(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") for _ in range(200))
-    )
+    answers = await asyncio.gather(*(page.raw(REQUEST) for _ in range(200)))
     assert any(
         b"503 Service Unavailable" in answer and b"too many connections" in answer for answer in answers
     )
     assert all(answer == b"" or b"503" in answer or b"421" in answer for answer in answers)
+    assert b"421" in await page.raw(REQUEST, "127.0.0.2")
     for _, writer in open_:
         writer.close()
     async with asyncio.timeout(DEADLINE):
-        while b"421" not in await page.raw(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"):
+        while b"421" not in await page.raw(REQUEST):
             pass
 
 

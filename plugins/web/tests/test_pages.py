@@ -76,7 +76,7 @@ async def client(agent: PodAgent, tmp_path: Path) -> AsyncIterator[aiohttp.Clien
     pages = Pages(Agent(tmp_path / "agent.sock"), OpenAccess())
     async with (
         agent.serving(tmp_path / "agent.sock"),
-        serving(pages.respond, "127.0.0.1", 0) as port,
+        serving(pages.respond, "port", "127.0.0.1", 0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
     ):
         yield client

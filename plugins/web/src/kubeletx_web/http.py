@@ -7,7 +7,6 @@ import gzip
 import socket
 import ssl
 import time
-from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
@@ -18,8 +17,11 @@ from urllib.parse import parse_qsl
 import h11
 import msgspec
 
+from kubeletx.kube.tls_buffers import begin_small
+from kubeletx.linux.listener import ConnectionLimits, Listener
+
 MAX_CONNECTIONS: Final = 300
-"""Open connections; further ones get status 503. A browser has up to six."""
+"""Open connections, half of them from one address; further ones get status 503. A browser has up to six."""
 MAX_HEAD: Final = 64 * 1024
 """Bytes of a request without its body; a token of many groups is long."""
 IDLE_SECONDS: Final = 15.0
@@ -62,6 +64,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 @asynccontextmanager
 async def serving(
     handler: Handler,
+    flag: str,
     address: str,
     port: int,
     *,
@@ -70,64 +73,52 @@ async def serving(
     idle_seconds: float = IDLE_SECONDS,
     write_seconds: float = WRITE_SECONDS,
 ) -> AsyncIterator[int]:
-    """Serve within this context; yields the port. Raises OSError if it cannot listen there.
+    """Serve within this context; yields the port. Raises InvalidConfig, which names `flag`, if it cannot listen there.
 
     `handler`: must not raise. `port` 0: any free one. `most`, `idle_seconds`, `write_seconds`: see `MAX_CONNECTIONS`,
     `IDLE_SECONDS`, `WRITE_SECONDS`.
     """
-    loop = asyncio.get_running_loop()
-    open_: set[asyncio.Task[None]] = set()
-    handshake_seconds = None if tls is None else idle_seconds
-    SSLProtocol.max_size = _PIECE // 2  # asyncio's 256 KiB for each connection would be 80 MiB for all
+    open_: dict[asyncio.Task[None], str] = {}
+    listener = Listener(
+        flag=flag,
+        address=address,
+        port=port,
+        limits=ConnectionLimits(port=most + _REFUSED, peer=(most + _REFUSED) // 2),
+        tls=tls,
+        handshake_seconds=idle_seconds,
+    )
 
-    async def serve(connected: socket.socket) -> None:
-        if len(open_) > most + _REFUSED:
-            connected.close()
-            return
-        reader = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        _keep_alive(writer.get_extra_info("socket"))
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        connection = _Connection(handler, reader, writer, idle_seconds, write_seconds, http)
+        is_above = len(open_) > most or [*open_.values()].count(peer) > most // 2
         try:
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: protocol, connected, ssl=tls, ssl_handshake_timeout=handshake_seconds
-            )
-            try:
-                _keep_alive(transport.get_extra_info("socket"))
-                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-                http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-                connection = _Connection(handler, reader, writer, idle_seconds, write_seconds, http)
-                await (connection.serve() if len(open_) <= most else connection.refuse())
-                writer.close()
-                async with asyncio.timeout(write_seconds):
-                    await writer.wait_closed()
-            finally:
-                transport.abort()
-        except OSError as error:
-            error.__traceback__ = None  # its frames know the error: a cycle that keeps the buffers
-
-    async def accept() -> None:
-        # asyncio's own server counts no connection before the end of its TLS handshake.
-        while True:
-            try:
-                connected, _ = await loop.sock_accept(listener)
-            except OSError:  # this process has no descriptor left
-                await asyncio.sleep(BUSY_SECONDS)
-                continue
-            task = asyncio.create_task(serve(connected), name="connection of a browser")
-            open_.add(task)
-            task.add_done_callback(open_.discard)
-            await asyncio.sleep(0)
-
-    family, _, _, _, place = (await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM))[0]
-    with socket.create_server(place, family=family) as listener:
-        listener.setblocking(False)
-        accepting = asyncio.create_task(accept(), name="new browsers")
-        try:
-            yield listener.getsockname()[1]
+            await (connection.refuse() if is_above else connection.serve())
+            writer.close()
+            async with asyncio.timeout(write_seconds):
+                await writer.wait_closed()
+        except OSError:  # the browser is gone, or too slow
+            pass
         finally:
-            tasks = (accepting, *open_)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            writer.transport.abort()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer, *_ = writer.get_extra_info("peername") or ("",)
+        task = asyncio.create_task(serve(reader, writer, peer), name="connection of a browser")
+        open_[task] = peer
+        task.add_done_callback(open_.pop)
+
+    begin_small()
+    await listener.start(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), begin))
+    try:
+        yield listener.port
+    finally:
+        await listener.stop()
+        tasks = tuple(open_)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _keep_alive(connected: socket.socket) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import ssl
 import sys
@@ -11,8 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import click
+import structlog
 
-from kubeletx.api import KubeletxError, SystemClock
+from kubeletx.api import InvalidConfig, KubeletxError, SystemClock
 
 from .access import LocalAccess
 from .agent import Agent
@@ -95,7 +97,7 @@ async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
     """Serve the page on 127.0.0.1 until SIGINT or SIGTERM."""
     access = LocalAccess(SystemClock())
     prepare_templates()
-    async with _listening(Pages(Agent(socket_path), access), ADDRESS, port, "--port") as number:
+    async with _listening(Pages(Agent(socket_path), access), "port", ADDRESS, port) as number:
         link = f"http://{ADDRESS}:{number}/?token={access.token}"
         click.echo(
             f"The page of this node is at\n\n    {link}\n\n"
@@ -110,7 +112,7 @@ async def serve(socket_path: Path, port: int, *, browser: bool) -> None:
 
 async def serve_cluster(socket_path: Path, address: str, port: int) -> None:
     """Serve the page to users of the kubelet's API until SIGINT or SIGTERM."""
-    from .cluster import FILES, ClusterAccess, ClusterTls  # with a library of its log
+    from .cluster import FILES, ClusterAccess, ClusterTls
 
     agent = Agent(socket_path)
     try:
@@ -118,7 +120,7 @@ async def serve_cluster(socket_path: Path, address: str, port: int) -> None:
     except KubeletxError as error:
         raise click.ClickException(str(error)) from error
     pages = Pages(agent, ClusterAccess(agent, SystemClock()))
-    async with _listening(pages, address, port, "--web-address", tls.context) as number:
+    async with _listening(pages, "web-address", address, port, tls.context) as number:
         click.echo(f"The page of this node is on {address}, port {number} (https). Ctrl-C ends it.")
         sys.stdout.flush()
         following = asyncio.create_task(tls.follow(agent), name="certificates")
@@ -127,20 +129,22 @@ async def serve_cluster(socket_path: Path, address: str, port: int) -> None:
 
 @asynccontextmanager
 async def _listening(
-    pages: Pages, address: str, port: int, option: str, tls: ssl.SSLContext | None = None
+    pages: Pages, flag: str, address: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Serve the pages until SIGINT or SIGTERM comes after the context's body; yields the port."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     ended = asyncio.Event()
     for ending in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(ending, ended.set)
     try:
-        async with serving(pages.respond, address, port, tls=tls) as number:
+        async with serving(pages.respond, flag, address, port, tls=tls) as number:
             yield number
             await ended.wait()
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on {address}:{port}: {error.strerror}; choose another {option}"
-        ) from error
+    except InvalidConfig as error:
+        raise click.ClickException(str(error)) from error
     finally:
         await pages.close()
 

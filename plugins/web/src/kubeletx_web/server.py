@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlencode
 
 import msgspec
+import structlog
 
 from kubeletx.api import Clock, KubeletxError, NotFound, PermissionDenied, SystemClock
 from kubeletx.kube.types.core import Pod
@@ -37,7 +37,7 @@ MAX_PAGES: Final = 30
 SCREEN_SECONDS: Final = 10.0
 """Time for which a machine's screenshot is kept, so that many watchers cost the runtime one."""
 TYPES: Final = {"js": "text/javascript", "css": "text/css"}
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Access(Protocol):
@@ -100,7 +100,7 @@ class Pages:
         except KubeletxError as error:
             response = _message(503, "The agent does not answer", str(error))
         except Exception:
-            log.exception("Failed to answer %s", request.path)
+            log.exception("Failed to answer a request", path=request.path)
             response = _message(500, "The page failed", "The output of this program has the cause.")
         return msgspec.structs.replace(response, headers={**HEADERS, **response.headers})
 

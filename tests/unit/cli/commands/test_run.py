@@ -9,7 +9,7 @@ import sys
 def test_the_agent_does_not_load_what_only_the_command_line_needs() -> None:
     code = """
 import sys
-from kubeletx.cli import lean_imports
+from kubeletx.linux import lean_imports
 lean_imports.import_structlog()
 import kubeletx.cli.main
 import kubeletx.agent.main

@@ -84,7 +84,7 @@ class ClusterPage:
             await self.admin.start()
             pages = Pages(self.agent, ClusterAccess(self.agent, self.clock))
             tls = ClusterTls(await self.agent.get(FILES, dict))
-            async with serving(pages.respond, "127.0.0.1", 0, tls=tls.context) as self.port:
+            async with serving(pages.respond, "web-address", "127.0.0.1", 0, tls=tls.context) as self.port:
                 yield
             await pages.close()
             await self.admin.stop()
@@ -203,12 +203,19 @@ async def test_a_new_certificate_is_used_and_a_broken_one_is_not(page: ClusterPa
             ClusterTls({**found, **wrong})
 
 
-async def test_a_handshake_that_does_not_end_is_a_connection(page: ClusterPage) -> None:
+async def test_handshakes_that_do_not_end_take_only_the_connections_of_their_address(
+    page: ClusterPage,
+) -> None:
     silent = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(MAX_CONNECTIONS)]
-    silent.append(await asyncio.open_connection("127.0.0.1", page.port, ssl=page.context("jane")))
-    assert b"503" in await silent[-1][0].readline()
-    for _, writer in silent:
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", page.port, ssl=page.context("jane"))
+    other = await asyncio.open_connection(
+        "127.0.0.1", page.port, ssl=page.context("jane"), local_addr=("127.0.0.2", 0)
+    )
+    for _, writer in (*silent, other):
         writer.close()
+        with suppress(ConnectionError):  # it was refused
+            await writer.wait_closed()
 
 
 async def test_an_agent_without_a_kubelet_api_is_refused_with_words(tmp_path: Path) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import socket
+import ssl
+import weakref
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from typing import Any
 
+import pytest
 import structlog
 
-from kubeletx.server.listener import ConnectionLimits, Listener
+from kubeletx.linux.listener import ConnectionLimits, Listener
 from kubeletx_testing.waiting import until
 
 PAUSE_SECONDS = 0.01
@@ -27,12 +33,15 @@ class Echo(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def listening(*, port: int = 100, peer: int = 100) -> AsyncIterator[Listener]:
+async def listening(
+    *, port: int = 100, peer: int = 100, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Listener]:
     listener = Listener(
         flag="healthz-port",
         address="0.0.0.0",
         port=0,
         limits=ConnectionLimits(port=port, peer=peer),
+        tls=tls,
         pause_seconds=PAUSE_SECONDS,
     )
     await listener.start(Echo)
@@ -100,6 +109,28 @@ async def test_a_port_serves_no_more_than_its_limit_over_all_clients_and_a_close
             await writer.wait_closed()
             while not await is_served((await connect(listener, opened, "127.0.0.9"))[0]):
                 await asyncio.sleep(0)  # the server has not read the end of the closed connection yet
+
+
+async def test_a_failed_handshake_leaves_nothing_for_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[weakref.ref[SSLProtocol]] = []
+    make = SSLProtocol.__init__
+
+    def count(self: SSLProtocol, *args: Any, **kwargs: Any) -> None:
+        begun.append(weakref.ref(self))
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(SSLProtocol, "__init__", count)
+    gc.disable()
+    try:
+        async with listening(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)) as listener:
+            with socket.create_connection(("127.0.0.1", listener.port)) as client:
+                client.sendall(b"no TLS at all\n" * 10)
+                await until(lambda: begun)
+                await until(lambda: begun[0]() is None)
+    finally:
+        gc.enable()
 
 
 async def test_without_descriptors_accepting_pauses_with_one_log_line_and_then_goes_on() -> None:

@@ -14,7 +14,7 @@ from kubeletx.server.access.self_signed import Pair, ensure_pair
 
 GET = """
 import asyncio, ssl, sys
-from kubeletx.cli.lean_imports import import_aiohttp
+from kubeletx.linux.lean_imports import import_aiohttp
 import_aiohttp()
 import aiohttp
 from aiohttp import connector, web

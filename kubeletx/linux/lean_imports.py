@@ -34,7 +34,7 @@ def import_aiohttp() -> None:
     original = ssl.SSLContext.__dict__["__new__"]
 
     def late(_: type[ssl.SSLContext], *args: Any, **kwargs: Any) -> ssl.SSLContext:
-        made: ssl.SSLContext = original.__func__(LateCertificates, *args, **kwargs)
+        made: ssl.SSLContext = original.__func__(_LateCertificates, *args, **kwargs)
         return made
 
     ssl.SSLContext.__new__ = late  # type: ignore[method-assign,assignment]
@@ -44,7 +44,7 @@ def import_aiohttp() -> None:
         ssl.SSLContext.__new__ = original  # type: ignore[method-assign]
 
 
-class LateCertificates(ssl.SSLContext):
+class _LateCertificates(ssl.SSLContext):
     """TLS context that reads the system's certificates at its first connection instead of when it is made."""
 
     _is_unread = False

@@ -97,7 +97,7 @@ class Listener:
             raise InvalidConfig(
                 field=f"--{self._flag}",
                 problem=f"cannot listen on {self._address}:{self.port}: {error.strerror}",
-                fix="choose another port, or 0 to disable it",
+                fix="choose another address or port",
             ) from error
         self.port = self.sockets[0].getsockname()[1]
         for listening in self.sockets:
@@ -164,6 +164,7 @@ class Listener:
         except (OSError, ssl.SSLError) as error:
             connection.close()
             log.debug("Failed a TLS handshake", purpose=self._flag, err=str(error))
+            error.__traceback__ = None  # its frames know the error: a cycle that keeps the buffers
         except BaseException:
             connection.close()
             raise
