@@ -8,15 +8,16 @@ from typing import Any
 
 import libvirt
 import msgspec
+import pytest
 import pytest_asyncio
-from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.domain.metadata import Identity, domain_name, metadata_element
 from kubeletx_libvirt.domain_reader import DomainReader
 from kubeletx_libvirt.records import Records, Run
 from kubeletx_libvirt.units import destroy_domain
 
 from kubeletx.api import PodUid, SandboxId, UnitId, UnitState, UnitStatus, names
-from kubeletx.testing import FakeHost
+from kubeletx.testing import FakeClock, FakeHost
 
 UNIT = UnitId("00000000-0000-0000-0000-000000000009")
 BEGUN = Run(is_starting=True, since_ns=5, restarts=2)
@@ -143,3 +144,26 @@ async def test_an_unknown_end_is_corrected_by_a_call_that_knows_it(machine: Mach
     ):
         ended = domain._replace(state=shutoff, reason=reason)
         assert (await machine.domains.settle(UNIT, ended)).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cpu_seconds", "restarts"),
+    [
+        pytest.param(1, 3, 1, id="the firmware resets once more"),
+        pytest.param(20, 0.1, 1, id="the same on a busy node"),
+        pytest.param(20, 3, 2, id="the guest reboots again"),
+        pytest.param(100, 0.1, 2, id="a guest that did little reboots again"),
+    ],
+)
+async def test_all_resets_of_one_reboot_count_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, seconds: float, cpu_seconds: float, restarts: int
+) -> None:
+    clock, used = FakeClock(), [7.0]
+    machine.host.clock = clock
+    monkeypatch.setattr(libvirt.virDomain, "info", lambda _: [1, 1024, 1024, 1, int(used[0] * 1e9)])
+    await machine.domains.all()
+    await machine.domains.note(DomainEvent(UNIT, "reboot"))
+    used[0] += cpu_seconds
+    clock.advance(seconds)
+    await machine.domains.note(DomainEvent(UNIT, "reboot"))
+    assert machine.records.run_of(UNIT).restarts == restarts

@@ -35,7 +35,6 @@ _CONCURRENT_CALLS = 8
 It equals the number of changes that the agent makes at the same time: libvirt returns from the start of a machine only
 when the emulator runs, so each start occupies a thread for hundreds of milliseconds.
 """
-_SAME_REBOOT_SECONDS = 2.0
 _FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
@@ -116,7 +115,6 @@ class Connection:
         self._lost = ""
         self._daemon: int | None = None
         self._was_prepared = False
-        self._rebooted: dict[str, float] = {}
 
     @property
     def is_embedded(self) -> bool:
@@ -239,7 +237,7 @@ class Connection:
                 handle.setKeepAlive(_KEEPALIVE_SECONDS, _KEEPALIVE_COUNT)
         for number, callback in (
             (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
-            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_reboot),
+            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._callback("reboot")),
             (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
             (libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG, self._callback("watchdog")),
             (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._callback("device-removed")),
@@ -277,13 +275,6 @@ class Connection:
 
     def _on_lifecycle(self, _c: Any, domain: libvirt.virDomain, event: int, detail: int, _o: Any) -> None:
         self._tell(DomainEvent(domain.UUIDString(), "lifecycle", event, detail))
-
-    def _on_reboot(self, _c: Any, domain: libvirt.virDomain, _o: Any) -> None:
-        # A reboot by the power button causes two events: one of libvirt, and one of the reset in QEMU.
-        uuid, now = domain.UUIDString(), time.monotonic()
-        last, self._rebooted[uuid] = self._rebooted.get(uuid), now
-        if last is None or now - last > _SAME_REBOOT_SECONDS:
-            self._tell(DomainEvent(uuid, "reboot"))
 
     def _on_agent(self, _c: Any, domain: libvirt.virDomain, state: int, reason: int, _o: Any) -> None:
         self._tell(DomainEvent(domain.UUIDString(), "agent", state, reason))

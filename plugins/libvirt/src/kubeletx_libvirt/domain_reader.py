@@ -32,6 +32,10 @@ from kubeletx_libvirt.domain.states import (
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.records import Records, Run
 
+_SAME_REBOOT_SECONDS = 2.0
+_SAME_REBOOT_BUSY_SECONDS = 60.0
+_SAME_REBOOT_CPU_SECONDS = 0.5
+
 
 class UnitDomain(NamedTuple):
     """One domain of this runtime. `state` and `reason`: libvirt's numbers for its state."""
@@ -51,14 +55,17 @@ class DomainReader:
         self._host = host
         self._runtime = runtime
         self._known: dict[str, Identity | None] = {}
+        self._reboots: dict[UnitId, tuple[float, float]] = {}
+        """Monotonic time, and CPU seconds of the emulator, at the last counted reboot of a machine."""
         self.starting: set[UnitId] = set()
         """Units that this process is starting now."""
 
     def learn(self, unit_id: UnitId, identity: Identity) -> None:
         self._known[unit_id] = identity
 
-    def forget(self, unit_id: str) -> None:
+    def forget(self, unit_id: UnitId) -> None:
         self._known.pop(unit_id, None)
+        self._reboots.pop(unit_id, None)
 
     def reset(self) -> None:
         """Clear the cache of identities. Called after a reconnection."""
@@ -254,11 +261,15 @@ class DomainReader:
         unit_id = UnitId(event.uuid)
         if self.identity(unit_id) is None:
             return
-        run = self._records.run_of(unit_id)
         if event.kind == "reboot":
-            rebooted = msgspec.structs.replace(run, restarts=run.restarts + 1, boot_id="")
-            await self._records.save_run(unit_id, rebooted)
-        elif event.kind == "watchdog":
+            is_new = await self._is_new_reboot(unit_id)
+            run = self._records.run_of(unit_id)
+            if is_new:
+                run = msgspec.structs.replace(run, restarts=run.restarts + 1, boot_id="")
+                await self._records.save_run(unit_id, run)
+            return
+        run = self._records.run_of(unit_id)
+        if event.kind == "watchdog":
             await self.hint(unit_id, WATCHDOG)
         elif event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_CRASHED:
             panicked = event.detail == libvirt.VIR_DOMAIN_EVENT_CRASHED_PANICKED
@@ -274,6 +285,26 @@ class DomainReader:
                 domain = await self.get(unit_id)
                 if self.state(unit_id, domain) is UnitState.EXITED:
                     await self.settle(unit_id, domain)
+
+    async def _is_new_reboot(self, unit_id: UnitId) -> bool:
+        """Return False for a reset that belongs to the reboot before it.
+
+        One reboot resets a machine up to three times: libvirt for the power button, the guest, and its firmware (SeaBIOS,
+        after 40 ms of CPU). On a busy node that takes seconds, so the CPU time of the emulator tells, too.
+        """
+        try:
+            cpu = await self._connection.use(_read_cpu_seconds, unit_id)
+        except KubeletxError:
+            cpu = float("inf")
+        now = self._host.clock.monotonic()
+        last_at, last_cpu = self._reboots.get(unit_id, (float("-inf"), 0.0))
+        since, busy = now - last_at, cpu - last_cpu
+        if since < _SAME_REBOOT_SECONDS or (
+            since < _SAME_REBOOT_BUSY_SECONDS and 0 <= busy < _SAME_REBOOT_CPU_SECONDS
+        ):
+            return False
+        self._reboots[unit_id] = now, cpu
+        return True
 
 
 class EventWaits:
@@ -365,6 +396,10 @@ def _read_one(
         raise
     reason = _true_reason(domain, state, reason)
     return state, reason, None if is_known else _read_identity(domain)
+
+
+def _read_cpu_seconds(handle: libvirt.virConnect, uuid: str) -> float:
+    return float(handle.lookupByUUIDString(uuid).info()[4]) / 1e9
 
 
 def _read_disk_errors(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
