@@ -7,12 +7,13 @@
 | StatefulSet             | `NAME-0` | one replica; its claims become claims         |
 | Job                     | `NAME`   | one completion, not Indexed, without policies |
 
-Nothing replaces the pod: its restart policy restarts containers, those of a Job up to `backoffLimit` times. Source: apps/v1, batch/v1; podman kube play.
+Nothing replaces the pod: its restart policy restarts containers. A Job with policy Never is tried again as well, up to `backoffLimit`
+times: its pod gets OnFailure, since there is no new pod for each try. Source: apps/v1, batch/v1; podman kube play.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -131,7 +132,12 @@ def documents_of(
     pod_spec = {**template.spec, "restartPolicy": policy}
     annotations = template.metadata.annotations
     if kind == "Job":
-        annotations = {**annotations, **_retries(spec.backoff_limit, policy, refuse)}
+        limit = _RETRIES if spec.backoff_limit is None else spec.backoff_limit
+        if limit < 0:
+            raise refuse("backoffLimit", f"{limit} is negative", "write 0 or more")
+        if limit:
+            pod_spec["restartPolicy"] = "OnFailure"
+        annotations = {**annotations, BACKOFF_LIMIT: str(limit)}
         labels = {**labels, "job-name": name, "batch.kubernetes.io/job-name": name}
         if spec.active_deadline_seconds is not None:
             pod_spec.setdefault("activeDeadlineSeconds", spec.active_deadline_seconds)
@@ -155,18 +161,6 @@ def documents_of(
         "annotations": annotations,
     }
     return claims, {"metadata": metadata, "spec": pod_spec}, f"{dot}spec.template"
-
-
-def _retries(limit: int | None, policy: str, refuse: Callable[[str, str, str], InvalidPod]) -> dict[str, str]:
-    """Return the annotation with a Job's limit of restarts. Raises InvalidPod if it cannot have effect."""
-    if limit is not None and limit < 0:
-        raise refuse("backoffLimit", f"{limit} is negative", "write 0 or more")
-    if policy == "OnFailure":
-        return {BACKOFF_LIMIT: str(_RETRIES if limit is None else limit)}
-    if limit:
-        problem = f"{limit} has no effect with restartPolicy Never: nothing replaces a failed pod"
-        raise refuse("backoffLimit", problem, "write 0, or restartPolicy: OnFailure")
-    return {}
 
 
 def _claim(

@@ -109,14 +109,23 @@ def test_a_stateful_set_brings_its_claims() -> None:
     assert pod.spec.volumes[0].persistent_volume_claim.claim_name == "data-web-0"
 
 
-def test_a_job_keeps_its_restart_policy_and_deadline() -> None:
-    template = {"spec": {**TEMPLATE["spec"], "restartPolicy": "OnFailure"}}
-    _, (pod,) = load("Job", "batch/v1", spec={"template": template, "activeDeadlineSeconds": 5})
-    assert (pod.spec.restart_policy, pod.spec.active_deadline_seconds) == ("OnFailure", 5)
+@pytest.mark.parametrize(
+    ("written", "limit", "policy", "number"),
+    [
+        ("OnFailure", {}, "OnFailure", "6"),
+        ("Never", {}, "OnFailure", "6"),
+        ("Never", {"backoffLimit": 4}, "OnFailure", "4"),
+        ("Never", {"backoffLimit": 0}, "Never", "0"),
+    ],
+)
+def test_a_job_is_tried_again_up_to_its_backoff_limit(
+    written: str, limit: dict[str, int], policy: str, number: str
+) -> None:
+    template = {"spec": {**TEMPLATE["spec"], "restartPolicy": written}}
+    _, (pod,) = load("Job", "batch/v1", spec={"template": template, "activeDeadlineSeconds": 5, **limit})
+    assert (pod.spec.restart_policy, pod.spec.active_deadline_seconds) == (policy, 5)
     assert pod.metadata.labels["job-name"] == "web"
-    assert pod.metadata.annotations == {"kubeletx.io/backoff-limit": "6"}
-    _, (pod,) = load("Job", "batch/v1", spec={"template": TEMPLATE, "backoffLimit": 0})
-    assert (pod.spec.restart_policy, pod.metadata.annotations) == ("Never", {})
+    assert pod.metadata.annotations == {"kubeletx.io/backoff-limit": number}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,6 @@ def test_a_job_keeps_its_restart_policy_and_deadline() -> None:
         ("Job", "batch/v1", {"completions": 3}, "spec.completions: 3 is not one pod"),
         ("Job", "batch/v1", {"completionMode": "Indexed"}, "numbers its pods"),
         ("Job", "batch/v1", {"podFailurePolicy": {"rules": []}}, "needs the Job controller"),
-        ("Job", "batch/v1", {"backoffLimit": 4}, "spec.backoffLimit: 4 has no effect with restartPolicy Never"),
         ("Job", "batch/v1", {"backoffLimit": -1}, "spec.backoffLimit: -1 is negative"),
         ("CronJob", "batch/v1", {}, "kind: 'CronJob' is not run by a node"),
     ],
