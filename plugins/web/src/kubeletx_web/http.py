@@ -89,17 +89,17 @@ async def serving(
     )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        _keep_alive(writer.get_extra_info("socket"))
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         connection = _Connection(handler, reader, writer, idle_seconds, write_seconds, http)
         is_above = len(open_) > most or [*open_.values()].count(peer) > most // 2
         try:
+            _keep_alive(writer.get_extra_info("socket"))
             await (connection.refuse() if is_above else connection.serve())
             writer.close()
             async with asyncio.timeout(write_seconds):
                 await writer.wait_closed()
-        except OSError:  # the browser is gone, or too slow
-            pass
+        except OSError as error:  # the browser is gone, or too slow
+            error.__traceback__ = None  # its frames know the reader, which keeps the error: a cycle
         finally:
             writer.transport.abort()
 
