@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from functools import partial
 from pathlib import Path
 
 import msgspec
+import pytest
 from kubeletx_libvirt.accelerator import Verdict, check_kvm, tiny_firmware
 
 from kubeletx.testing import FakeHost
@@ -53,3 +55,22 @@ async def test_a_broken_note_of_the_verdict_is_made_again(tmp_path: Path) -> Non
     (tmp_path / "kvm.json").write_bytes(b"{")
     await check_kvm(FakeHost(tmp_path), tmp_path, device="/no/such/device")
     assert msgspec.json.decode((tmp_path / "kvm.json").read_bytes(), type=Verdict).works is False
+
+
+@pytest.mark.parametrize(
+    ("program", "works", "why"),
+    [
+        pytest.param("sleep 4; exit 33", True, "", id="busy node"),
+        pytest.param("while :; do :; done", False, "did not end within 1 s of CPU", id="hangs"),
+        pytest.param("exit 1", False, "ended with exit code 1", id="fails"),
+    ],
+)
+async def test_a_guest_that_gets_little_cpu_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, works: bool, why: str
+) -> None:
+    emulator = tmp_path / "qemu-system-x86_64"
+    emulator.write_text(f"#!/bin/sh\n{program}\n")
+    emulator.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    verdict = await check_kvm(FakeHost(tmp_path), tmp_path, device="/dev/null")
+    assert (verdict.works, why in verdict.why) == (works, True)
