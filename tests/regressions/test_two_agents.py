@@ -29,6 +29,7 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.server.views import PartHealth
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver.faults import Rule
 from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
@@ -230,6 +231,18 @@ async def test_a_second_agent_of_the_name_reports_nothing_and_says_so(twins: Twi
     await twins.pass_time(60)
     assert twins.holder() == "a"
     assert len(twins.events.recorded) == 1, "said once"
+
+
+@pytest.mark.parametrize("code", [401, 403])
+async def test_only_an_agent_without_the_right_to_read_leases_does_not_wait_for_an_answer(
+    twins: Twins, code: int
+) -> None:
+    twins.agent(OLD)
+    await twins.until(lambda: twins.holder() == "a")
+    twins.api.faults.add(Rule(methods=("GET",), code=code, times=1, path="/leases/"))
+    second = twins.agent(NEW)
+    await twins.until(lambda: second.reporting.problem or second.reporting.is_allowed)
+    assert second.reporting.is_allowed == (code == 403)
 
 
 async def test_the_second_one_goes_on_when_the_first_is_gone(twins: Twins) -> None:

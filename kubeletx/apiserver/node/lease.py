@@ -160,10 +160,12 @@ class NodeLease:
         while not self.reporting.is_allowed:
             try:
                 await self._look_for_rival()
-            except PermissionDenied as error:  # no rival can be detected; the renewal reports the error too
-                log.warning("Cannot look for other agents of this node name", err=str(error))
-                self._take()
             except KubeletxError as error:
+                if _is_forbidden(error):  # no rival can be detected; the renewal reports the error too
+                    log.warning("Cannot look for other agents of this node name", err=str(error))
+                    self._take()
+                    return
+                self._problem = str(error)
                 least = least_seconds(error)
                 await self._client.pause(backoff.next(self._clock.monotonic(), at_least=least))
                 continue
@@ -257,8 +259,10 @@ class NodeLease:
     async def _boot_of_node(self) -> str:
         try:
             node = await self._client.get(NODES.path(name=self._name), Node)
-        except (NotFound, PermissionDenied):
-            return ""
+        except KubeletxError as error:
+            if isinstance(error, NotFound) or _is_forbidden(error):
+                return ""
+            raise
         return node.status.node_info.boot_id if node.status.node_info is not None else ""
 
     # --- one renewal ---
@@ -336,6 +340,11 @@ def _words(lease: Lease) -> str:
     """Describe the agent that last renewed the Lease, for messages."""
     known, holder = identity_in(lease), lease.spec.holder_identity or ""
     return known.words if known is not None else f"one without an identity (holder {holder!r} of the lease)"
+
+
+def _is_forbidden(error: KubeletxError) -> bool:
+    """Return True if this agent has no right to the request. A credential that is not accepted now is no such answer."""
+    return isinstance(error, PermissionDenied) and error.reason == "Forbidden"
 
 
 def _is_process(pid: int) -> bool:

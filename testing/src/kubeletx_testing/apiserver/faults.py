@@ -141,4 +141,5 @@ def _refusal(rule: Rule) -> StatusError:
         return StatusError(503, "ServiceUnavailable", message, {}, headers)
     if rule.code == 500:
         return internal("a fault was asked for")
-    return StatusError(rule.code, "", "a fault was asked for")
+    reason = {401: "Unauthorized", 403: "Forbidden"}.get(rule.code, "")
+    return StatusError(rule.code, reason, "a fault was asked for")
