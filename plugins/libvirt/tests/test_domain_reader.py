@@ -105,6 +105,27 @@ async def test_a_start_that_is_under_way_here_is_not_confirmed_by_a_look(machine
     assert machine.records.run_of(UNIT) == BEGUN
 
 
+@pytest.mark.parametrize("old", [Run(), Run(started_at_ns=1, finished_at_ns=2, exit_code=1, restarts=2)])
+async def test_the_answer_to_a_start_may_be_lost(machine: Machine, old: Run) -> None:
+    await machine.records.save_run(UNIT, BEGUN)
+    await machine.boot()
+    await machine.records.save_run(UNIT, old)
+    await machine.look()
+    await machine.connection.use(lambda handle: handle.lookupByUUIDString(UNIT).shutdown())
+    status = await machine.look()
+    assert (status.summary.state, status.exit_code) == (UnitState.EXITED, 0)
+    assert (status.started_at_ns > 2, status.restarts) == (True, old.restarts)
+
+
+async def test_a_look_that_began_before_the_end_of_a_machine_does_not_erase_it(machine: Machine) -> None:
+    await machine.records.save_run(UNIT, BEGUN)
+    await machine.boot()
+    earlier = await machine.domains.get(UNIT)
+    await machine.connection.use(destroy_domain, UNIT)
+    await machine.look()
+    assert (await machine.domains.confirm(UNIT, earlier)).exit_code == 137
+
+
 async def test_once_seen_running_its_end_is_an_end_and_not_a_start_that_was_cut_off(machine: Machine) -> None:
     await machine.records.save_run(UNIT, BEGUN)
     await machine.boot()

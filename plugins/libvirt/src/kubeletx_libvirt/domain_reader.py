@@ -204,16 +204,29 @@ class DomainReader:
     async def confirm(self, unit_id: UnitId, domain: UnitDomain) -> Run:
         """Return the stored `Run` of the unit.
 
-        If the machine is on and its start is not confirmed yet, the start is stored as confirmed.
+        If the machine is on and its start is not confirmed yet, the start is stored as confirmed. If it is on without a
+        stored start, or after a stored end, the answer to its start was lost, and a start at this time is stored.
         """
         run = self._records.run_of(unit_id)
-        is_on = self.state(unit_id, domain) in (UnitState.RUNNING, UnitState.PAUSED)
-        if is_on and run.is_starting and unit_id not in self.starting:
+        if not self._is_on(unit_id, domain):
+            return run
+        if run.is_starting:
             run = msgspec.structs.replace(
                 run, is_starting=False, started_at_ns=run.since_ns or now_ns(self._host)
             )
             await self._records.save_run(unit_id, run)
-        return run
+        elif not run.started_at_ns or run.finished_at_ns:
+            again = await self.find(unit_id)  # `domain` may have been read before the end was stored
+            if again is not None and self._is_on(unit_id, again) and run == self._records.run_of(unit_id):
+                now = now_ns(self._host)
+                run = Run(started_at_ns=now, since_ns=now, restarts=run.restarts)
+                await self._records.save_run(unit_id, run)
+        return self._records.run_of(unit_id)
+
+    def _is_on(self, unit_id: UnitId, domain: UnitDomain) -> bool:
+        """Return True if the machine is on, and this process is not starting it now."""
+        is_on = self.state(unit_id, domain) in (UnitState.RUNNING, UnitState.PAUSED)
+        return is_on and unit_id not in self.starting
 
     async def settle(self, unit_id: UnitId, domain: UnitDomain) -> Run:
         """Return the stored `Run` of a machine that is off; the first call stores when and how it ended.
