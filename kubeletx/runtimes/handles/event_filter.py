@@ -172,7 +172,7 @@ class EventFilter:
             if self._now() <= until:
                 return
         if event.kind in (EventKind.OOM, EventKind.CHANGED) and event.unit_id is not None:
-            self._table.mark_stale(UnitId(event.unit_id))
+            self._table.mark_stale(UnitId(event.unit_id), at=self._now())
         if not self.shows(uid, event):
             self._emit(uid, event)
 

@@ -39,7 +39,7 @@ class SnapshotTable:
         self._began: dict[PodUid, float] = {}
         self._noted: dict[str, float] = {}
         self._gone: dict[str, float] = {}
-        self._stale: set[str] = set()
+        self._stale: dict[str, float] = {}
         self._listed_at = 0.0
         self.lost_at = -math.inf
         """Monotonic begin of the last look or list that lacked a known object which this agent had not removed."""
@@ -77,9 +77,12 @@ class SnapshotTable:
         """Record the pod of a sandbox or unit that was just created, before a look shows it."""
         self._owners[object_id] = uid
 
-    def mark_stale(self, unit_id: UnitId) -> None:
-        """Make the next look query the unit's status even if its state is unchanged."""
-        self._stale.add(unit_id)
+    def mark_stale(self, unit_id: UnitId, *, at: float) -> None:
+        """Make looks query the unit's status even if its state is unchanged, up to the first that began after `at`.
+
+        `at`: monotonic time of the event that changed the status.
+        """
+        self._stale[unit_id] = at
 
     # --- which statuses to query ---
 
@@ -132,8 +135,9 @@ class SnapshotTable:
             # Looks run concurrently and may end in another order than they began; an older one must not undo a newer.
             return self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began[uid])
         for unit_id, status in statuses.items():
-            if status.summary.id == unit_id:
-                self._stale.discard(unit_id)
+            # A later event may have changed the status after the runtime returned it.
+            if status.summary.id == unit_id and self._stale.get(unit_id, math.inf) < began:
+                del self._stale[unit_id]
         return self._apply(uid, sandboxes, units, sandbox_status, statuses, began)
 
     def apply_lists(
@@ -186,7 +190,6 @@ class SnapshotTable:
         others = (u for u in old.units if u.id != status.summary.id)
         units = tuple(sorted((status.summary, *others), key=_unit_order, reverse=True))
         statuses = {**old.statuses, status.summary.id: status}
-        self._stale.discard(status.summary.id)
         return self._keep_noted(
             status.summary.id, at, msgspec.structs.replace(old, units=units, statuses=statuses)
         )
@@ -207,7 +210,7 @@ class SnapshotTable:
             self._gone[gone_id] = at
             self._owners.pop(gone_id, None)
             self._noted.pop(gone_id, None)
-            self._stale.discard(gone_id)
+            self._stale.pop(gone_id, None)
         if old is not None:
             self._store(_without(old, gone))
 
@@ -306,7 +309,7 @@ class SnapshotTable:
         for object_id in _ids(old.sandboxes, old.units):
             if object_id not in keep:
                 self._owners.pop(object_id, None)
-                self._stale.discard(object_id)
+                self._stale.pop(object_id, None)
                 self._noted.pop(object_id, None)
 
     def _forget_old(self, began: float) -> None:

@@ -186,6 +186,7 @@ async def test_an_oom_event_makes_the_next_look_ask_again(bench: Bench) -> None:
     _, unit_id = await bench.start_pod(note=True)
     bench.runtime.backend.emit(EventKind.CHANGED, A, None, unit_id)
     await bench.clock.settle()
+    bench.clock.advance(0.1)
     bench.runtime.counts.clear()
     await bench.handle.look(A)
     assert bench.runtime.counts["unit_status"] == 1
