@@ -94,9 +94,11 @@ class Listener:
                 listening.setblocking(False)
         except OSError as error:
             await self.stop()
+            # The words of create_server repeat the address in parentheses.
+            reason = (error.strerror or str(error)).partition(" (")[0]
             raise InvalidConfig(
                 field=f"--{self._flag}",
-                problem=f"cannot listen on {self._address}:{self.port}: {error.strerror}",
+                problem=f"cannot listen on {self._address}:{self.port}: {reason}",
                 fix="choose another address or port",
             ) from error
         self.port = self.sockets[0].getsockname()[1]
