@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import pytest_asyncio
 from kubeletx_quark import standby
 from kubeletx_quark.config import StrategyName
 from kubeletx_quark.freezers import FreezerReading, Freezers
@@ -137,13 +136,6 @@ async def test_an_ended_container_is_dropped(tmp_path: Path) -> None:
         False,
         False,
     )
-
-
-@pytest_asyncio.fixture
-async def server(tmp_path: Path) -> AsyncIterator[FakeCriServer]:
-    async with FakeCriServer(tmp_path, uuid="1234") as server:
-        server.model.add_image("busybox")
-        yield server
 
 
 async def started(runtime: Runtime) -> UnitId:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeletx.api import NotFound, TimedOut, Unavailable, UnitId
+from kubeletx.api import KubeletxError, NotFound, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
 
 PAUSED = (TaskState.PAUSED, TaskState.PAUSING)
@@ -21,7 +21,6 @@ class PauseStrategy:
 
     def __init__(self, tasks: ContainerdTasks) -> None:
         self._tasks = tasks
-        self._paused: set[UnitId] = set()
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Call Pause; after a cancellation, the container runs."""
@@ -30,26 +29,16 @@ class PauseStrategy:
         except asyncio.CancelledError:
             await self.thaw(unit_id)  # containerd may have paused it
             raise
-        self._paused.add(unit_id)
 
     async def thaw(self, unit_id: UnitId) -> None:
         if (await self._tasks.get(unit_id)).state in PAUSED:
             await self._tasks.resume(unit_id)
-        self._paused.discard(unit_id)
 
     async def is_frozen(self, unit_id: UnitId) -> bool:
-        """Read the state of the container's task; without an answer, the last known state holds."""
+        """Return True if a paused container is still paused; also True without an answer."""
         try:
-            paused = (await self._tasks.get(unit_id)).state in PAUSED
+            return (await self._tasks.get(unit_id)).state in PAUSED
         except NotFound:
-            paused = False
-        except (TimedOut, Unavailable):
-            return unit_id in self._paused
-        if paused:
-            self._paused.add(unit_id)
-        else:
-            self._paused.discard(unit_id)
-        return paused
-
-    def forget(self, unit_id: UnitId) -> None:
-        self._paused.discard(unit_id)
+            return False
+        except KubeletxError:
+            return True

@@ -14,9 +14,11 @@ are frozen or thawed without a call.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import structlog
 
@@ -29,6 +31,11 @@ from .pause_strategy import PAUSED, PauseStrategy
 from .signal_strategy import Records, SignalStrategy
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+ASKS = 16
+"""Number of containers whose states are read at once. containerd waits up to 2 s for each shim."""
 
 
 class Resting:
@@ -66,12 +73,9 @@ class Resting:
             [unit.id for unit in listed if self._is_own(unit) and unit.id not in self._calls]
         )
         seen = await self._freezers.look(running, is_whole=True)
-        for unit_id in running:
-            name = await self._find(unit_id, seen.get(unit_id))
-            if name is not None:
-                self._by[unit_id] = name
+        await _for_each(running, lambda unit_id: self._find(unit_id, seen.get(unit_id)))
         for unit_id in self._hibernated:
-            if unit_id not in self._by:
+            if unit_id not in self._by and unit_id not in self._suspects:
                 self._hibernated.remove(unit_id)
 
     def __contains__(self, unit_id: UnitId) -> bool:
@@ -91,7 +95,9 @@ class Resting:
         return unit_id in self._hibernated
 
     def add(self, unit_id: UnitId, strategy: StrategyName) -> None:
+        """Add a container that was frozen just now; its memory is not reclaimed yet."""
         self._by[unit_id] = strategy
+        self._hibernated.remove(unit_id)
 
     def add_hibernated(self, unit_id: UnitId) -> None:
         self._hibernated.add(unit_id)
@@ -101,7 +107,6 @@ class Resting:
         self._by.pop(unit_id, None)
         self._suspects.discard(unit_id)
         self._hibernated.remove(unit_id)
-        self._pause.forget(unit_id)
         self._signal.forget(unit_id)
 
     def forget(self, unit_id: UnitId) -> None:
@@ -157,8 +162,7 @@ class Resting:
         when the container is thawed. `is_whole`: the list has all containers of the runtime.
         """
         seen = await self._freezers.look(_running(listed), is_whole=is_whole)
-        for unit in listed:
-            await self.refresh(unit, seen.get(unit.id))
+        await _for_each(listed, lambda unit: self.refresh(unit, seen.get(unit.id)))
         own = {unit.id for unit in listed if self._is_own(unit)}
         return {
             key: reading.killed
@@ -196,26 +200,47 @@ class Resting:
         return self._labels.items() <= summary.labels.items()
 
     async def _discover(self, unit_id: UnitId) -> None:
-        self._suspects.discard(unit_id)
-        try:
-            name = await self.find_strategy(unit_id)
-        except KubeletxError as error:
-            log.debug("Failed to find how a container is frozen", container_id=unit_id, err=str(error))
-            return
+        name = await self._ask(unit_id)
         if name is not None and unit_id not in self._calls and unit_id not in self._by:
             self._by[unit_id] = name
             log.info("A container was frozen by another program", container_id=unit_id, strategy=name.value)
 
-    async def _find(self, unit_id: UnitId, seen: FreezerReading | None) -> StrategyName | None:
-        """Return the strategy that froze a container before this object was opened; None if it runs."""
+    async def _find(self, unit_id: UnitId, seen: FreezerReading | None) -> None:
+        """Add a container that was frozen before this object was opened."""
         if await self._signal.is_frozen(unit_id):
-            return StrategyName.SIGNAL
-        if seen is not None and not seen.is_frozen:
-            return None
+            self._by[unit_id] = StrategyName.SIGNAL
+        elif (seen is None or seen.is_frozen) and (name := await self._ask(unit_id)) is not None:
+            self._by[unit_id] = name
+
+    async def _ask(self, unit_id: UnitId) -> StrategyName | None:
+        """Return the strategy that froze a container; None if it runs or is gone.
+
+        Also None without an answer; the next look asks again then.
+        """
+        is_first = unit_id not in self._suspects
+        self._suspects.discard(unit_id)
         try:
             return await self.find_strategy(unit_id)
         except NotFound:
             return None
+        except KubeletxError as error:
+            self._suspects.add(unit_id)
+            note = log.warning if is_first else log.debug  # one line for a fault that lasts
+            note("Failed to find how a container is frozen", container_id=unit_id, err=str(error))
+            return None
+
+
+async def _for_each(items: Sequence[T], ask: Callable[[T], Awaitable[None]]) -> None:
+    """Call `ask` for all items, `ASKS` of them at once."""
+    waiting = iter(items)
+
+    async def ask_next() -> None:
+        for item in waiting:
+            await ask(item)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(min(ASKS, len(items))):
+            group.create_task(ask_next(), name=f"look at frozen containers {number}")
 
 
 def _running(listed: Sequence[UnitSummary]) -> list[UnitId]:
