@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
-from functools import partial
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from kubeletx_libvirt.accelerator import Verdict, check_kvm, tiny_firmware
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.runtime import LibvirtRuntime
 
-from kubeletx.testing import FakeHost
+from kubeletx.api import Unavailable
+from kubeletx.testing import FakeHost, endpoint
 
 
 def test_the_tiny_guest_ends_emulated_with_its_own_exit_code(tmp_path: Path) -> None:
@@ -40,37 +45,95 @@ def test_the_tiny_guest_ends_emulated_with_its_own_exit_code(tmp_path: Path) -> 
     assert done.returncode == 33
 
 
-async def test_a_verdict_holds_until_the_next_boot(tmp_path: Path) -> None:
-    check = partial(check_kvm, FakeHost(tmp_path), tmp_path, device="/no/such/device")
-    first = await check(read_boot_id=lambda: "one")
-    assert not first.works
-    assert "/no/such/device" in first.why
-    remembered = msgspec.structs.replace(first, works=True)
-    (tmp_path / "kvm.json").write_bytes(msgspec.json.encode(remembered))
-    assert await check(read_boot_id=lambda: "one") == remembered
-    assert not (await check(read_boot_id=lambda: "two")).works
+Check = Callable[..., Awaitable[Verdict]]
 
 
-async def test_a_broken_note_of_the_verdict_is_made_again(tmp_path: Path) -> None:
-    (tmp_path / "kvm.json").write_bytes(b"{")
-    await check_kvm(FakeHost(tmp_path), tmp_path, device="/no/such/device")
-    assert msgspec.json.decode((tmp_path / "kvm.json").read_bytes(), type=Verdict).works is False
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """The check with an emulator that a shell script stands in for; /dev/null is as usable as a /dev/kvm."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+
+    def run(script: str, device: str = "/dev/null", **more: Any) -> Awaitable[Verdict]:
+        emulator = tmp_path / "bin/qemu-system-x86_64"
+        emulator.write_text(f"#!/bin/sh\n{script}\n")
+        emulator.chmod(0o755)
+        return check_kvm(more.pop("host", FakeHost(tmp_path)), tmp_path, device=device, **more)
+
+    return run
+
+
+async def test_a_verdict_holds_until_the_next_boot(check: Check) -> None:
+    first = await check("exit 33", read_boot_id=lambda: "one")
+    assert first.works
+    assert await check("exit 1", read_boot_id=lambda: "one") == first
+    assert not (await check("exit 1", read_boot_id=lambda: "two")).works
+
+
+@pytest.mark.parametrize("note", ["{", '{"boot_id":"one","emulator":"EMULATOR","works":false}'])
+async def test_a_note_that_proves_nothing_is_made_again(check: Check, tmp_path: Path, note: str) -> None:
+    (tmp_path / "kvm.json").write_text(note.replace("EMULATOR", f"{tmp_path}/bin/qemu-system-x86_64"))
+    assert (await check("exit 33", read_boot_id=lambda: "one")).works
 
 
 @pytest.mark.parametrize(
-    ("program", "works", "why"),
+    ("program", "device", "works", "why", "is_stored"),
     [
-        pytest.param("sleep 4; exit 33", True, "", id="busy node"),
-        pytest.param("while :; do :; done", False, "did not end within 1 s of CPU", id="hangs"),
-        pytest.param("exit 1", False, "ended with exit code 1", id="fails"),
+        pytest.param("sleep 4; exit 33", "/dev/null", True, "", True, id="busy node"),
+        pytest.param(
+            "while :; do :; done", "/dev/null", False, "did not end within 1 s of CPU", True, id="hangs"
+        ),
+        pytest.param("exit 1", "/dev/null", False, "ended with exit code 1", False, id="fails"),
+        pytest.param("kill -9 $$", "/dev/null", False, "ended with exit code -9", False, id="no memory"),
+        pytest.param("exit 33", "/no/such/device", False, "/no/such/device", False, id="no module yet"),
     ],
 )
-async def test_a_guest_that_gets_little_cpu_is_awaited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, works: bool, why: str
+async def test_only_what_is_proven_holds_until_the_next_boot(
+    check: Check, tmp_path: Path, program: str, device: str, works: bool, why: str, is_stored: bool
 ) -> None:
-    emulator = tmp_path / "qemu-system-x86_64"
-    emulator.write_text(f"#!/bin/sh\n{program}\n")
-    emulator.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    verdict = await check_kvm(FakeHost(tmp_path), tmp_path, device="/dev/null")
+    verdict = await check(program, device)
     assert (verdict.works, why in verdict.why) == (works, True)
+    assert (tmp_path / "kvm.json").exists() is is_stored
+
+
+async def test_a_guest_without_any_cpu_proves_nothing(check: Check, tmp_path: Path) -> None:
+    assert not (await check("sleep 60", seconds=0.1)).works
+    assert not (tmp_path / "kvm.json").exists()
+
+
+async def test_a_verdict_that_cannot_be_stored_is_a_verdict(check: Check, tmp_path: Path) -> None:
+    class FullHost(FakeHost):
+        async def blocking(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if getattr(function, "__name__", "") == "write_bytes":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return await super().blocking(function, *args, **kwargs)
+
+    assert (await check("exit 33", host=FullHost(tmp_path))).works
+
+
+async def test_a_check_that_failed_or_proved_nothing_is_made_again_by_the_next_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unproven = Verdict(boot_id="", emulator="", works=False, why="busy")
+    outcomes: list[Verdict | Exception] = [
+        Unavailable("no thread"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        unproven,
+        unproven,
+        msgspec.structs.replace(unproven, works=True, holds=True),
+    ]
+
+    async def next_outcome(*_: object) -> Verdict:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr("kubeletx_libvirt.emulation.check_kvm", next_outcome)
+    host = FakeHost(tmp_path)
+    emulation = LibvirtRuntime(endpoint("qemu:///system", workload_type="vm"), Settings(), host).emulation
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await emulation.accelerator()
+    assert [await emulation.accelerator() for _ in range(4)] == ["qemu", "qemu", "kvm", "kvm"]
+    assert host.sink.reasons() == ["EmulatedAccelerator"]

@@ -1,5 +1,8 @@
 """Checks that KVM really runs guests on this machine: starts a tiny guest, once per boot of the node.
 
+Only proofs hold until the next boot: a guest that ended as it should, or used up its CPU time. Any other result may be
+due to a busy node, to little memory or to a module that is loaded later.
+
 An existing /dev/kvm proves little: under some hypervisors a guest runs in real mode and hangs later. So the
 tiny guest starts as a kernel does: it switches from real mode to 64-bit code with paging, writes to memory,
 and uses cpuid, SSE and a locked instruction. Finally it writes one byte to QEMU's exit device. The emulator
@@ -17,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import Host, TimedOut
+from kubeletx.api import Host, KubeletxError, TimedOut
 from kubeletx.linux.boot import boot_id
 from kubeletx.linux.programs import run_program
 
@@ -48,13 +51,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Result of the check, and the boot and the emulator for which it is valid.
 
     `boot_id`: the kernel's id of this boot. `emulator`: path of the emulator. `works`: KVM runs guests.
-    `why`: the reason if not.
+    `why`: the reason if not. `holds`: it is proven for this boot; if not, the next check starts a new guest.
     """
 
     boot_id: str
     emulator: str
     works: bool
     why: str = ""
+    holds: bool = False
 
 
 async def check_kvm(
@@ -63,11 +67,12 @@ async def check_kvm(
     *,
     device: str = KVM_DEVICE,
     read_boot_id: Callable[[], str] = boot_id,
+    seconds: float = DEADLINE_SECONDS,
 ) -> Verdict:
     """Return whether KVM works: the result stored for this boot and emulator, or of a new check.
 
-    A new check takes at most `CPU_SECONDS` of CPU, and a little more than `DEADLINE_SECONDS`. `directory`: where the result
-    is stored.
+    A new check takes at most `CPU_SECONDS` of CPU, and a little more than `seconds`. `directory`: where a proven result
+    is stored. Raises OSError if no guest can be started.
     """
     path = directory / "kvm.json"
     boot = await host.blocking(read_boot_id)
@@ -75,32 +80,39 @@ async def check_kvm(
     # no stored result, or one of another version: check again
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         known = msgspec.json.decode(path.read_bytes(), type=Verdict)
-        if (known.boot_id, known.emulator) == (boot, emulator):
+        if known.holds and (known.boot_id, known.emulator) == (boot, emulator):
             return known
-    works, why = await _try(emulator, directory, device)
-    verdict = Verdict(boot_id=boot, emulator=emulator, works=works, why=why)
-    await host.blocking(path.write_bytes, msgspec.json.encode(verdict))
+    works, why, holds = await _try(emulator, directory, device, seconds)
+    verdict = Verdict(boot_id=boot, emulator=emulator, works=works, why=why, holds=holds)
+    if holds:
+        # without a note, the next agent process checks again
+        with contextlib.suppress(OSError, KubeletxError):
+            await host.blocking(path.write_bytes, msgspec.json.encode(verdict))
     return verdict
 
 
-async def _try(emulator: str, directory: Path, device: str) -> tuple[bool, str]:
+async def _try(emulator: str, directory: Path, device: str, seconds: float) -> tuple[bool, str, bool]:
+    """Return `works`, `why` and `holds` of a `Verdict`."""
     if not os.access(device, os.R_OK | os.W_OK):
-        return False, f"there is no {device} that may be used"
+        return False, f"there is no {device} that may be used", False
     if not emulator:
-        return False, f"there is no {EMULATOR} to try it with"
+        return False, f"there is no {EMULATOR} to try it with", False
     firmware = directory / "kvm-check.bin"
     firmware.write_bytes(tiny_firmware())
     guest = ("-bios", str(firmware), "-device", "isa-debug-exit,iobase=0x501,iosize=1")
-    argv = ["prlimit", f"--cpu={CPU_SECONDS}", emulator, *_ARGUMENTS, *guest]
+    # The soft limit sends SIGXCPU, which has no other cause; the kernel also kills for lack of memory.
+    limits = (f"--cpu={CPU_SECONDS}:{CPU_SECONDS + 1}", "--core=0")
+    argv = ["prlimit", *limits, emulator, *_ARGUMENTS, *guest]
     try:
-        code = (await run_program(argv, seconds=DEADLINE_SECONDS)).exit_code
+        code = (await run_program(argv, seconds=seconds)).exit_code
     except TimedOut:
-        return False, f"a tiny guest did not end within {DEADLINE_SECONDS:g} s"
+        return False, f"a tiny guest did not end within {seconds:g} s", False
     finally:
         firmware.unlink(missing_ok=True)
-    if -code in (signal.SIGXCPU, signal.SIGKILL):
-        return False, f"a tiny guest did not end within {CPU_SECONDS} s of CPU"
-    return code == _EXIT_CODE, "" if code == _EXIT_CODE else f"the emulator ended with exit code {code}"
+    if -code == signal.SIGXCPU:
+        return False, f"a tiny guest did not end within {CPU_SECONDS} s of CPU", True
+    works = code == _EXIT_CODE
+    return works, "" if works else f"the emulator ended with exit code {code}", works
 
 
 def tiny_firmware() -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import libvirt
 
@@ -15,6 +16,7 @@ from kubeletx_libvirt.accelerator import check_kvm
 from kubeletx_libvirt.access import emulator_gid, let_group_in
 from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.machinery import Machinery, Part
+from kubeletx_libvirt.records import state_file_errors
 
 
 class Emulation(Part):
@@ -25,6 +27,7 @@ class Emulation(Part):
         self._images = images
         self._kvm: asyncio.Task[str] | None = None
         self._group: asyncio.Task[int | None] | None = None
+        self._warned_why = ""
 
     def open(self) -> None:
         """Start the check of KVM, unless it was started before."""
@@ -50,14 +53,12 @@ class Emulation(Part):
         The first call gives the group access and caches the answer: libvirt examines all emulators on the
         node before its first answer, which may take a minute.
         """
-        if self._group is None or (
-            self._group.done() and (self._group.cancelled() or self._group.exception())
-        ):
+        if self._group is None or _failed(self._group):
             self._group = asyncio.create_task(self._let_emulators_in(), name="libvirt-emulators")
         return await asyncio.shield(self._group)
 
     def _check_kvm(self) -> asyncio.Task[str]:
-        if self._kvm is None:
+        if self._kvm is None or _failed(self._kvm):
             self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
         return self._kvm
 
@@ -66,10 +67,15 @@ class Emulation(Part):
             return "test"
         if self._settings.accelerator != "auto":
             return self._settings.accelerator
-        verdict = await check_kvm(self._host, self._host.state_directory)
+        with state_file_errors(self._host.state_directory):
+            verdict = await check_kvm(self._host, self._host.state_directory)
+        if not verdict.holds:
+            self._kvm = None  # the next creation checks again
         if verdict.works:
             return "kvm"
-        self._warn("EmulatedAccelerator", f"Machines are emulated, which is slow: {verdict.why}")
+        if verdict.why != self._warned_why:
+            self._warned_why = verdict.why
+            self._warn("EmulatedAccelerator", f"Machines are emulated, which is slow: {verdict.why}")
         return "qemu"
 
     async def _let_emulators_in(self) -> int | None:
@@ -89,3 +95,7 @@ class Emulation(Part):
     def _warn(self, reason: str, message: str) -> None:
         ref = ObjectRef(kind="Runtime", name=self._runtime)
         self._host.events.record(ref, type="Warning", reason=reason, message=message)
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
