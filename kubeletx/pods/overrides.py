@@ -33,7 +33,8 @@ class OverrideFiles:
     async def ensure_read(self, worker: PodWorker) -> PodOverrides:
         """Return the pod's overrides; read the file first if this process has not read it yet.
 
-        An operator's command may need the overrides before the worker's own plan has read them.
+        An operator's command may need the overrides before the worker's own plan has read them. Raises Unavailable if the
+        file cannot be read; a damaged file counts as empty.
         """
         async with self._lock(worker.uid):
             return await self._read_once(worker)
@@ -41,7 +42,7 @@ class OverrideFiles:
     async def amend(self, worker: PodWorker, change: Callable[[PodOverrides], PodOverrides]) -> PodOverrides:
         """Apply `change` to the overrides, write them to the disk, set them in the worker's facts, and return them.
 
-        Raises Unavailable, and changes nothing, if they cannot be written.
+        Raises Unavailable, and changes nothing, if they cannot be read or written.
         """
         async with self._lock(worker.uid):
             after = change(await self._read_once(worker))
@@ -62,12 +63,11 @@ class OverrideFiles:
         known = overrides_of(worker.facts)
         if known is not None:
             return known
-        pod = worker.desired.pod
+        data = await self._deps.directories.read_overrides(worker.desired.pod)
         try:
-            data = await self._deps.directories.read_overrides(pod)
             overrides = decode(data) if data else PodOverrides()
-        except (KubeletxError, ValueError) as error:
-            log.warning("Failed to read the requests for a pod", pod=worker.desired.ref, err=str(error))
+        except ValueError as error:
+            log.warning("Failed to decode the requests for a pod", pod=worker.desired.ref, err=str(error))
             overrides = PodOverrides()
         overrides, lost = after_restart(overrides, self._deps.clock.now())
         events = PodEvents(self._deps.events, worker.desired.pod)

@@ -197,6 +197,9 @@ class ReadOverrides(Action, frozen=True, kw_only=True):
 
     subject: ClassVar[str] = "overrides"
 
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        return facts.overrides_failure
+
 
 class DropOverride(Action, frozen=True, kw_only=True):
     """Remove the power state that a command such as ``kubeletx vm stop`` requested.

@@ -12,7 +12,7 @@ import msgspec
 
 from kubeletx.api import UnitSummary
 
-from .actions import Action, Look, StopUnit
+from .actions import Action, Look, ReadOverrides, StopUnit
 from .facts import ActionFailure, Now, PodFacts
 from .repeats import due_at
 
@@ -70,6 +70,7 @@ class Draft:
         self._revocable = facts.revocable
         self._cancels: set[str] = set()
         self._stop_failure = facts.stop_failure
+        self._overrides_failure = facts.overrides_failure
         self._repeats = facts.repeats
         self._actions: list[Action] = []
         self._wake_at: float | None = None
@@ -102,6 +103,11 @@ class Draft:
             return
         self._busy.add(action.key)
         self._actions.append(action)
+
+    def read_overrides(self) -> None:
+        """Plan to read the overrides file. After a failed read, wait first until its back-off has passed."""
+        if self.is_due(self._overrides_failure):
+            self.do(ReadOverrides())
 
     def end(self, action: Action) -> None:
         """Plan a stop or removal. After a failure of any stop or removal, wait first until its back-off has passed.

@@ -322,6 +322,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     """Failure of the last resize of the pod-level resources; None if it succeeded."""
     bind_failure: ActionFailure | None = None
     stop_failure: ActionFailure | None = None
+    overrides_failure: ActionFailure | None = None
+    """Failure of the last read of the overrides file; it counts while `overrides` is None."""
     repeats: dict[str, RepeatCount] = {}
     """Repeats of recent actions, by the key of `repeats`, so that none without effect is repeated endlessly."""
     waiting: Waiting | None = None

@@ -480,6 +480,17 @@ class PodResizeFailed(Result, frozen=True):
         return replace(facts, changed_at=now.mono, resize_failure=failure)
 
 
+class OverridesFailed(Result, frozen=True):
+    """The overrides file could not be read; it is read again with back-off."""
+
+    reason: str
+    message: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        failure = next_try(facts.overrides_failure, SYNC, self.reason, self.message, now)
+        return replace(facts, overrides_failure=failure)
+
+
 class LookNeeded(Result, frozen=True):
     """The runtime no longer has a container or sandbox of the pod, or a call that changes it was cancelled.
 

@@ -26,7 +26,6 @@ from ..model.actions import (
     Look,
     PrepareVolumes,
     ReadMessage,
-    ReadOverrides,
     ReleaseVolumes,
     RemoveDirectories,
     Unbind,
@@ -96,7 +95,7 @@ def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
     if facts.unbound:
         return draft.plan("unbound", finished=True)
     if goal is Goal.END and _may_be_restarted(desired, facts):
-        draft.do(ReadOverrides())
+        draft.read_overrides()
         return draft.plan("reads what users requested", is_partial=True, in_doubt=True)
     if facts.outage is None:
         _read_messages(desired, facts, draft)

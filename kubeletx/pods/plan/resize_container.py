@@ -23,7 +23,7 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, PodCondition, ResourceRequirements
 
-from ..model.actions import ReadOverrides, ResizeContainer
+from ..model.actions import ResizeContainer
 from ..model.draft import Draft
 from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
@@ -113,7 +113,7 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
     has = granted(unit, facts)
     if facts.overrides is None:
         if facts.recovered or (has is not None and not is_same(has, container.resources)):
-            draft.do(ReadOverrides())
+            draft.read_overrides()
         return
     known = facts.overrides.granted.get(container.name)
     if known is not None and known.unit_id == unit.id and known.restart:

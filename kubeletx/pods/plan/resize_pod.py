@@ -20,7 +20,7 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_POD_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, ResourceRequirements
 
-from ..model.actions import ReadOverrides, ResizePod
+from ..model.actions import ResizePod
 from ..model.draft import Draft
 from ..model.facts import PodFacts
 from ..model.roles import init_units, regular_units
@@ -63,7 +63,7 @@ def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
     if is_same(has, pod.spec.resources) and (facts.overrides is not None or is_same(has, _NOTHING)):
         return
     if facts.overrides is None:
-        draft.do(ReadOverrides())
+        draft.read_overrides()
     elif draft.is_due(facts.resize_failure) and not any(key.startswith("unit/") for key in facts.in_flight):
         draft.do(ResizePod(resources=resized(pod.spec.resources)))
 

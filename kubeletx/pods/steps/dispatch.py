@@ -65,7 +65,9 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.Evacuate: Row(evacuate, lambda *_: results.Evacuated()),
     act.ReadMessage: Row(read_message, lambda a, *_: results.MessageRead(a.name, a.unit_id, "")),
     act.StopUnit: Row(stop_unit, _stop),
-    act.ReadOverrides: Row(lambda step, _: read_overrides(step), _stop),
+    act.ReadOverrides: Row(
+        lambda step, _: read_overrides(step), lambda _, *why: results.OverridesFailed(*why)
+    ),
     act.DropOverride: Row(lambda step, _: drop_override(step), _stop),
     act.ResizeContainer: Row(resize_container, _resize),
     act.ResizePod: Row(resize_pod, lambda _, *why: results.PodResizeFailed(*why)),

@@ -43,7 +43,11 @@ async def release_volumes(step: StepContext) -> Result:
 
 async def read_overrides(step: StepContext) -> Result:
     """Load the pod's overrides file into the worker's facts, unless that was done."""
-    await step.overrides.ensure_read(step.worker)
+    try:
+        await step.overrides.ensure_read(step.worker)
+    except KubeletxError as error:
+        log.warning("Failed to read the requests for a pod", pod=step.desired.ref, err=str(error))
+        return results.OverridesFailed(error.reason or "", str(error))
     return results.Nothing()
 
 

@@ -21,7 +21,6 @@ from kubeletx.kube.types.core import (
     ResourceRequirements,
 )
 
-from ..model.actions import ReadOverrides
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts, WorkloadFacts
 from .power import RESTING, Power
@@ -60,7 +59,7 @@ class Workload:
         A pod from before this agent process may have been frozen, and a user may have requested a restart.
         """
         if facts.overrides is None and facts.recovered:
-            draft.do(ReadOverrides())
+            draft.read_overrides()
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Plan actions that concern several units of the pod, while its sandbox is ready. Plain containers need none.

@@ -31,7 +31,7 @@ from kubeletx.kube.types.core import (
     VirtualMachine,
 )
 
-from ...model.actions import DropOverride, ReadOverrides
+from ...model.actions import DropOverride
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import regular_units
@@ -81,7 +81,7 @@ class MachineWorkload(Workload):
         """Also drop an operator's power command that is older than the last change of the power state in the spec."""
         overrides = overrides_of(facts)
         if overrides is None:
-            draft.do(ReadOverrides())
+            draft.read_overrides()
         elif overrides.power and not power.is_overridden(desired, facts):
             draft.do(DropOverride())
 
