@@ -155,6 +155,7 @@ class ClusterWatch:
     """Follows nodes and records. `changed` is set when anything has changed."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client = client
         self.changed = asyncio.Event()
         self.nodes: WatchedObjects[NodeView] = WatchedObjects(lambda node: node.metadata.name, self.changed)
         self.fences: WatchedObjects[NodeFence] = WatchedFences(
@@ -183,6 +184,12 @@ class ClusterWatch:
             if reflector.problem:
                 return f"the API server does not answer: {reflector.problem}"
         return ""
+
+    async def read_node(self, name: str) -> NodeView:
+        """Read a node that the watch may not have reported yet. Raises KubeletxError."""
+        node = await self._client.get(NODES.path(name=name), NodeView)
+        self.nodes.put(node)
+        return node
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -21,6 +21,7 @@ from .decisions import Act, Change, Decision, Release, Stay
 from .fences import FenceRecords
 from .model import (
     FenceMethod,
+    FenceOperation,
     FlowStatus,
     FlowStep,
     KernelDump,
@@ -334,6 +335,15 @@ class RemedyController:
             await self._clock.sleep(operation.rest)
             self._idle[operation.id] = None
             return  # the node and its record may have changed meanwhile
+        if not is_repeat and act.step is FlowStep.POWER and act.place == 0:
+            try:
+                is_sick = await self._is_still_sick(plan)
+            except KubeletxError:
+                await self._withdraw(plan, fence, operation)
+                raise
+            if not is_sick:
+                await self._withdraw(plan, fence, operation)
+                return
         outcome = self._idle.pop(operation.id)
         if outcome is None:
             if not self._may_act():
@@ -353,6 +363,19 @@ class RemedyController:
             self._idle[operation.id] = None
         else:
             self._idle.pop(operation.id)
+
+    async def _withdraw(self, plan: FlowPlan, intent: NodeFence, operation: FenceOperation) -> None:
+        """Record that the method has not begun, so that no later try counts as a repeat."""
+        assert plan.fence is not None
+        await self._write(plan, Change(replace(plan.fence, metadata=intent.metadata), ""))
+        self._idle.pop(operation.id)
+
+    async def _is_still_sick(self, plan: FlowPlan) -> bool:
+        """Read the node: the requests since the plan may have taken a minute, and a watch may be silent."""
+        node = await self._watch.read_node(plan.node.name)
+        now, events = self._flow_clock.now(), ProblemEvents(self._watch.events.times)
+        is_same = node.metadata.uid == plan.node.metadata.uid
+        return is_same and bool(sickness_of(node, self._configured(), now, events, plan.fence))
 
     async def _run_method(self, task: RemedyTask) -> RemedyOutcome:
         kind = task.method.kind

@@ -37,6 +37,7 @@ class Desk:
     """Nodes of the names given, all ready, and one controller at a time. `calls`: methods that ran, as ``node/method``, with ``?`` for a repeat.
 
     `scripts`: coroutine functions by method that carry it out; others succeed. `looks`: number of times the controller has asked for the configuration.
+    `nodes`: nodes on the server that the watch has not reported yet. `node_faults`: raised by the next reads of a node.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class Desk:
     ) -> None:
         self.clock = FakeClock()
         self.api = FenceApi()
+        self.nodes: dict[str, NodeView] = {}
+        self.node_faults: list[Exception] = []
         self.configured = Trial(names, settings=settings).configured
         self.calls: list[str] = []
         self.scripts: dict[str, Callable[[RemedyTask], Any]] = {}
@@ -60,7 +63,12 @@ class Desk:
         fences = WatchedFences(lambda fence: fence.metadata.name.removeprefix("node-fence-"), changed)
         self.api.sinks.append(fences)
         return SimpleNamespace(
-            events=SimpleNamespace(times={}), changed=changed, nodes=nodes, fences=fences, problem=""
+            events=SimpleNamespace(times={}),
+            changed=changed,
+            nodes=nodes,
+            fences=fences,
+            problem="",
+            read_node=self._read_node,
         )
 
     def new_controller(self) -> RemedyController:
@@ -93,13 +101,19 @@ class Desk:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def set(self, name: str, status: str, condition: str = "Ready", **fields: Any) -> None:
-        """Give the node's condition another status now."""
+    def set(
+        self, name: str, status: str, condition: str = "Ready", *, is_seen: bool = True, **fields: Any
+    ) -> None:
+        """Give the node's condition another status now. `is_seen`: the watch reports it."""
         node: NodeView = self.watch.nodes.items[name]
         fields.setdefault("last_transition_time", self.clock.now())
         changed = NodeCondition(type=condition, status=status, **fields)
         others = [item for item in node.status.conditions if item.type != condition]
-        self.watch.nodes.put(replace(node, status=replace(node.status, conditions=(changed, *others))))
+        node = replace(node, status=replace(node.status, conditions=(changed, *others)))
+        if is_seen:
+            self.watch.nodes.put(node)
+        else:
+            self.nodes[name] = node
 
     def annotate(self, name: str, key: str, value: str) -> None:
         node: NodeView = self.watch.nodes.items[name]
@@ -116,6 +130,14 @@ class Desk:
         self.looks += 1
         return self.configured
 
+    async def _read_node(self, name: str) -> NodeView:
+        if self.node_faults:
+            raise self.node_faults.pop(0)
+        if name in self.nodes:
+            self.watch.nodes.put(self.nodes.pop(name))
+        node: NodeView = self.watch.nodes.items[name]
+        return node
+
     async def _act(self, task: RemedyTask) -> RemedyOutcome:
         name = task.method.name
         self.calls.append(f"{task.node.name}/{name}{'?' if task.is_repeat else ''}")
@@ -131,12 +153,16 @@ class Desk:
 
 
 class FenceApi:
-    """The API server's NodeFences. Writes check the version. `faults`: raised by the next writes, after they were carried out."""
+    """The API server's NodeFences. Writes check the version.
+
+    `faults`: raised by the next writes, after they were carried out. `stored`: called after each write that succeeds.
+    """
 
     def __init__(self) -> None:
         self.fences: dict[str, NodeFence] = {}
         self.sinks: list[WatchedFences] = []
         self.faults: list[Exception] = []
+        self.stored: Callable[[NodeFence], object] = lambda _fence: None
         self._numbers = itertools.count(1)
 
     def edit(self, fence: NodeFence) -> NodeFence:
@@ -184,6 +210,7 @@ class FenceApi:
         stored = self.edit(fence)
         if self.faults:
             raise self.faults.pop(0)
+        self.stored(stored)
         return stored
 
 

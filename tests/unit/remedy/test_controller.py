@@ -171,6 +171,34 @@ async def test_a_node_that_is_well_after_an_unknown_result_is_not_switched_off()
     assert desk.state() == "Recovery/Final"
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_node_that_comes_back_while_the_intent_is_written_is_not_switched_off(is_seen: bool) -> None:
+    desk = Desk()
+
+    def stored(fence: NodeFence) -> None:
+        if fence.flow.operation is not None and fence.flow.operation.name == "pdu-off":
+            desk.set("n1", "True", is_seen=is_seen)
+
+    desk.api.stored = stored
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(60)
+    assert [call for call in desk.calls if "pdu" in call] == []
+    assert desk.state() == "Recovery/Final"
+
+
+@pytest.mark.parametrize("faults", [1, 2])
+async def test_a_node_that_cannot_be_read_is_switched_off_by_the_next_try(faults: int) -> None:
+    desk = Desk()
+    desk.node_faults = [Unavailable("the API server does not answer")] * faults
+    desk.set("n1", "Unknown")
+    async with desk.leading():
+        await desk.clock.run_for(26)
+        assert [call for call in desk.calls if "pdu" in call] == []
+        await desk.clock.run_for(10)
+    assert [call for call in desk.calls if "pdu" in call] == ["n1/pdu-off", "n1/pdu-on"]
+
+
 async def test_an_outcome_whose_record_fails_is_recorded_later_and_nothing_is_asked_again() -> None:
     desk = Desk()
 
