@@ -7,7 +7,7 @@ preloaded. Such an image gets a record without credentials, so that every pod mu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import structlog
@@ -53,10 +53,10 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one store at one moment.
 
-    `images`: ids of the images with a record. `pulls`: references whose pull was begun, has no result and does not run.
+    `images`: the access records by image id. `pulls`: references whose pull was begun, has no result and does not run.
     """
 
-    images: frozenset[str]
+    images: Mapping[str, Mapping[str, Access]]
     pulls: frozenset[str]
 
 
@@ -152,7 +152,7 @@ class AccessRecords:
     def known(self, store: StoreId) -> Known:
         """Return the records of a store. The caller then lists the images of the store and passes both to `settle`."""
         return Known(
-            images=frozenset(image for record, image in self._records if record == store),
+            images={image: records for (record, image), records in self._records.items() if record == store},
             pulls=frozenset(
                 requested
                 for begun_store, requested in self._begun
@@ -164,10 +164,12 @@ class AccessRecords:
         """Delete records of images that are gone, and of interrupted pulls.
 
         `before`: result of `known`. `images`: all images of the store, listed after that. An image that an interrupted
-        pull may have fetched gets a record without credentials.
+        pull may have fetched gets a record without credentials. Records that changed since `known` are kept.
         """
-        for image in before.images - {listed.id for listed in images}:
-            self.removed(store, image)
+        present = {image.id for image in images}
+        for image, records in before.images.items():
+            if image not in present and self._records.get((store, image)) is records:
+                self.removed(store, image)
         for requested in before.pulls:
             if (store, requested) in self._running:
                 continue
@@ -183,8 +185,9 @@ class AccessRecords:
 
     def _put(self, store: StoreId, image: str, repository: str, origin: Origin) -> _Row:
         repository = _key(repository)
-        by_name = self._records.setdefault((store, image), {})
-        access = by_name[repository] = by_name.get(repository, Access()).with_origin(origin)
+        by_name = self._records.get((store, image), {})
+        access = by_name.get(repository, Access()).with_origin(origin)
+        self._records[store, image] = {**by_name, repository: access}  # a new dict: see `settle`
         return _Row(store=store, image=image, repository=repository, access=access)
 
     def _leave(self, pull: _Pull) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -33,7 +33,7 @@ from kubeletx.api.counting import Metric, counter
 
 from . import choice
 from .choice import FilesystemUsage
-from .records import ImageRecords
+from .records import ImageRecord, ImageRecords
 from .settings import CollectionSettings
 from .store import ImageStore
 from .stores import ImageStores
@@ -130,13 +130,13 @@ class ImageCollector:
         be removed, an event is recorded. Raises KubeletxError if one of the store's runtimes does not answer.
         """
         async with self._lock(store):
-            before = self._records.access.known(store.id)
+            before, records = self._records.access.known(store.id), self._records.of_store(store.id)
             survey = await self.survey(store)
             self._records.access.settle(store.id, before, survey.images)
+            self._forget_vanished(store.id, survey, records)  # before `used`, which replaces the records
             now = self._clock.now()
             self._records.used(store.id, survey.used, now)
             records = self._records.of_store(store.id)
-            self._forget_vanished(store.id, survey, records)
             candidates = self._candidates(store, survey)
             old: list[ImageStatus] = []
             if self._settings.max_age_seconds > 0:
@@ -218,11 +218,12 @@ class ImageCollector:
         """Return the ids of the images that running pulls fetch."""
         return choice.used_images(survey.images, (), (key.partition("|")[0] for key in store.pulls))
 
-    def _forget_vanished(self, store: StoreId, survey: Survey, records: Iterable[str]) -> None:
+    def _forget_vanished(self, store: StoreId, survey: Survey, before: Mapping[str, ImageRecord]) -> None:
+        """Delete the records of images that the survey lacks, except those of pulls that ended during the survey."""
         present = {image.id for image in survey.images}
-        for image_id in records:
-            if image_id not in present:
-                self._records.removed(store, image_id)
+        for image_id, record in before.items():
+            if image_id not in present and self._records.find(store, image_id) is record:
+                self._records.forget(store, image_id)  # `settle` decides about the access records
 
     async def _bytes_to_free(self, store: ImageStore) -> int:
         if any(h.traits is not None and h.traits.remote for h in store.members.values()):

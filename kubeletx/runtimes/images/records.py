@@ -104,6 +104,10 @@ class ImageRecords:
     def removed(self, store: StoreId, image: str) -> None:
         """Delete all records of an image that is gone."""
         self.access.removed(store, image)
+        self.forget(store, image)
+
+    def forget(self, store: StoreId, image: str) -> None:
+        """Delete the record that this agent pulled the image; those in `access` stay."""
         if self._records.pop((store, image), None) is not None:
             match = (IMAGES.c.store == store) & (IMAGES.c.image == image)
             self._store.write_later(lambda connection: connection.execute(delete(IMAGES).where(match)))

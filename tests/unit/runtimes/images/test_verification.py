@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.api import ImageAuth, ImageSpec, PermissionDenied, PodUid
+from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PermissionDenied, PodUid
 from kubeletx.runtimes.images.settings import PullSettings
 from kubeletx.runtimes.images.store import PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
@@ -234,6 +234,29 @@ async def test_records_of_images_that_are_gone_are_forgotten(shop: Shop) -> None
     shop.fake("one").backend.images.clear()
     await shop.collector.collect(store)
     assert not shop.records.access.is_pulled(store.id, present.id, IMAGE)
+
+
+@pytest.mark.parametrize("was_pulled_before", [False, True])
+async def test_a_pull_that_ends_while_images_are_listed_keeps_its_records(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, was_pulled_before: bool
+) -> None:
+    store = await shop.store()
+    if was_pulled_before:
+        await shop.pull(IMAGE, credentials=[secret()], puller=POD)
+        shop.fake("one").backend.images.clear()
+    list_images = store.list
+
+    async def list_then_pull() -> Sequence[ImageStatus]:
+        images = await list_images()
+        await shop.pull(IMAGE, credentials=[secret()], puller=POD)
+        return images
+
+    monkeypatch.setattr(store, "list", list_then_pull)
+    await shop.collector.collect(store)
+    present = await store.find(ImageSpec(requested=IMAGE))
+    assert present is not None
+    assert shop.records.find(store.id, present.id) is not None
+    assert not await may_use(shop)
 
 
 @given(st.lists(st.integers(0, 300), max_size=300))
