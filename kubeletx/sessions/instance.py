@@ -84,7 +84,10 @@ class Instance:
         find: Callable[[str], Session | None],
         changed: Callable[[Instance], None],
     ) -> None:
-        """`find`: finds a session of any pod by its ID. `changed`: called when the instance connects."""
+        """`find`: finds a session of any pod by its ID; raises Unavailable if it may be stored and is not loaded yet.
+
+        `changed`: called when the instance connects.
+        """
         self.row = row
         self._limits = limits
         self._find = find
@@ -171,8 +174,8 @@ class Instance:
     def received(self, message: pb.SessionMessage) -> None:
         """Take a message of the application; returns at once.
 
-        Raises InvalidConfig for an invalid message, and PermissionDenied if the pod has no such session. Reports of
-        closed sessions are always accepted: the published SDK repeats them forever. An application that holds a session
+        Raises InvalidConfig for an invalid message, PermissionDenied if the pod has no such session, and Unavailable
+        while stored sessions are not loaded. Reports of closed sessions are always accepted: the published SDK repeats them forever. An application that holds a session
         that the node has ended or does not know is asked once to close it.
         """
         named = message.sessionIdentifier
@@ -200,6 +203,19 @@ class Instance:
             return
         if self.send(close_leftover(self.pod_id, session_id)):
             self._leftovers.add(session_id)
+
+    def merge(self, stored: InstanceRow) -> None:
+        """Add the stored facts of an instance that was made before they were loaded."""
+        now = self.row
+        ended = now if now.end_reason else stored
+        self.row = replace(
+            now,
+            was_connected=now.was_connected or stored.was_connected,
+            request=now.request or stored.request,
+            end_reason=ended.end_reason,
+            end_message=ended.end_message,
+        )
+        self.is_ending = self.is_ending or bool(stored.end_reason)
 
     # --- the containers -----------------------------------------------------------------------------
 

@@ -66,11 +66,15 @@ class PodMeter:
         self._costs: dict[str, SessionCosts] = {}
 
     def open(self, key: str, at: float, *, clients: int = 0, opened: int = 1) -> None:
-        """Add an open session. `opened` 0: it was counted before."""
+        """Add an open session. `opened` 0: it was counted before.
+
+        For time that is earlier than the meter's, it gets no CPU and memory.
+        """
         self._advance(at)
+        before = self._at - at
         self._clients[key] = clients
         self._shares.setdefault(key, 0.0)
-        self._add(key, SessionCosts(opened=opened))
+        self._add(key, SessionCosts(opened=opened, open_seconds=before, client_seconds=before * clients))
 
     def set_clients(self, key: str, at: float, clients: int) -> None:
         """Change the number of clients of an open session."""

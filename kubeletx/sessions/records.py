@@ -8,8 +8,8 @@ close it (`Instance.received`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -22,8 +22,9 @@ from kubeletx.store import Store, checked, read_rows, upsert
 from .model import Session
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
-_RETRY_SECONDS = 5.0
+RETRY_SECONDS = 5.0
 
 SESSION_TABLES = MetaData()
 _sessions = Table(
@@ -83,6 +84,22 @@ class BatchedRows:
         self._changes: dict[tuple[str, str], dict[str, Any] | None] = {}
         """Row by (table, primary key); None: delete it."""
         self._dirty = asyncio.Event()
+        self.is_loaded = False
+        """True once the stored rows were read; nothing is written before, since it could replace them."""
+        self._has_failed = False
+
+    async def _read(self, work: Callable[[Connection], T]) -> T | None:
+        """Read the stored rows; None if the database cannot be read now, which is logged once."""
+        try:
+            rows = await self._store.read(work)
+        except Unavailable as error:
+            if not self._has_failed:
+                tables = sorted(self._statements)
+                log.warning("Failed to read stored rows; trying again", tables=tables, err=str(error))
+            self._has_failed = True
+            return None
+        self.is_loaded = True
+        return rows
 
     def change(self, table: str, key: str, row: dict[str, Any] | None) -> None:
         """Write the row soon; None: delete it."""
@@ -96,10 +113,12 @@ class BatchedRows:
             try:
                 await self.flush()
             except Unavailable:  # the store logs it
-                await self._clock.sleep(_RETRY_SECONDS)
+                await self._clock.sleep(RETRY_SECONDS)
 
     async def flush(self) -> None:
         """Write all changes, and return when they are on disk. Raises Unavailable if they cannot be written now."""
+        if self._changes and not self.is_loaded:
+            raise Unavailable("the stored rows were not read yet")
         changes, self._changes = self._changes, {}
         self._dirty.clear()
         if not changes:
@@ -157,13 +176,9 @@ class SessionRecords(BatchedRows):
         """Delete the instance's row soon."""
         self.change(_instances.name, uid, None)
 
-    async def load(self) -> tuple[list[InstanceRow], list[Session]]:
-        """Read all rows; invalid ones are left out. Returns nothing if the database cannot be read."""
-        try:
-            return await self._store.read(_load)
-        except Unavailable as error:
-            log.warning("Failed to read the records of sessions", err=str(error))
-            return [], []
+    async def load(self) -> tuple[list[InstanceRow], list[Session]] | None:
+        """Read all rows; invalid ones are left out. Returns None if the database cannot be read now."""
+        return await self._read(_load)
 
 
 def _load(connection: Connection) -> tuple[list[InstanceRow], list[Session]]:

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid
+from kubeletx.api import Clock, Conflict, InvalidConfig, NotFound, PodUid, Unavailable
 from kubeletx.api.names import SESSIONS
 from kubeletx.api.waiting import first_of
 from kubeletx.kube.types.core import Pod, PodStatus
@@ -30,7 +30,7 @@ from kubeletx.pods.workloads.power import STANDING_BY, Power
 from .actor import Close, Ended, SessionActor
 from .instance import Instance
 from .model import OPENING, OpenRequest, Reason, Session, SessionLimits, new_session
-from .records import InstanceRow, SessionRecords
+from .records import RETRY_SECONDS, InstanceRow, SessionRecords
 
 log = structlog.get_logger(__name__)
 
@@ -113,6 +113,8 @@ class Sessions:
         self._instance_listeners: list[InstanceListener] = []
         self._liveness: dict[PodUid, Callable[[], None]] = {}
         """Functions that cancel the liveness time-outs of new instances."""
+        self._missed: dict[PodUid, tuple[DesiredPod, PodFacts, PodStatus]] = {}
+        """Last status of each pod that changed before the stored instances were loaded, with its first facts."""
         self._group: asyncio.TaskGroup | None = None
         self.removed = 0
         """Ended sessions that housekeeping removed since the start."""
@@ -127,10 +129,22 @@ class Sessions:
         """Call `listener` when an instance is new, has connected, or is gone."""
         self._instance_listeners.append(listener)
 
+    @property
+    def is_loaded(self) -> bool:
+        """True once stored sessions are known."""
+        return self._records.is_loaded
+
     def find(self, id: str) -> Session | None:
         """Return the session; None if it is unknown. The last ended sessions are known for ten minutes."""
         actor = self._actors.get(id)
         return actor.session if actor is not None else self._over.get(id)
+
+    def _known(self, id: str) -> Session | None:
+        """Return the session; None if there is none. Raises Unavailable if it may be stored and is not loaded yet."""
+        session = self.find(id)
+        if session is None and not self.is_loaded:
+            raise Unavailable(f"session {id}: stored sessions cannot be read now; try again later")
+        return session
 
     def all(self) -> tuple[Session, ...]:
         """Return all sessions, with the last ones that ended in the last ten minutes, in order of their end."""
@@ -193,9 +207,9 @@ class Sessions:
         """Begin to close the session, and return it. Does nothing more if it is closing or has ended.
 
         `grace_seconds`: time for the instance; None: the session's own. A repeated call may shorten it. Raises
-        NotFound, and InvalidConfig for a negative time.
+        NotFound, InvalidConfig for a negative time, and Unavailable while stored sessions are not loaded.
         """
-        session = self.find(id)
+        session = self._known(id)
         if session is None:
             raise NotFound(f"session {id} is not on this node")
         if grace_seconds is not None and not grace_seconds >= 0:
@@ -260,7 +274,7 @@ class Sessions:
         return instance
 
     def _restore(self, row: InstanceRow) -> Instance:
-        instance = Instance(row, limits=self._limits, find=self.find, changed=self._connected)
+        instance = Instance(row, limits=self._limits, find=self._known, changed=self._connected)
         self._instances[row.uid] = instance
         return instance
 
@@ -277,16 +291,20 @@ class Sessions:
     def _ask(self, instance: Instance) -> None:
         """Request the power state that the instance needs, if it has changed."""
         power = instance.power
-        if power is instance.asked:
-            return
+        if power is instance.asked or not (self.is_loaded or instance.actors):
+            return  # before the stored instance is loaded, only a session is a reason to wake the pod
         try:
             self._pods.ask_power(instance.uid, power)
         except NotFound:
             return  # its worker is gone or not there yet; the next status of the pod asks again
         instance.asked = power
 
-    def pod_changed(self, desired: DesiredPod, _facts: PodFacts, status: PodStatus | None) -> None:
+    def pod_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
         """Take a new status of a pod, see `StatusBoard`. `status` None: the pod is gone."""
+        _, facts, _ = self._missed.pop(desired.uid, (desired, facts, status))
+        if status is not None and not self.is_loaded:
+            self._missed[desired.uid] = desired, facts, status
+            return
         instance = self._instances.get(desired.uid)
         if instance is None:
             # Without this, a pod that outlives the loss of the database could not connect.
@@ -375,15 +393,18 @@ class Sessions:
             if instance is not None:
                 instance.actors.pop(session.id, None)
         self._records.note(session)
+        self._tell_session(session)
+        if session.is_over:
+            log.info("Session ended", session=session.id, pod=session.pod_id, reason=session.reason)
+            if instance is not None:
+                self._ended(session, instance)
+
+    def _tell_session(self, session: Session) -> None:
         for listener in self._listeners:
             try:
                 listener(session)
             except Exception:
                 log.exception("Listener of sessions failed with a bug", session=session.id)
-        if session.is_over:
-            log.info("Session ended", session=session.id, pod=session.pod_id, reason=session.reason)
-            if instance is not None:
-                self._ended(session, instance)
 
     def _keep(self, session: Session) -> None:
         """Keep an ended session, and forget the oldest one if there are too many."""
@@ -409,21 +430,34 @@ class Sessions:
             return
         if session.kills_instance:
             self._end_pod(instance, SESSION_CLOSED, f"session {session.id} has ended")
-        elif instance.unconfirmed and not instance.actors:
-            reason = Reason.CLOSE_TIMEOUT if is_answered else session.reason
-            held = ", ".join(sorted(instance.unconfirmed))
-            self._end_pod(instance, reason, f"the application may still hold sessions: {held}")
-        else:
+        elif not self._end_unconfirmed(instance, Reason.CLOSE_TIMEOUT if is_answered else session.reason):
             self._ask(instance)
+
+    def _end_unconfirmed(self, instance: Instance, reason: str) -> bool:
+        """End the pod and return True if its application may still hold an ended session, and has no other one."""
+        if instance.is_ending or instance.actors or not instance.unconfirmed or not self.is_loaded:
+            return False
+        held = ", ".join(sorted(instance.unconfirmed))
+        self._end_pod(instance, reason, f"the application may still hold sessions: {held}")
+        return True
 
     # --- life of the room ---------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read stored sessions and instances. Sessions that began meanwhile are kept."""
-        rows, sessions = await self._records.load()
+        """Read stored sessions and instances. Sessions that began meanwhile are kept.
+
+        If the database cannot be read now, `run` reads it later, and nothing is stored before.
+        """
+        stored = await self._records.load()
+        if stored is None:
+            return
+        rows, sessions = stored
         for row in rows:
-            if row.uid not in self._instances:
+            if (instance := self._instances.get(row.uid)) is None:
                 self._restore(row)
+            else:
+                instance.merge(row)
+                self._records.note_instance(instance.row)
         for session in sorted(sessions, key=lambda one: one.closed_at or one.created_at):
             if self.find(session.id) is not None:
                 continue
@@ -444,6 +478,7 @@ class Sessions:
             self._ask(instance)
             if instance.row.end_reason:
                 self._pods.end(instance.uid, instance.row.end_reason, instance.row.end_message)
+            self._end_unconfirmed(instance, Reason.CLOSE_TIMEOUT)
             if self._pods.get(instance.uid) is None:
                 for actor in instance.actors.values():
                     if actor.session.state not in OPENING:
@@ -454,6 +489,7 @@ class Sessions:
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._records.run(), name="session records")
+            group.create_task(self._load_later(), name="load of sessions")
             for actor in self._actors.values():
                 self._launch(actor)
             try:
@@ -462,6 +498,18 @@ class Sessions:
                     self._keep_house()
             finally:
                 self._group = None
+
+    async def _load_later(self) -> None:
+        """Go on with the stored sessions as soon as the database can be read, if it could not be read at the start."""
+        while not self._records.is_loaded:
+            await self._clock.sleep(RETRY_SECONDS)
+            await self.load()
+            if self.is_loaded:
+                for missed in tuple(self._missed.values()):
+                    self.pod_changed(*missed)
+                self.ask_again()
+                for session in self.all():
+                    self._tell_session(session)
 
     def _keep_house(self) -> None:
         """Forget sessions that ended long ago, and instances whose pods never came back after a restart."""

@@ -23,6 +23,7 @@ from kubeletx.api.counting import Metric, Samples, counter
 
 from .meter import PodMeter, PodReading, SessionCosts
 from .model import Session
+from .records import RETRY_SECONDS
 from .service import Sessions
 from .usage_records import UsageFile, UsageRecords, UsageRow, UsageTotal
 
@@ -76,6 +77,7 @@ class SessionUsage:
         self._unexported: set[str] = set()
         self._has_failed = False
         """The last lines could not be written, which is logged."""
+        self._began = clock.now()
         self._due: set[PodUid] = set()
         self._news = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -106,6 +108,8 @@ class SessionUsage:
     # --- changes of sessions ------------------------------------------------------------------------
 
     def _changed(self, session: Session) -> None:
+        if not self._records.is_loaded and session.created_at < self._began:
+            return  # it has a stored row, with which it is counted later
         key, now = _key(session), self._clock.monotonic()
         row = self._rows.get(key)
         if row is None and session.ready_at is not None and not session.is_over:
@@ -207,8 +211,14 @@ class SessionUsage:
     # --- life ---------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read stored usage. Call it when the sessions are loaded; those that are still open are counted further."""
-        rows, totals = await self._records.load()
+        """Read stored usage. Call it when the sessions are loaded; those that are still open are counted further.
+
+        If the database cannot be read now, `run` reads it later, and nothing is stored before.
+        """
+        stored = await self._records.load() if self._sessions.is_loaded else None
+        if stored is None:
+            return
+        rows, totals = stored
         self.totals.load(totals)
         for row in rows:
             self._resume(row)
@@ -237,6 +247,7 @@ class SessionUsage:
         """Count until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._records.run(), name="session usage records")
+            group.create_task(self._load_later(), name="load of session usage")
             all_at = self._clock.monotonic() + self._interval_seconds
             while True:
                 await self._wait(all_at)
@@ -248,6 +259,12 @@ class SessionUsage:
                 await self._count(due)
                 await self._export()
                 await self._clock.sleep(_PAUSE_SECONDS)
+
+    async def _load_later(self) -> None:
+        while not self._records.is_loaded:
+            await self._clock.sleep(RETRY_SECONDS)
+            await self.load()
+            self._news.set()
 
     async def _wait(self, due: float) -> None:
         """Wait for a session that opens or ends, and while there are rows, for the monotonic time `due`."""
@@ -275,9 +292,13 @@ class UsageTotals:
         self._limit = limit
 
     def load(self, totals: Iterable[UsageTotal]) -> None:
-        """Add stored totals; newer ones stay."""
-        for total in totals:
-            self.items.setdefault(total.key, total)
+        """Take the stored totals, and add what was counted before they could be read."""
+        counted, self.items = self.items, {total.key: total for total in totals}
+        if counted:  # one that was merged into `OTHERS` must not be deleted
+            for total in self.items.values():
+                self._records.note(total)
+        for total in counted.values():
+            self.add(total.key, total.costs, total.updated_at)
 
     def add(self, key: str, costs: SessionCosts, now: datetime) -> None:
         """Add costs to a total. `key`: ``namespace/application``."""

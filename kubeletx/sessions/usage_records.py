@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 from sqlalchemy import Column, LargeBinary, MetaData, String, Table, select
 from sqlalchemy.engine import Connection
 
-from kubeletx.api import Clock, PodUid, Unavailable
+from kubeletx.api import Clock, PodUid
 from kubeletx.store import Store, read_rows
 
 from .meter import LogPosition, PodReading, SessionCosts
 from .records import BatchedRows
-
-log = structlog.get_logger(__name__)
 
 USAGE_TABLES = MetaData()
 _usage, _totals = (
@@ -100,13 +97,9 @@ class UsageRecords(BatchedRows):
         """Delete the row soon."""
         self.change((_usage if isinstance(row, UsageRow) else _totals).name, row.key, None)
 
-    async def load(self) -> tuple[list[UsageRow], list[UsageTotal]]:
-        """Read all rows; invalid ones are left out. Returns nothing if the database cannot be read."""
-        try:
-            return await self._store.read(_load)
-        except Unavailable as error:
-            log.warning("Failed to read the usage of sessions", err=str(error))
-            return [], []
+    async def load(self) -> tuple[list[UsageRow], list[UsageTotal]] | None:
+        """Read all rows; invalid ones are left out. Returns None if the database cannot be read now."""
+        return await self._read(_load)
 
 
 def _load(connection: Connection) -> tuple[list[UsageRow], list[UsageTotal]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from kubeletx.api import NotFound, PodUid
+from kubeletx.api import NotFound, PodUid, Unavailable
 from kubeletx.api.names import SESSIONS
 from kubeletx.kube.types.core import (
     Container,
@@ -31,6 +31,28 @@ from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
 
 UID = PodUid("u1")
+T = TypeVar("T")
+
+
+class LockedStore(Store):
+    """A state database that cannot be read before `unlock`."""
+
+    _is_locked = True
+
+    async def read(self, work: Callable[[Any], T]) -> T:
+        if self._is_locked:
+            raise Unavailable("the state database is locked")
+        rows = await super().read(work)
+        self._was_read.set()
+        return rows
+
+    async def unlock(self, clock: FakeClock) -> None:
+        """Return when the rows were read, within five seconds of the clock."""
+        self._is_locked, self._was_read = False, asyncio.Event()
+        await clock.run_for(5)
+        async with asyncio.timeout(60):
+            await self._was_read.wait()
+        await clock.settle()
 
 
 class Pods:
@@ -172,6 +194,11 @@ class Room:
         await application.read()
         return application
 
+    async def unlock(self) -> None:
+        """Make the database readable, see `LockedStore`."""
+        assert isinstance(self.store, LockedStore)
+        await self.store.unlock(self.clock)
+
     def pod_status(self, phase: str = "Running", containers: tuple[str, ...] = ("c1",)) -> None:
         """Publish a status of the pod; `containers`: IDs of the running ones."""
         statuses = tuple(
@@ -206,6 +233,7 @@ async def running_room(
     pods: Pods | None = None,
     limits: SessionLimits | None = None,
     starts: bool = True,
+    store_type: type[Store] = Store,
 ) -> AsyncIterator[Room]:
     """Run a room over the database at `path`, as an agent does; at the end it stops, and sessions stay stored.
 
@@ -214,7 +242,7 @@ async def running_room(
     if pods is None:
         pods = Pods()
         pods.add()
-    store = await Store.open(path, [SESSION_TABLES])
+    store = await store_type.open(path, [SESSION_TABLES])
     room = Room(store, clock or FakeClock(), pods, limits)
     try:
         if starts:

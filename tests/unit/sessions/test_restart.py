@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import PodUid
+from kubeletx.api import PodUid, Unavailable
 from kubeletx.pods.workloads.power import Power
 from kubeletx.sessions.model import SessionState
 from kubeletx.sessions.records import SESSION_TABLES
 from kubeletx.sessions.stubs import session_service_pb2 as pb
 from kubeletx.store import Store
-from tests.unit.sessions.room import UID, Pods, Room, running_room
+from tests.unit.sessions.room import UID, LockedStore, Pods, Room, running_room
 
 Running = Callable[[], AbstractAsyncContextManager[Room]]
 
@@ -195,6 +195,56 @@ async def test_an_agent_stops_while_the_database_cannot_be_written(tmp_path: Pat
         await let_write(room, False)
         await room.opened()
     assert room.session().state is SessionState.READY
+
+
+async def test_sessions_of_a_database_that_cannot_be_read_at_first_stay_open(
+    tmp_path: Path, pods: Pods
+) -> None:
+    start = partial(running_room, tmp_path / "state.db", pods=pods)
+    async with start() as room:
+        await room.opened()
+    async with start(store_type=LockedStore) as room:
+        room.pod_status()
+        application = room.connect()
+        for state in (pb.STATE_OPEN, pb.STATE_CLOSED):
+            with pytest.raises(Unavailable):
+                application.report(state)
+        await room.open("default/s2")
+        await room.clock.run_for(60)
+        assert await application.kinds() == ["OPEN_SESSION", "CLOSE_SESSION"]
+        assert (room.session("default/s2").reason, pods.ended) == ("OpenTimeout", [])
+        await room.unlock()
+        assert await application.kinds() == ["PING_SESSION"]
+        application.report(pb.STATE_OPEN, "ann")
+        await room.settle()
+        assert room.states() == ["Ready", "Live"]
+        room.pod_status(containers=("c2",))
+        await room.settle()
+        assert room.session().reason == "InstanceEnded"
+    async with start() as room:
+        assert [one.state for one in room.sessions.all()] == ["Terminated", "Terminated"]
+
+
+async def test_a_frozen_pod_of_a_database_that_cannot_be_read_at_first_stays_frozen(
+    tmp_path: Path, pods: Pods
+) -> None:
+    start = partial(running_room, tmp_path / "state.db", pods=pods)
+    async with start() as room:
+        room.connect()
+        room.sessions.rest(UID)
+    pods.power.clear()
+    async with start(store_type=LockedStore) as room:
+        room.sessions.ensure_instance(pods.views[UID].pod)
+        room.pod_status()
+        await room.clock.run_for(100)
+        assert (pods.power, pods.ended) == ({}, [])
+        await room.unlock()
+        await room.clock.run_for(100)
+        assert (pods.power, pods.ended) == ({UID: Power.HIBERNATED}, [])
+    async with start() as room:
+        room.pod_status()
+        await room.clock.run_for(100)
+        assert (pods.power, pods.ended) == ({UID: Power.HIBERNATED}, [])
 
 
 async def test_an_unreadable_row_is_left_out(running: Running, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from kubeletx.sessions.usage import OTHERS, TOTALS_LIMIT, SessionUsage
 from kubeletx.sessions.usage_records import USAGE_TABLES, UsageFile, UsageRecords, UsageRow
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock
-from tests.unit.sessions.room import UID, Pods, Room, running_room
+from tests.unit.sessions.room import UID, LockedStore, Pods, Room, running_room
 
 
 class Kernel:
@@ -44,8 +44,9 @@ class Kernel:
 class Counted:
     """A room whose usage is counted."""
 
-    def __init__(self, room: Room, usage: SessionUsage, kernel: Kernel, file: Path) -> None:
+    def __init__(self, room: Room, usage: SessionUsage, kernel: Kernel, file: Path, store: Store) -> None:
         self.room = room
+        self.store = store
         self.usage = usage
         self.kernel = kernel
         self.file = file
@@ -75,14 +76,19 @@ class Counted:
 
 @asynccontextmanager
 async def running(
-    path: Path, clock: FakeClock, pods: Pods, *, totals_limit: int = TOTALS_LIMIT
+    path: Path,
+    clock: FakeClock,
+    pods: Pods,
+    *,
+    totals_limit: int = TOTALS_LIMIT,
+    store_type: type[Store] = Store,
 ) -> AsyncIterator[Counted]:
     """One life of an agent over the database and the file in `path`."""
 
     async def blocking(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
-    store = await Store.open(path / "usage.db", [USAGE_TABLES])
+    store = await store_type.open(path / "usage.db", [USAGE_TABLES])
     async with running_room(path / "state.db", clock=clock, pods=pods) as room:
         kernel, file = Kernel(clock), path / "usage.jsonl"
         usage = SessionUsage(
@@ -98,7 +104,7 @@ async def running(
         task = asyncio.create_task(usage.run(), name="session-usage")
         await room.settle()
         try:
-            yield Counted(room, usage, kernel, file)
+            yield Counted(room, usage, kernel, file, store)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -237,6 +243,33 @@ async def test_only_some_applications_have_totals(start: Start) -> None:
         assert sum(one.costs.opened for one in here.usage.totals.items.values()) == 5
     async with start(totals_limit=2) as here:
         assert set(here.usage.totals.items) == {OTHERS, "default/a3", "default/a4"}
+
+
+async def test_totals_of_a_database_that_cannot_be_read_at_first_are_added_to(start: Start) -> None:
+    async with start() as here:
+        clock, began = here.room.clock, here.room.clock.now()
+        await here.open("default/s1")
+        await here.open("default/s2")
+        await here.close("default/s2")
+    clock.advance(30)
+    async with start(store_type=LockedStore, totals_limit=1) as here:
+        await clock.run_for(30)
+        await here.open("default/s3")
+        await here.close("default/s3")
+        await here.open("default/s4", application="game")
+        assert isinstance(here.store, LockedStore)
+        await here.store.unlock(clock)
+        totals = {key: total.costs.opened for key, total in here.usage.totals.items.items()}
+        assert totals == {OTHERS: 3, "default/game": 1}
+        await here.close("default/s1")
+        await here.close("default/s4")
+        assert here.row("default/s1").costs.open_seconds == pytest.approx(
+            (clock.now() - began).total_seconds(), abs=1
+        )
+        costs = here.usage.totals.items
+    async with start(totals_limit=1) as here:
+        assert here.usage.totals.items == costs
+        assert sorted(line["id"] for line in here.lines()) == [f"default/s{number}" for number in range(1, 5)]
 
 
 @given(st.lists(st.integers(1, 8), max_size=12))
