@@ -1,6 +1,6 @@
 """`Assembly.run`: starts and stops the agent's components in order.
 
-start  runtimes connect ─► cgroups ─► earlier pods recovered ─► `Part.recovered` ─► pod workers ─► tasks of all parts ─► servers ─► feeds
+start  `Part.early` ─► runtimes connect ─► cgroups ─► earlier pods recovered ─► `Part.recovered` ─► pod workers ─► tasks of all parts ─► servers ─► feeds
 stop   servers first; then all tasks are cancelled together; containers and virtual machines continue to run
 
 `Part` in `parts.part` says what the tasks, servers and feeds of a component are.
@@ -69,6 +69,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
         """
         began = time.monotonic() if began is None else began
         async with asyncio.TaskGroup() as group:
+            self._launch(group, (task for part in self.parts for task in part.early))
             group.create_task(self.registry.run(), name="runtimes")
             await self._prepare_cgroups()
             await self._wait_listed()

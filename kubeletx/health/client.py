@@ -33,6 +33,12 @@ def touch(name: str, run: Path = RUN) -> None:
     _touch(_registration(name, run))
 
 
+def touch_registered(name: str, run: Path = RUN) -> None:
+    """Give a sign of life if the agent is registered, as one that was killed still is while it starts again."""
+    if _registration(name, run).exists():
+        _touch(run / f"{name}.touch")
+
+
 def release(name: str, run: Path = RUN) -> None:
     """End the registration of the agent; without one nothing happens."""
     _registration(name, run).unlink(missing_ok=True)

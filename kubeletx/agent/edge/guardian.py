@@ -7,6 +7,8 @@
 
 Topics are files in memory (RUN is a tmpfs), so the event loop reads and writes them itself: if it hangs, the signs of life
 end.
+
+An agent that was killed is still watched. Its start may take minutes, so `run` touches the file before the first `look`, too.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Clock
-from kubeletx.health.client import release, touch
+from kubeletx.health.client import release, touch, touch_registered
 from kubeletx.health.topics import (
     HEALTH_STATUS,
     KUBELETX_STATUS,
@@ -60,7 +62,7 @@ class EdgeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EdgeAgent:
-    """Publishes the agent's status, and reads the guardian's. `look` is one round, `run` repeats it."""
+    """Publishes the agent's status, and reads the guardian's. `look` is one round, `run` repeats it after the first."""
 
     def __init__(
         self,
@@ -89,13 +91,18 @@ class EdgeAgent:
         """Last change of `TICKED`, and when it was first seen."""
         self._published: tuple[float, KubeletxStatus] | None = None
         self._problem = ""
+        self._has_looked = False
 
     async def run(self) -> None:
         while True:
+            if self._has_looked:
+                self.look()
+            else:
+                self._touch_registered()
             await self._clock.sleep(LOOK_SECONDS)
-            self.look()
 
     def look(self) -> None:
+        self._has_looked = True
         self._reader.is_changed = True
         before = (self._health, self._silence)
         for update in self._reader.changes():
@@ -121,6 +128,12 @@ class EdgeAgent:
         """End the watch of this agent: its end is planned."""
         try:
             release(NAME, self._run)
+        except OSError as error:
+            self._complain(f"{self._run}: {error.strerror}")
+
+    def _touch_registered(self) -> None:
+        try:
+            touch_registered(NAME, self._run)
         except OSError as error:
             self._complain(f"{self._run}: {error.strerror}")
 

@@ -89,8 +89,8 @@ def make_health(
     ctx.made.add(
         Part(
             name="edge",
+            early=(Task(name="edge", run=agent.run),),
             recovered=agent.look,
-            tasks=(Task(name="edge", run=agent.run),),
             feeds=(Task(name="node-drain", run=drainer.run),) if drainer is not None else (),
             close=(agent.close,),
             metrics=metrics(lambda: last),

@@ -1,7 +1,7 @@
 """`Part`: one component of the agent as a value: its tables, tasks, servers, metrics and health checks.
 
     factory ─► Part ─► Composition.add, add, … ─► open: tables of all parts, then `load` of each in order
-    Part    tables, load ─► recovered ─► tasks ─► servers ─► feeds        close, in reverse order
+    Part    tables, load ─► early ─► recovered ─► tasks ─► servers ─► feeds        close, in reverse order
 
 Each factory in this folder builds one component from the configuration and the results of earlier factories, adds its
 `Part` to the `Composition`, and returns the objects that later factories need. `Assembly.run` runs the tasks and servers.
@@ -72,6 +72,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The component's tables in the state database."""
     load: Run | None = None
     """Called when the state database is open, in the order of the components."""
+    early: tuple[Task, ...] = ()
+    """Tasks that start before runtimes connect and pods are recovered."""
     tasks: tuple[Task, ...] = ()
     """Tasks that start after pods are recovered, before any server listens."""
     servers: tuple[ListeningServer, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeletx.agent.assembly import assemble
+from kubeletx.agent.main import run_agent
+from kubeletx.api import InvalidConfig
+from kubeletx.health.client import touch
+from kubeletx.health.model import Effect
 from kubeletx.health.topics import KubeletxStatus
+from kubeletx.health.watchdog.agents import AgentWatch
+from kubeletx.health.watchdog.ages import WatchedAgent
+from kubeletx.pods import PodManager
 from kubeletx.server.backend import AdminBackend
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -204,3 +213,54 @@ async def test_rubbish_in_a_topic_changes_nothing(agent: AgentModel, edge: EdgeR
         edge.publish("NodeAgentStatus", DeviceReboot="perhaps")
         await agent.clock.run_for(30)
         assert agent.alive() == ["web"]
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+async def test_a_long_start_after_a_crash_does_not_make_the_guardian_restart_the_agent(
+    agent: AgentModel, edge: EdgeRun, monkeypatch: pytest.MonkeyPatch, is_registered: bool
+) -> None:
+    if is_registered:
+        touch("kubeletx", edge.path)  # by a process that was killed since
+    recover, began = PodManager.recover, asyncio.Event()
+
+    async def recover_slowly(manager: PodManager) -> int:
+        began.set()
+        await agent.clock.sleep(200)
+        return await recover(manager)
+
+    monkeypatch.setattr(PodManager, "recover", recover_slowly)
+    limits = {"error": 90, "hit": 120, "unit": "kubeletx.service"}
+    watch = AgentWatch(edge.path, edge.path, {"agents": {"kubeletx": limits}}, lambda *_: None)
+    watched: dict[str, WatchedAgent] = {}
+    effects: list[Effect] = []
+    async with assemble(agent.config, plugins=agent.plugins, clock=agent.clock, host=agent.host) as parts:
+        life = asyncio.create_task(parts.run())
+        async with asyncio.timeout(60):
+            await began.wait()
+        for second in range(0, 200, 10):
+            watched, new = watch.tick(watched, second, is_busy=False)
+            effects += new
+            assert bool(watched) == is_registered
+            await agent.clock.run_for(10)
+        await agent.until((edge.path / "kubeletx" / "KubeletxStatus").exists)
+        assert not life.done()
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+    assert effects == []
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+async def test_the_process_of_a_registered_agent_begins_with_a_sign_of_life(
+    agent: AgentModel, edge: EdgeRun, is_registered: bool
+) -> None:
+    sign = edge.path / "kubeletx.touch"
+    edge.path.mkdir()
+    if is_registered:
+        touch("kubeletx", edge.path)
+        os.utime(sign, (1, 1))
+    (edge.path / "kubeletx.stack").symlink_to("elsewhere")  # no stack can be written
+    agent.configure("logs", pod_logs_dir=Path("/dev/null/logs"))
+    with pytest.raises(InvalidConfig):
+        await run_agent(agent.config, plugins=agent.plugins)
+    assert sign.exists() == is_registered
+    assert not is_registered or sign.stat().st_mtime > 1
