@@ -25,8 +25,8 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
     """Return the runtime endpoints of flags and configuration file, in order.
 
     Without any of them, returns no endpoint if there are drop-in files, else the first well-known CRI socket on which
-    a runtime listens. Raises InvalidConfig naming each wrong item, or if no such socket exists. `kinds`: the runtime
-    kinds that an endpoint may have.
+    a runtime listens. Raises InvalidConfig naming each wrong item, Unavailable if no such socket exists. `kinds`: the
+    runtime kinds that an endpoint may have.
     """
     images = tuple(endpoint.text for endpoint in config.runtimes.image_endpoints)
     image_places = tuple(endpoint.place for endpoint in config.runtimes.image_endpoints)

@@ -6,6 +6,7 @@ it imports the module only to run the subcommand or to show the subcommand's own
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,12 @@ from kubeletx.api.text import printable
 
 from ..output.words import did_you_mean
 from .exit_codes import ExitCode
+
+_PASSING = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *(errno.EADDRINUSE, errno.EADDRNOTAVAIL),
+)
+"""Errors of a full or broken disk, of a busy machine, and of an address that is not there yet."""
 
 
 class Lazy(NamedTuple):
@@ -107,7 +114,14 @@ def show(error: KubeletxError) -> ExitCode:
     each: Sequence[KubeletxError] = getattr(error, "errors", None) or (error,)
     for problem in each:
         click.echo(f"Error: {problem.message}", err=True)
-    return ExitCode.USAGE if isinstance(error, InvalidConfig | InvalidPod) else ExitCode.FAILED
+    is_usage = isinstance(error, InvalidConfig | InvalidPod) and not _may_pass(error)
+    return ExitCode.USAGE if is_usage else ExitCode.FAILED
+
+
+def _may_pass(error: KubeletxError) -> bool:
+    """Return True if a state of the machine, such as a full disk, caused the error: a retry may help."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _PASSING
 
 
 def _not_utf8(error: UnicodeEncodeError) -> InvalidConfig:

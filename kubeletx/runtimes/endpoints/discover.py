@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kubeletx.api import InvalidConfig
+from kubeletx.api import Unavailable
 
 from .grammar import RUNTIME_FLAG
 
@@ -36,7 +36,7 @@ class RuntimeSocket(NamedTuple):
 def discover(
     sockets: Sequence[tuple[str, str]] = WELL_KNOWN, listens: Callable[[str], bool] | None = None
 ) -> tuple[RuntimeSocket, ...]:
-    """Return the sockets of `sockets` that exist, in the same order. Raises InvalidConfig if there is none.
+    """Return the sockets of `sockets` that exist, in the same order. Raises Unavailable if there is none.
 
     `listens`: returns True if a process accepts connections on the path; None tries to connect.
     """
@@ -44,10 +44,9 @@ def discover(
     present = tuple(RuntimeSocket(name, path, listens(path)) for name, path in sockets if _is_socket(path))
     if not present:
         looked_at = ", ".join(path for _, path in sockets)
-        raise InvalidConfig(
-            field=RUNTIME_FLAG,
-            problem=f"not given, and none of the well-known sockets exists: {looked_at}",
-            fix=f'start a runtime, or give {RUNTIME_FLAG} "container:NAME:URL"',
+        raise Unavailable(  # a runtime may start later
+            f"{RUNTIME_FLAG}: not given, and none of the well-known sockets exists: {looked_at}; start a runtime, or give "
+            f'{RUNTIME_FLAG} "container:NAME:URL"'
         )
     return present
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import operator
 import re
 import subprocess
@@ -16,9 +17,12 @@ from click.testing import CliRunner
 from kubeletx.agent.config.kinds import Boolean
 from kubeletx.agent.config.kubelet_options import OPTION_BY_FIELD, OPTION_BY_FLAG
 from kubeletx.agent.config.tree import BY_FLAG, BY_KEY, AgentConfig
+from kubeletx.api import InvalidConfig
 from kubeletx.cli.commands import COMMANDS, INSTEAD
 from kubeletx.cli.main import cli
+from kubeletx.cli.options.exit_codes import ExitCode
 from kubeletx.cli.options.go_flags import spell_out, spellings_of
+from kubeletx.cli.options.group import show
 from script.cli_reference.page import page
 
 ENDPOINT = "--container-runtime-endpoint=container:a:unix:///a"
@@ -240,3 +244,13 @@ def test_the_reference_has_every_command_flag_and_field() -> None:
     missing += [f"--{flag}" for flag in (*BY_FLAG, *OPTION_BY_FLAG) if f"`--{flag}`" not in text]
     missing += [field for field in (*BY_KEY, *OPTION_BY_FIELD) if f"`{field}`" not in text]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.ENOSPC, ExitCode.FAILED), (errno.EADDRINUSE, ExitCode.FAILED), (errno.EACCES, ExitCode.USAGE)],
+)
+def test_only_an_error_that_a_retry_cannot_mend_is_one_of_the_configuration(number: int, code: int) -> None:
+    error = InvalidConfig(field="--root-dir", problem="cannot be used", fix="choose another")
+    error.__cause__ = OSError(number, "why")
+    assert show(error) is code

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.api import InvalidConfig
+from kubeletx.api import Unavailable
 from kubeletx.runtimes.endpoints.discover import describe, discover
 
 
@@ -25,5 +25,5 @@ def test_sockets_are_found_in_order_and_it_is_reported_who_listens(tmp_path: Pat
 
 def test_nothing_found_is_an_error_that_names_the_flag(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no socket")
-    with pytest.raises(InvalidConfig, match="--container-runtime-endpoint: not given"):
+    with pytest.raises(Unavailable, match="--container-runtime-endpoint: not given"):
         discover([("x", str(tmp_path / "file"))])
