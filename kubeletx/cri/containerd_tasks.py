@@ -27,7 +27,7 @@ import msgspec
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.empty_pb2 import Empty
 
-from kubeletx.api import AlreadyExists, Conflict, Internal, NotFound
+from kubeletx.api import AlreadyExists, Conflict, Internal, NotFound, TimedOut
 
 from .client import CriClient
 from .containerd import NAMESPACE_HEADER
@@ -134,8 +134,13 @@ class ContainerdTasks:
         self._timeout_seconds = timeout_seconds
 
     async def get(self, task_id: str) -> ContainerdTask:
-        """Return the task with this id. Raises NotFound."""
+        """Return the task with this id. Raises NotFound, and TimedOut if its shim does not answer.
+
+        Source: containerd, services/tasks/local.go, getProcessState.
+        """
         process = (await self._call(GET, pb.GetRequest(container_id=task_id))).process
+        if process.status == types.UNKNOWN:  # containerd waits 2 s for the shim, and then succeeds
+            raise TimedOut(f"containerd cannot read the state of task {task_id}: its shim does not answer")
         state = _STATES.get(process.status, TaskState.UNKNOWN)
         exit_code = process.exit_status if state is TaskState.STOPPED else None
         return ContainerdTask(id=task_id, state=state, pid=process.pid, exit_code=exit_code)

@@ -107,6 +107,19 @@ def test_a_limit_of_swap_is_lifted_meanwhile_and_restored_also_after_an_error(
     assert not note.exists()
 
 
+def test_a_limit_that_an_earlier_agent_lifted_is_the_one_that_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, note = cgroup(tmp_path, {**V2, "memory.swap.max": "max"}), tmp_path / "notes" / "one"
+    note.parent.mkdir()
+    note.write_text("512")
+    seen: list[str] = []
+    on_reclaim(monkeypatch, lambda: seen.append(note.read_text()))
+    reclaim(directory, 2, note)
+    assert seen == ["512"]
+    assert ((directory / "memory.swap.max").read_text(), note.exists()) == ("512", False)
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_stopped_reclaim_begins_no_further_write_and_restores_the_limit_of_swap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool

@@ -28,6 +28,7 @@ from kubeletx.api import (
     SandboxId,
     SupportsEvents,
     SupportsStandby,
+    TimedOut,
     Unavailable,
     UnitId,
     UnitState,
@@ -243,14 +244,49 @@ class Thawing:
         self.thawed.append(unit_id)
 
 
-def letting_end(strategy: Thawing, rest: Resting, host: Host) -> standby.Standby:
+def letting_end(strategy: Thawing, rest: Resting, host: Host, tasks: Any = None) -> standby.Standby:
     return standby.Standby(
         {StrategyName.FREEZER: cast("Any", strategy)},
         cast("Any", None),
         resting=rest,
-        tasks=cast("ContainerdTasks", RunningTasks()),
+        tasks=cast("ContainerdTasks", tasks or RunningTasks()),
         host=host,
     )
+
+
+class HungTasks:
+    """Tasks whose shim does not answer once the first `answers` calls have got one. `killed`: signals."""
+
+    def __init__(self, answers: int = 0) -> None:
+        self.answers = answers
+        self.killed: list[int] = []
+
+    async def get(self, task_id: str) -> ContainerdTask:
+        self.answers -= 1
+        if self.answers < 0:
+            raise TimedOut("no answer")
+        return await RunningTasks().get(task_id)
+
+    async def kill(self, task_id: str, number: int) -> None:
+        self.killed.append(number)
+
+
+async def test_a_stop_thaws_by_the_freezer_although_the_shim_does_not_answer(tmp_path: Path) -> None:
+    strategy, tasks = Thawing(), HungTasks()
+    rest = resting(tmp_path, StubFreezers(FreezerReading(is_frozen=True), now=True), tasks)
+    rest.add(UNIT, StrategyName.FREEZER)
+    await letting_end(strategy, rest, FakeHost(tmp_path), tasks).wake(UNIT)
+    assert (strategy.thawed, UNIT in rest) == ([UNIT], False)
+
+
+async def test_a_freeze_by_signal_does_not_depend_on_the_shim_once_the_signal_was_sent(
+    tmp_path: Path,
+) -> None:
+    tasks, proc = HungTasks(answers=1), write_proc(tmp_path, "cpuacct", UNIT)
+    host = FakeHost(tmp_path, clock=FakeClock(auto_advance=True))
+    strategy = SignalStrategy(cast("ContainerdTasks", tasks), host, 19, 18, proc)
+    await strategy.freeze(UNIT)
+    assert (tasks.killed, await strategy.is_frozen(UNIT)) == ([19], True)
 
 
 async def test_containers_of_other_agents_are_neither_thawed_nor_frozen_by_themselves(

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from kubeletx_quark.plugin import make_runtime
 from kubeletx_quark.resting import ASKS
 
-from kubeletx.api import Host, Runtime, SupportsStandby, UnitId, UnitState
+from kubeletx.api import Host, Runtime, SupportsStandby, TimedOut, UnitId, UnitState
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx_testing.cri_server import FakeCriServer
 from kubeletx_testing.waiting import let_others_work, until
@@ -71,6 +72,41 @@ async def test_a_container_that_was_frozen_again_in_the_meantime_is_not_hibernat
     assert able is not None
     await able.freeze(unit_id)
     assert await states(runtime) == {UnitState.PAUSED: 1}
+    await runtime.close()
+
+
+async def test_a_container_whose_shim_does_not_answer_stays_frozen_and_is_thawed_later(
+    server: FakeCriServer, tmp_path: Path
+) -> None:
+    host = FakeHost(tmp_path)
+    (unit_id,) = await run_frozen(server, host, 1)
+    runtime = runtime_of(server, host)
+    await runtime.open()
+    server.model.hung.add(unit_id)
+    able = runtime.capability(SupportsStandby)
+    assert able is not None
+    with pytest.raises(TimedOut):
+        await able.thaw(unit_id)
+    assert await states(runtime) == {UnitState.SUSPENDED: 1}
+    server.model.hung.clear()
+    await able.thaw(unit_id)
+    assert (server.model.paused, await states(runtime)) == (set(), {UnitState.RUNNING: 1})
+    await runtime.close()
+
+
+async def test_the_note_of_a_lifted_limit_of_swap_is_kept_while_the_shim_does_not_answer(
+    server: FakeCriServer, tmp_path: Path
+) -> None:
+    host = FakeHost(tmp_path)
+    (unit_id,) = await run_frozen(server, host, 1)
+    server.model.hung.add(unit_id)
+    notes = host.state_directory / "swap-limits"
+    notes.mkdir()
+    for name in ("0-gone", unit_id, "z-gone"):
+        (notes / name).write_text("0")
+    runtime = runtime_of(server, host)
+    await runtime.open()
+    assert [note.name for note in notes.iterdir()] == [unit_id]
     await runtime.close()
 
 

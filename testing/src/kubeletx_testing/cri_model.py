@@ -67,6 +67,8 @@ class CriModel:
         self.sandbox_of: dict[str, str] = {}
         self.images: dict[str, pb.Image] = {}
         self.paused: set[str] = set()
+        self.hung: set[str] = set()
+        """Containers whose shim does not answer; containerd then returns the state UNKNOWN without a process id."""
         self.lost_records: set[str] = set()
         """Containers that another client has deleted from containerd; its CRI lists them, and cannot end them."""
         self.conditions = {"RuntimeReady": True, "NetworkReady": True}
@@ -127,6 +129,8 @@ class CriModel:
         if status is None or status.state == pb.CONTAINER_CREATED:
             raise Refusal(Code.NOT_FOUND, f"no running task found: task {task_id} not found: not found")
         match method:
+            case "Get" if task_id in self.hung:
+                return tasks_pb.GetResponse(process=task_types.Process(container_id=task_id))
             case "Get":
                 exit_code = status.exit_code if status.state == pb.CONTAINER_EXITED else 0
                 process = task_types.Process(

@@ -7,7 +7,7 @@ import signal
 import grpc
 import pytest
 
-from kubeletx.api import Conflict, Internal, NotFound, Unsupported
+from kubeletx.api import Conflict, Internal, NotFound, TimedOut, Unsupported
 from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient, TaskState
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx_testing.cri_server import FakeCriServer
@@ -71,6 +71,14 @@ async def test_a_kill_sends_the_signal_and_may_come_twice(
     server.refuse("Kill", grpc.StatusCode.FAILED_PRECONDITION, "not running", times=1)
     await tasks.kill("c1")
     await tasks.kill("c2")
+
+
+async def test_the_state_of_a_task_whose_shim_does_not_answer_is_an_error(
+    server: FakeCriServer, tasks: ContainerdTasks
+) -> None:
+    server.model.hung.add("c1")
+    with pytest.raises(TimedOut, match="task c1"):
+        await tasks.get("c1")
 
 
 async def test_an_unknown_task_is_not_found_and_its_deletion_succeeds(tasks: ContainerdTasks) -> None:

@@ -104,6 +104,7 @@ def restore_swap_limit(directory: Path, note: Path) -> None:
 @contextmanager
 def _lifted_swap_limit(directory: Path, note: Path) -> Iterator[None]:
     """Lift the limit of swap, if it has one, while the block runs. cgroup v1 has no such file."""
+    restore_swap_limit(directory, note)  # lifted by an agent process that was killed
     limit = directory / _SWAP_LIMIT
     old = limit.read_text().strip() if limit.exists() else "max"
     if old == "max":

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from kubeletx.api import Conflict, Host, KubeletxError, NotFound, UnitId, UnitSummary, Unsupported
+from kubeletx.api import Conflict, Host, KubeletxError, NotFound, TimedOut, UnitId, UnitSummary, Unsupported
 from kubeletx.cri import ContainerdTasks, TaskState
 
 from .cgroups import PROC, container_cgroup, find_hierarchy
@@ -133,16 +134,19 @@ class Standby:
                 directory = container_cgroup(hierarchy, task.pid, note.name, self._proc)
             except (NotFound, Conflict, Unsupported):
                 note.unlink(missing_ok=True)  # the container is gone
+            except KubeletxError as error:  # the next `open` or reclaim restores it
+                log.warning("Failed to restore a limit of swap", container_id=note.name, err=str(error))
             else:
                 await self._host.blocking(restore_swap_limit, directory, note)
 
     async def wake(self, unit_id: UnitId) -> None:
         """Thaw a container before it is stopped, also one that another program froze. Failures are logged, not raised."""
         try:
-            if (await self._tasks.get(unit_id)).state in _NOT_RUNNING:
-                self._resting.drop(unit_id)
-            else:
-                await self.thaw(unit_id)
+            with suppress(TimedOut):  # a freezer thaws without containerd
+                if (await self._tasks.get(unit_id)).state in _NOT_RUNNING:
+                    self._resting.drop(unit_id)
+                    return
+            await self.thaw(unit_id)
         except NotFound:
             self._resting.drop(unit_id)
         except KubeletxError as error:
