@@ -35,6 +35,8 @@ _CONCURRENT_CALLS = 8
 It equals the number of changes that the agent makes at the same time: libvirt returns from the start of a machine only
 when the emulator runs, so each start occupies a thread for hundreds of milliseconds.
 """
+GUEST_CALLS = 4
+"""Number of threads for calls to guest agents. libvirtd runs five calls of one client at the same time."""
 _FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVE_COUNT = 3
@@ -99,6 +101,10 @@ def _threads() -> BoundedThreadPool:
     return BoundedThreadPool("libvirt", threads=_CONCURRENT_CALLS + 1)
 
 
+def _guest_threads() -> BoundedThreadPool:
+    return BoundedThreadPool("libvirt-guests", threads=GUEST_CALLS)
+
+
 class Connection:
     """Connection to one libvirt URL: runs calls and delivers events. `open` reconnects after a failure."""
 
@@ -112,6 +118,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
         self._threads = _threads()
+        self._guest_threads = _guest_threads()
         self._lost = ""
         self._daemon: int | None = None
         self._was_prepared = False
@@ -149,6 +156,8 @@ class Connection:
         """Disconnect. The queue of every subscriber gets None. A thread whose call hangs ends with this call."""
         await self._disconnect()
         self._renew_threads()
+        self._guest_threads.close()
+        self._guest_threads = _guest_threads()
 
     async def _disconnect(self) -> None:
         handle, self._handle = self._handle, None
@@ -173,6 +182,16 @@ class Connection:
         """Run `function` as `use` does, but at once, on a thread that `call` never occupies. One caller at a time."""
         work = functools.partial(function, self.get_handle())
         return await self._threads.run(_translated, work)
+
+    async def use_guest(
+        self, function: Callable[Concatenate[libvirt.virConnect, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run `function` as `use` does, on a thread for calls that wait for a guest: guests that hang occupy no other.
+
+        At most `GUEST_CALLS` callers at the same time; a cancelled caller counts until its thread returns.
+        """
+        work = functools.partial(function, self.get_handle(), *args, **kwargs)
+        return await self._guest_threads.run(_translated, work)
 
     async def use(
         self, function: Callable[Concatenate[libvirt.virConnect, P], R], *args: P.args, **kwargs: P.kwargs

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import libvirt
 import pytest
-from kubeletx_libvirt.client import DomainEvent
-from kubeletx_libvirt.guest.agent import AgentSilent, CannotRun, FileRefused, agent_error, result_of
+from kubeletx_libvirt.client import Connection, DomainEvent
+from kubeletx_libvirt.domain_reader import DomainReader
+from kubeletx_libvirt.guest.agent import (
+    AgentSilent,
+    CannotRun,
+    FileRefused,
+    GuestAgent,
+    agent_error,
+    result_of,
+)
 from kubeletx_libvirt.guest.commands import GuestCommands
 
-from kubeletx.api import Conflict, StreamRequest, TimedOut, Unsupported
+from kubeletx.api import Conflict, StreamRequest, TimedOut, UnitId, Unsupported
 from kubeletx.testing import FakeClock, FakeHost
 from plugins.libvirt.tests.guest.guest_double import UNIT, ToldAgent
+
+OTHER = UnitId("22222222-2222-3333-4444-555555555555")
 
 
 @pytest.fixture
@@ -177,3 +189,33 @@ def test_errors_of_the_agent_have_their_own_meaning(code: int, text: str, kind: 
     assert type(error) is kind
     with pytest.raises(Exception, match=words):
         raise error or Exception("None")
+
+
+async def test_a_guest_whose_agent_hangs_delays_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    may_end = threading.Event()
+
+    def command(_handle: object, uuid: str, *_: object) -> str:
+        sent.append(uuid)
+        assert uuid != UNIT or may_end.wait(60)
+        return "answer"
+
+    monkeypatch.setattr("kubeletx_libvirt.guest.agent._command", command)
+    connection = Connection("test:///default", host := FakeHost(tmp_path))
+    await connection.open()
+    agent = GuestAgent(connection, cast(DomainReader, None), host)
+    try:
+        for _ in range(9):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await agent.ask(UNIT, "guest-ping", {})
+        assert await connection.probe(libvirt.virConnect.isAlive)
+        assert await agent.ask(OTHER, "guest-ping", {}) == "answer"
+        may_end.set()
+        assert await agent.ask(UNIT, "guest-ping", {}) == "answer"
+        assert sent.count(UNIT) == 2
+    finally:
+        may_end.set()
+        await connection.close()

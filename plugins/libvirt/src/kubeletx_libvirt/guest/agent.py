@@ -16,6 +16,7 @@ import json
 import math
 import re
 from typing import Any
+from weakref import WeakValueDictionary
 
 import libvirt
 import msgspec
@@ -31,7 +32,7 @@ from kubeletx.api import (
     UnitState,
     Unsupported,
 )
-from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.client import GUEST_CALLS, Connection
 from kubeletx_libvirt.domain_reader import DomainReader, get_on, now_ns
 from kubeletx_libvirt.errors import code_of, translate
 
@@ -46,8 +47,6 @@ OUTPUT_LIMIT_BYTES = 3 << 20
 BOOT_SECONDS = 60.0
 """Seconds after its start during which a machine whose agent does not answer is assumed to be booting."""
 _ANSWER_SECONDS = 5
-_CONCURRENT_CALLS = 2
-"""Maximum number of concurrent calls. A guest that hangs blocks a thread until the timeout; others need one too."""
 _ASK_AGAIN_SECONDS = 2.0
 _SILENT = {
     libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
@@ -84,19 +83,39 @@ class GuestAgent:
         self._connection = connection
         self._domains = domains
         self._host = host
-        self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
+        self._slots = asyncio.Semaphore(GUEST_CALLS)
+        self._turns: WeakValueDictionary[UnitId, asyncio.Lock] = WeakValueDictionary()
+        """A guest that hangs blocks the thread of a call until the timeout: at most one thread for each guest."""
 
     async def ask(
         self, unit_id: UnitId, command: str, arguments: dict[str, Any], seconds: int = _ANSWER_SECONDS
     ) -> Any:
         """Send one command to the guest agent and return the agent's answer.
 
-        `seconds`: how long to wait for the answer. Raises AgentSilent if there is none, and the other errors
+        `seconds`: how long to wait for the answer. A call whose caller is cancelled continues on its thread; until it
+        returns, later calls to this guest wait. Raises AgentSilent if there is none, and the other errors
         of `agent_error`.
         """
         text = json.dumps({"execute": command, "arguments": arguments} if arguments else {"execute": command})
-        async with self._slots:
-            return await self._connection.use(_command, unit_id, text, seconds)
+        turn = self._turns.setdefault(unit_id, asyncio.Lock())
+        await turn.acquire()
+        try:
+            await self._slots.acquire()
+        except asyncio.CancelledError:
+            turn.release()
+            raise
+        call = asyncio.create_task(
+            self._connection.use_guest(_command, unit_id, text, seconds), name=f"guest-agent-{unit_id}"
+        )
+        call.add_done_callback(lambda done: self._answered(turn, done))
+        return await asyncio.shield(call)
+
+    def _answered(self, turn: asyncio.Lock, call: asyncio.Task[Any]) -> None:
+        """Let the next calls begin. Called at the end of the thread, also if the caller was cancelled before."""
+        turn.release()
+        self._slots.release()
+        if not call.cancelled():
+            call.exception()  # marks it as retrieved: after a cancellation no caller reads it
 
     async def wait(
         self, unit_id: UnitId, wait_seconds: float, silences: list[AgentSilent] | None = None
