@@ -319,11 +319,10 @@ class Sessions:
             instance.is_ending = True
             self._end_all(instance, f"pod {instance.pod_id} has ended: {status.phase}")
             return
-        running = frozenset(
-            one.container_id
-            for one in status.container_statuses
-            if one.state is not None and one.state.running is not None and one.container_id
-        )
+        running = _running(status)
+        if not instance.containers and facts.previous_status is not None:
+            # After a restart this is the stored status: containers may have ended while no agent ran.
+            instance.containers = _running(facts.previous_status)
         if instance.replaced(running):
             self._records.note_instance(instance.row)
             for actor in instance.actors.values():
@@ -542,6 +541,15 @@ def _is_repeated(request: OpenRequest, existing: Session) -> bool:
         return True
     raise Conflict(
         f"session {request.id} exists with another spec, on pod {existing.pod_id}; use another name"
+    )
+
+
+def _running(status: PodStatus) -> frozenset[str]:
+    """Return the IDs of the running containers."""
+    return frozenset(
+        one.container_id
+        for one in status.container_statuses
+        if one.state is not None and one.state.running is not None and one.container_id
     )
 
 

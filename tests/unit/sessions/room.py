@@ -199,30 +199,38 @@ class Room:
         assert isinstance(self.store, LockedStore)
         await self.store.unlock(self.clock)
 
-    def pod_status(self, phase: str = "Running", containers: tuple[str, ...] = ("c1",)) -> None:
-        """Publish a status of the pod; `containers`: IDs of the running ones."""
-        statuses = tuple(
-            ContainerStatus(
-                name="main",
-                image="i",
-                image_id="",
-                ready=True,
-                restart_count=0,
-                container_id=name,
-                state=ContainerState(running=ContainerStateRunning()),
-            )
-            for name in containers
-        )
-        self._publish(PodStatus(phase=phase, container_statuses=statuses))
+    def pod_status(
+        self, phase: str = "Running", containers: tuple[str, ...] = ("c1",), before: tuple[str, ...] = ()
+    ) -> None:
+        """Publish a status of the pod; `containers`: IDs of the running ones, `before`: those of its status before."""
+        self._publish(_status(phase, containers), facts=PodFacts(previous_status=_status("Running", before)))
 
     def pod_gone(self) -> None:
         desired = self.pods.views.pop(UID)
         self._publish(None, desired)
 
-    def _publish(self, status: PodStatus | None, view: PodView | None = None) -> None:
+    def _publish(
+        self, status: PodStatus | None, view: PodView | None = None, facts: PodFacts | None = None
+    ) -> None:
         pod = (view or self.pods.views[UID]).pod
         desired = DesiredPod(uid=UID, pod=pod, source="file", spec_hash="")
-        self.sessions.pod_changed(desired, PodFacts(), status)
+        self.sessions.pod_changed(desired, facts or PodFacts(), status)
+
+
+def _status(phase: str, containers: tuple[str, ...]) -> PodStatus:
+    statuses = tuple(
+        ContainerStatus(
+            name="main",
+            image="i",
+            image_id="",
+            ready=True,
+            restart_count=0,
+            container_id=name,
+            state=ContainerState(running=ContainerStateRunning()),
+        )
+        for name in containers
+    )
+    return PodStatus(phase=phase, container_statuses=statuses)
 
 
 @asynccontextmanager

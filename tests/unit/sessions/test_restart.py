@@ -139,6 +139,28 @@ async def test_a_frozen_pod_that_was_connected_stays_frozen(running: Running, po
         assert (pods.power, pods.ended) == ({}, [])
 
 
+async def test_sessions_end_if_the_containers_ended_while_the_agent_was_away(running: Running) -> None:
+    async with running() as room:
+        room.pod_status()
+        await room.opened()
+    async with running() as room:
+        room.pod_status(containers=(), before=("c1",))
+        room.pod_status(containers=("c2",))
+        await room.settle()
+        assert room.session().reason == "InstanceEnded"
+
+
+async def test_sessions_stay_open_if_the_containers_ran_while_the_agent_was_away(running: Running) -> None:
+    async with running() as room:
+        room.pod_status()
+        await room.opened()
+    async with running() as room:
+        room.pod_status(before=("c1",))
+        room.pod_status(before=("c1",))
+        await room.settle()
+        assert room.session().state is SessionState.READY
+
+
 async def test_the_end_of_a_failed_instance_is_repeated(running: Running, pods: Pods) -> None:
     async with running() as room:
         await room.opened(kills_instance=True)
