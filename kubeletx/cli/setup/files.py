@@ -39,12 +39,15 @@ class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of the node; paths are absolute. `text` None: a directory.
 
     `purpose`: at most 17 characters. `instead`: patterns of paths; a file at one of them makes this one unnecessary.
+    `renewed`: setup writes it again if its text differs later. False for a text that depends on the state of the node:
+    pods use the network as it was first written.
     """
 
     path: str
     purpose: str
     text: str | None
     instead: tuple[str, ...] = ()
+    renewed: bool = True
 
 
 def wanted_files(
@@ -54,7 +57,7 @@ def wanted_files(
 
     `subnet`: of the pod network; None: there is no free one, and no network is written.
     """
-    yield WantedFile(path=CONFIG, purpose="settings", text=_settings(runtimes))
+    yield WantedFile(path=CONFIG, purpose="settings", text=_settings(runtimes), renewed=False)
     yield WantedFile(path=_MANIFESTS, purpose="static pods", text=None)
     if subnet is not None and any(runtime.endpoint.startswith("container:") for runtime in runtimes):
         yield WantedFile(
@@ -62,6 +65,7 @@ def wanted_files(
             purpose="pod network",
             text=_network(subnet),
             instead=(f"{_CNI}/*.conf", f"{_CNI}/*.conflist", f"{_CNI}/*.json"),
+            renewed=False,
         )
     unit = (files("kubeletx") / "share" / "systemd" / UNIT).read_text()
     yield WantedFile(

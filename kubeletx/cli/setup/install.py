@@ -1,8 +1,8 @@
 """Writes the files of a node and removes them again.
 
 Each file that `write` makes is recorded with the hash of its content, before it is written; so `remove` knows which
-files are unchanged, also after a crash of `write`. `write` renews those, as after an upgrade; any other file that exists is
-never overwritten.
+files are unchanged, also after a crash of `write`. `write` renews those, as after an upgrade, except the settings and the
+pod network; any other file that exists is never overwritten.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class SetupFiles:
                     return SetupStep("keep", path, "was changed")
                 if file.text is None or path != file.path or found.read_bytes() == file.text.encode():
                     return SetupStep("keep", path, "setup wrote it")
+                if not file.renewed:
+                    return SetupStep("keep", path, "not renewed")
                 return SetupStep("renew", path, file.purpose, file)
         return SetupStep("write", file.path, file.purpose, file)
 

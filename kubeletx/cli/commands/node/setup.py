@@ -37,8 +37,8 @@ def setup(ctx: click.Context, dry_run: bool, remove: bool, start: bool, root: Pa
     service, a pod network if there is none, completions of shells, man pages.
 
     A file that exists is not overwritten, unless setup wrote it and it is unchanged: it is renewed, as after an
-    upgrade. The service is started, or restarted with new files, only with --start. --remove removes the files that
-    setup wrote; one that was changed since then stays.
+    upgrade. Settings and pod network are never renewed. The service is started, or restarted with new files, only with
+    --start. --remove removes the files that setup wrote; one that was changed since then stays.
     """
     from ...setup.install import SetupFiles
 

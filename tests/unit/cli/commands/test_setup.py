@@ -15,7 +15,9 @@ from click.testing import CliRunner, Result
 from kubeletx.agent.config.load import load_config
 from kubeletx.cli.commands import COMMANDS
 from kubeletx.cli.main import cli
-from kubeletx.cli.setup.found import find_runtimes, free_subnet
+from kubeletx.cli.setup.files import wanted_files
+from kubeletx.cli.setup.found import KNOWN, KnownRuntime, find_runtimes, free_subnet
+from kubeletx.cli.setup.install import SetupFiles, SetupStep
 
 Setup: TypeAlias = Callable[..., Result]
 
@@ -114,6 +116,21 @@ def test_setup_renews_the_files_of_an_earlier_version_but_not_changed_ones(root:
     (root / UNIT).write_text("earlier")  # as if setup had been killed before it wrote
     assert verbs(setup())[UNIT] == "renew"
     assert [path for path, verb in verbs(setup("--remove")).items() if verb == "keep"] == [CONFIG]
+
+
+def test_settings_and_pod_network_are_not_renewed_if_the_node_differs_later(root: Path) -> None:
+    def steps(routes: str, runtimes: list[KnownRuntime], executable: str) -> list[SetupStep]:
+        subnet = free_subnet(routes)
+        return SetupFiles(root).plan(
+            wanted_files(cli, executable=executable, runtimes=runtimes, subnet=subnet)
+        )
+
+    SetupFiles(root).write(steps(ROUTES.format(cni0="0000580A"), list(KNOWN), "/opt/old/kubeletx"))
+    again = steps(ROUTES.format(cni0="0000F40A"), [KNOWN[0]], "/opt/new/kubeletx")
+    verbs = {step.path[1:]: (step.verb, step.reason) for step in again}
+    assert verbs[NETWORK] == verbs[CONFIG] == ("keep", "not renewed")
+    assert [path for path, (verb, _) in verbs.items() if verb != "keep"] == [UNIT]
+    assert "10.89.0.0/16" in (root / NETWORK).read_text()
 
 
 def test_remove_leaves_nothing_of_setup(root: Path, setup: Setup) -> None:
