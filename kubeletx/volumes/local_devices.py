@@ -30,7 +30,7 @@ from kubeletx.linux.blank import (
 )
 from kubeletx.linux.locks import lock_descriptor
 from kubeletx.linux.mounts import find_mount
-from kubeletx.linux.programs import KILL, Ending, ProgramResult, run_blocking
+from kubeletx.linux.programs import Ending, ProgramResult, run_blocking
 
 from .files.safe_paths import make_private
 from .mounting import HELPER_SECONDS, Mounter
@@ -41,7 +41,10 @@ DEFAULT_FS_TYPE: Final = "ext4"
 _MKFS_OPTIONS: Final = {"ext3": ("-F", "-m0"), "ext4": ("-F", "-m0")}
 _FSCK_CLEAN, _FSCK_UNCORRECTED = (0, 1), 4
 _WRITES: Final = Ending(survives_cancellation=True)
-"""Half a repair is worse than a late one: fsck is not stopped if it prints much, or if the agent ends."""
+"""Half a repair, or half a file system, is worse than a late one: fsck and mkfs have no deadline.
+
+They are not stopped if they print much, or if the agent ends. The pod's call has a deadline, after which `PodTurns` answers.
+"""
 _NAME: Final = re.compile(r"[a-z0-9_-]*")
 
 
@@ -124,9 +127,10 @@ def _repair(device: str, lock: int) -> None:
 
 def _run(*command: str, lock: int | None = None) -> ProgramResult:
     """Run a program. `lock`: of the device, for a program that writes to it."""
-    inherited, ending = ((), KILL) if lock is None else ((lock,), _WRITES)
     try:
-        return run_blocking(command, seconds=HELPER_SECONDS, inherited=inherited, ending=ending)
+        if lock is not None:
+            return run_blocking(command, seconds=None, inherited=(lock,), ending=_WRITES)
+        return run_blocking(command, seconds=HELPER_SECONDS)
     except FileNotFoundError as error:
         raise Unavailable(
             f"the node has no program {command[0]}; install it", reason=Event.FAILED_MOUNT

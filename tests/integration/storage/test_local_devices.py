@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
 
-from kubeletx.api import ClusterVolume, PodUid, Unavailable
+from kubeletx.api import ClusterVolume, PodUid, TimedOut, Unavailable
 from kubeletx.linux.locks import LockHeld, hold_lock
-from kubeletx.volumes import VolumePreparer
+from kubeletx.linux.programs import ProgramResult, run_blocking
+from kubeletx.volumes import VolumePreparer, local_devices
 from kubeletx.volumes.mounting import LinuxMounter
+from kubeletx.volumes.preparer import PREPARE_SECONDS
 from kubeletx_testing.lab.disk import LoopDevice
 from tests.unit.volumes.volume_doubles import FakeCluster, make_pod, make_preparer
+
+T = TypeVar("T")
 
 MIB = 1 << 20
 GROUP = 4321
@@ -53,10 +58,18 @@ def run(*command: object) -> str:
     return done.stdout.strip()
 
 
-async def prepare(preparer: VolumePreparer, made: Any, device: Path, **fields: Any) -> Path:
+async def prepare(
+    preparer: VolumePreparer,
+    made: Any,
+    device: Path,
+    *,
+    deadline_seconds: float = PREPARE_SECONDS,
+    **fields: Any,
+) -> Path:
     cluster = FakeCluster()
     cluster.claims["data"] = ClusterVolume(name="pv", kind="local", path=str(device), **fields)
-    return Path((await preparer.prepare(made, cluster)).volumes["d"].source)
+    prepared = await preparer.prepare(made, cluster, deadline_seconds=deadline_seconds)
+    return Path(prepared.volumes["d"].source)
 
 
 def file_system(path: Path) -> str:
@@ -117,6 +130,35 @@ async def test_a_format_that_has_not_ended_keeps_the_device_locked(
         os.kill(pid, signal.SIGKILL)
     with hold_lock(device, waits=True):
         pass
+    await preparer.release(PodUid("one"))
+
+
+async def test_a_format_is_not_stopped_at_the_deadline_of_its_pod(
+    tmp_path: Path, device: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_late(command: Sequence[str], *, seconds: float | None, **options: Any) -> ProgramResult:
+        is_format = command[0].startswith("mkfs")
+        return run_blocking(command, seconds=0.0 if is_format and seconds else seconds, **options)
+
+    calls: list[asyncio.Task[Any]] = []
+
+    async def blocking(function: Callable[..., T], /, *args: Any) -> T:
+        calls.append(asyncio.create_task(asyncio.to_thread(function, *args)))
+        return await asyncio.shield(calls[-1])
+
+    program, pipe = tmp_path / "bin" / "mkfs.ext4", tmp_path / "pipe"
+    program.parent.mkdir()
+    os.mkfifo(pipe)
+    program.write_text(f'#!/bin/sh\nread go <{pipe}\nexec {shutil.which("mkfs.ext4")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(local_devices, "run_blocking", run_late)
+    preparer = make_preparer(tmp_path / "root", mounter=LinuxMounter(), blocking=blocking)
+    with pytest.raises(TimedOut):
+        await prepare(preparer, pod("one"), device, deadline_seconds=0.5)
+    await asyncio.to_thread(pipe.write_text, "go\n")
+    await asyncio.wait(calls)
+    assert file_system(await prepare(preparer, pod("one"), device)) == "ext4"
     await preparer.release(PodUid("one"))
 
 
