@@ -7,6 +7,7 @@ of which only a limited number is kept. All methods are thread-safe.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 Work = Callable[[Connection], Any]
+History = list[tuple[int, Work]]
+"""Writes of history, each with its place in the order of all work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,13 +27,14 @@ class QueuedWork:
     """A write or read for which a caller waits.
 
     `work`: function that is called with the connection. `future`: the caller waits for it; it gets the result or the
-    error. `loop`: the caller's event loop.
+    error. `loop`: the caller's event loop. `number`: its place in the order of all work; set by `put`.
     """
 
     work: Work
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     is_read: bool = False
+    number: int = 0
     result: Any = None
     error: BaseException | None = None
 
@@ -43,7 +47,7 @@ class Batch:
     """
 
     jobs: list[QueuedWork]
-    later: list[Work]
+    later: History
     closing: bool = False
 
 
@@ -53,13 +57,14 @@ class WorkQueue:
     History means writes for which no caller waits, such as of events.
     `later_seconds`: longest time for which history waits to be committed together with other writes. `later_limit`:
     most history entries that are kept while the file cannot be written; the oldest are dropped. `batch_limit`: most
-    history entries in one batch.
+    history entries in a batch without other work. A batch with other work has all history, since that may be older.
     """
 
     def __init__(self, *, later_seconds: float, later_limit: int, batch_limit: int = 500) -> None:
         self._ready = Condition()
         self._jobs: deque[QueuedWork] = deque()
-        self._later: deque[Work] = deque()
+        self._later: deque[tuple[int, Work]] = deque()
+        self._numbers = itertools.count()
         self._later_seconds = later_seconds
         self._later_limit = later_limit
         self._batch_limit = batch_limit
@@ -72,6 +77,7 @@ class WorkQueue:
         with self._ready:
             if self._closing:
                 return False
+            job.number = next(self._numbers)
             self._jobs.append(job)
             self._ready.notify()
             return True
@@ -82,7 +88,7 @@ class WorkQueue:
             if len(self._later) >= self._later_limit:
                 self._later.popleft()
                 self.dropped += 1
-            self._later.append(work)
+            self._later.append((next(self._numbers), work))
             if self._flush_at is None:
                 self._flush_at = time.monotonic() + self._later_seconds
                 self._ready.notify()
@@ -106,12 +112,12 @@ class WorkQueue:
                 self._ready.wait(wait)
             jobs = list(self._jobs)
             self._jobs.clear()
-            count = min(self._batch_limit, len(self._later))
+            count = len(self._later) if jobs else min(self._batch_limit, len(self._later))
             later = [self._later.popleft() for _ in range(count)]
             self._flush_at = time.monotonic() if self._later else None
             return Batch(jobs, later, closing=self._closing and not self._later)
 
-    def put_back(self, later: list[Work], after_seconds: float) -> None:
+    def put_back(self, later: History, after_seconds: float) -> None:
         """Queue history again after a failed write, before newer entries; drop it if the queue is closed.
 
         It is written with the next batch, at the latest after `after_seconds`.

@@ -5,7 +5,8 @@
 
 The thread commits all waiting writes in one transaction, so a hundred concurrent writes cost a few disk
 synchronisations. Each write runs in a savepoint, so that a failed write undoes only itself. History (`write_later`) is
-committed with the next durable write or after about a second.
+committed with the next durable write or after about a second. Writes and history are made in the order in which they
+were queued, so that older history does not undo a durable write.
 
 While the disk is full or the file cannot be used, durable writes and reads raise Unavailable, and a limited amount of
 history waits in memory. Every new write tries the file again, so recovery needs no operator.
@@ -17,6 +18,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -27,7 +29,7 @@ from sqlalchemy.engine import Connection
 from kubeletx.api import KubeletxError, Unavailable
 
 from .engine import IntegrityError, connect, driver, is_of_the_file, set_aside, synchronise, translate
-from .queue import Batch, QueuedWork, Work, WorkQueue
+from .queue import Batch, History, QueuedWork, Work, WorkQueue
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -196,16 +198,18 @@ class Store:
             log.warning("Lost the state database", path=str(self.path), err="the file is missing")
         self._expected = False
 
-    def _commit(self, connection: Connection, writes: list[QueuedWork], later: list[Work]) -> None:
+    def _commit(self, connection: Connection, writes: list[QueuedWork], later: History) -> None:
         if self._durable != bool(writes):
             self._durable = bool(writes)
             synchronise(connection, self._durable)
         with connection.begin():
-            for job in writes:
-                job.result, job.error = _run_one(connection, job.work)
-            for work in later:
-                _, error = _run_one(connection, work)
-                if error is not None:
+            jobs = {job.number: job for job in writes}
+            works = [*later, *((job.number, job.work) for job in writes)]
+            for number, work in sorted(works, key=itemgetter(0)):
+                result, error = _run_one(connection, work)
+                if (job := jobs.get(number)) is not None:
+                    job.result, job.error = result, error
+                elif error is not None:
                     log.error("Failed to write history", err=str(error))
         if self._problem is not None:
             self._problem = None

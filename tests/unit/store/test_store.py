@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -98,6 +99,28 @@ async def test_history_is_written_soon_and_seen_by_reads_behind_it(store: Store)
     async with asyncio.timeout(60):
         while await names(store) != ["later"]:
             await asyncio.sleep(0)
+
+
+async def test_history_and_writes_are_made_in_the_order_in_which_they_were_queued(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "s.db", [METADATA], later_seconds=60)
+    ready = threading.Event()
+    made: list[int] = []
+
+    def make(number: int, _connection: Connection) -> None:
+        assert ready.wait(60)
+        made.append(number)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(store.write(partial(make, 0)))
+        await asyncio.sleep(0)
+        for number in range(1, 601):  # more than one batch of history
+            store.write_later(partial(make, number))
+        group.create_task(store.write(partial(make, 601)))
+        await asyncio.sleep(0)
+        store.write_later(partial(make, 602))
+        ready.set()
+    await store.close()
+    assert made == list(range(603))
 
 
 async def test_history_is_flushed_at_close(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PermissionDenied, PodUid
+from kubeletx.api import ImageAuth, ImageSpec, ImageStatus, PermissionDenied, PodUid, StoreId
+from kubeletx.runtimes.images.access_records import METADATA, AccessRecords
 from kubeletx.runtimes.images.settings import PullSettings
 from kubeletx.runtimes.images.store import PullFailed
 from kubeletx.runtimes.images.stores import ImageStores
@@ -28,6 +30,7 @@ from kubeletx.runtimes.images.verification import (
     check_pattern,
     digest_of,
 )
+from kubeletx.store import Store
 from tests.unit.runtimes.conftest import World
 
 from .test_stores import Shop, shop_in
@@ -216,6 +219,17 @@ async def test_a_pull_that_was_cancelled_keeps_its_note_and_one_that_failed_does
     await asyncio.gather(pulling, return_exceptions=True)
     await shop.stores.close()
     assert access.is_pulled(store.id, "", IMAGE)
+
+
+async def test_a_pull_that_begins_soon_after_one_that_failed_is_recorded_on_disk(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "s.db", [METADATA], later_seconds=60)
+    access, stored = AccessRecords(store), AccessRecords(store)
+    await access.begin(StoreId("s"), IMAGE)
+    access.fail(StoreId("s"), IMAGE, is_known_absent=True)
+    await access.begin(StoreId("s"), IMAGE)
+    await stored.load()
+    assert stored.is_pulled(StoreId("s"), "", IMAGE)
+    await store.close()
 
 
 async def test_a_pull_whose_begin_cannot_be_written_fails(shop: Shop) -> None:
