@@ -90,6 +90,10 @@ class SystemdMachine:
     name = "systemd"
     _VERBS: Final = {OperationKind.REBOOT: "reboot", OperationKind.POWEROFF: "poweroff"}
 
+    def __init__(self, seconds: float = 30) -> None:
+        """`seconds`: deadline of systemctl."""
+        self._seconds = seconds
+
     def act(self, kind: OperationKind, boot_reason: BootReason, reason: str) -> None:
         self._run("systemctl", "--no-block", self._VERBS[kind])
 
@@ -97,9 +101,13 @@ class SystemdMachine:
         self._run("systemctl", "--no-block", "restart", unit)
 
     def _run(self, *argv: str) -> None:
+        from kubeletx.api.errors import TimedOut
         from kubeletx.linux.programs import run_blocking
 
-        result = run_blocking(argv, seconds=30)
+        try:
+            result = run_blocking(argv, seconds=self._seconds)
+        except TimedOut as error:
+            raise OSError(str(error)) from error
         if result.exit_code:
             raise OSError(str(result.problem(" ".join(argv))))
 
@@ -147,13 +155,15 @@ class UnitRestarts:
     def __init__(self, machine: MachineEffects, report: Callable[[str, str], object]) -> None:
         self._machine, self._report = machine, report
         self._threads: dict[str, Thread] = {}
+        self._failed: set[str] = set()
+        """Units whose restart has failed once: it is tried a second time."""
 
     def unfinished(self, units: Iterable[str]) -> tuple[str, ...]:
-        """Return the units whose restart has not ended, or was not begun by this process."""
+        """Return the units whose restart has not ended, has failed once, or was not begun by this process."""
         ended = [unit for unit, thread in self._threads.items() if not thread.is_alive()]
         for unit in ended:
             del self._threads[unit]
-        return tuple(unit for unit in units if unit not in ended)
+        return tuple(unit for unit in units if unit not in ended or unit in self._failed)
 
     def begin(self, units: Iterable[str]) -> None:
         """Restart the units, unless their restart is under way."""
@@ -165,5 +175,7 @@ class UnitRestarts:
     def _restart(self, unit: str) -> None:
         try:
             self._machine.restart_unit(unit)
+            self._failed.discard(unit)
         except OSError as error:
+            self._failed ^= {unit}
             self._report("CannotRestart", f"{unit}: {error}")

@@ -106,7 +106,7 @@ class AgentWatch:
         hung = BootReason.WATCHDOG_HUNG if kind == TOUCH else BootReason.WATCHDOG_PID
         boot_reason = BootReason.OOM if killed else hung
         if event.agent.restarts:
-            what += f"; its unit was restarted {event.agent.restarts} times"
+            what += f"; a restart of its unit was tried {event.agent.restarts} times"
         return [
             Begin(kind=OperationKind.REBOOT, boot_reason=boot_reason, reason=what, stack=trim_stack(stack))
         ]

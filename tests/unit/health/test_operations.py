@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from kubeletx.health.guardian import Guardian
-from kubeletx.health.machine import TopicMachine
+from kubeletx.health.machine import MachineEffects, SystemdMachine, TopicMachine
 from kubeletx.health.model import Begin, BootReason, OperationKind
 from kubeletx.health.operations import ANNOUNCE_SECONDS, HALT_SECONDS, SETTLE_SECONDS, advance, begin
 from kubeletx.health.requests.ending import Exit
@@ -146,19 +147,45 @@ def test_a_different_order_is_refused_while_one_is_under_way(node: CommandTrial)
     assert node.order("reboot").message == "reboot is under way"
 
 
-def test_another_agent_carries_the_reboot_out(tmp_path: Path) -> None:
-    """With section backend: topic, NodeAgentStatus asks for it; the watchdog resets a machine that stays."""
-    node, lines = Trial(tmp_path), list[str]()
-    machine, report = TopicMachine(lines.append), lambda *_: None
+def asked_to_reboot(base: Path, machine: MachineEffects, lines: list[str]) -> Trial:
+    """A node on this machine, in the tick in which the machine was asked to reboot."""
+    node = Trial(base)
+
+    def report(reason: str, message: str) -> None:
+        lines.append(f"{reason}: {message}")
+
     node.guardian = Guardian(
         node.run, node.persist, None, machine, node.settings, boot="1", report=report, report_event=report
     )
     node.order("reboot")
     node.tick(ANNOUNCE_SECONDS + SETTLE_SECONDS + 20)
+    return node
+
+
+def test_another_agent_carries_the_reboot_out(tmp_path: Path) -> None:
+    """With section backend: topic, NodeAgentStatus asks for it; the watchdog resets a machine that stays."""
+    lines = list[str]()
+    node = asked_to_reboot(tmp_path, TopicMachine(lines.append), [])
     assert (node.status.device_reboot, node.status.all_domains_halted) == (True, True)
     assert len(lines) == 1
     with pytest.raises(Exit):
         node.tick(200)
+
+
+def test_a_service_manager_that_hangs_does_not_end_the_guardian_before_its_backstop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "systemctl").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "systemctl").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    lines = list[str]()
+    node = asked_to_reboot(tmp_path, SystemdMachine(0.2), lines)
+    assert [line for line in lines if line.startswith("CannotAct")] == [
+        "CannotAct: reboot: systemctl did not end within 0.2 s, and was stopped with SIGKILL"
+    ]
+    node.tick(110)
+    with pytest.raises(Exit):
+        node.tick(10)
 
 
 @pytest.mark.parametrize("kind", OperationKind)

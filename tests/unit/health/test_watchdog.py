@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from kubeletx.health.client import release, touch
+from kubeletx.health.machine import SimulatedMachine
 from kubeletx.health.model import Begin, BootReason
 from kubeletx.health.watchdog.agents import AgentWatch
 from kubeletx.health.watchdog.ages import WatchedAgent
@@ -111,7 +113,29 @@ def test_a_unit_is_restarted_before_the_node(node: Trial) -> None:
     ]
     assert node.reboots == []
     node.tick(200 + DONE)
-    assert node.reboots[0]["reason"].endswith("its unit was restarted 2 times")
+    assert node.reboots[0]["reason"].endswith("a restart of its unit was tried 2 times")
+
+
+@pytest.mark.parametrize(("failures", "tries"), [(0, 1), (1, 2), (9, 2)])
+def test_a_restart_that_fails_is_tried_a_second_time(
+    node: Trial, monkeypatch: pytest.MonkeyPatch, failures: int, tries: int
+) -> None:
+    tried: list[str] = []
+
+    def restart(_machine: SimulatedMachine, unit: str) -> None:
+        tried.append(unit)
+        if len(tried) <= failures:
+            raise OSError("systemctl did not end within 30 s")
+
+    monkeypatch.setattr(SimulatedMachine, "restart_unit", restart)
+    node = watched(node, unit="cam.service", hit=200)
+    node.tick(200)
+    for _ in range(5):
+        node.tick(10)
+        block_until(lambda: not any(one.name == "restart cam.service" for one in threading.enumerate()))
+    assert len(logged(node, "WatchdogRestart")) == 1
+    assert tried == ["cam.service"] * tries
+    assert len(logged(node, "CannotRestart")) == bool(failures)
 
 
 def test_no_unit_is_restarted_while_the_boot_ends(node: Trial) -> None:
