@@ -6,6 +6,7 @@ table of mounts; so no root is needed. A `FakeNode` is what the host's own mount
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -55,6 +56,8 @@ class FakeNode:
         """Programs that were run, with their arguments."""
         self._results = {"blockdev": ProgramResult(name="blockdev", exit_code=0, stdout=b"1073741824\n")}
         """Results by the first word of the program; others succeed without output."""
+        self.holds: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
+        """Programs that run until the second event is set, by their first word; the first event: it has begun."""
 
     def table(self) -> tuple[MountPoint, ...]:
         lines = [line.split() for line in self.file.read_text().split("\n") if line]
@@ -72,6 +75,11 @@ class FakeNode:
     async def __call__(self, program: Sequence[str], *, key: str) -> ProgramResult:
         assert key
         self.ran.append(" ".join(program))
+        if program[0] in self.holds:
+            begun, ends = self.holds[program[0]]
+            begun.set()
+            await ends.wait()
+            self.ran.append(f"{program[0]} has ended")
         if (result := self._results.get(program[0])) is not None:
             return result
         if program[0] == "mount":
@@ -85,9 +93,14 @@ class FakeNode:
             self.unmount(program[-1])
         return ProgramResult(name=program[0], exit_code=0)
 
-    def answer(self, program: str, *, code: int = 0, err: str = "") -> None:
+    def answer(self, program: str, *, code: int = 0, out: str = "", err: str = "") -> None:
         """Set the result of a program."""
-        self._results[program] = ProgramResult(name=program, exit_code=code, stderr=err.encode())
+        result = ProgramResult(name=program, exit_code=code, stdout=out.encode(), stderr=err.encode())
+        self._results[program] = result
+
+    def hold(self, program: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """Let a program run until the second event is set; the first one is set when it has begun."""
+        return self.holds.setdefault(program, (asyncio.Event(), asyncio.Event()))
 
     def mount(self, target: str, fs_type: str = "tmpfs", source: str = "tmpfs", mode: str = "rw") -> None:
         with self.file.open("a") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, Unavailable
+from kubeletx.api import InvalidPod, TimedOut, Unavailable
 from plugins.flexvolume.tests.host.flex_model import (
     NOT_SUPPORTED,
     OK,
@@ -323,6 +323,56 @@ async def test_a_format_that_does_not_end_is_noted_and_repeated(flex: FlexNode) 
     assert "mkfs.ext4 -q -F -m0 /dev/fake0" in flex.node.ran
     await flex.opened[-1].release(request)
     assert flex.journal() == []
+
+
+@pytest.mark.parametrize("program", ["mkfs.ext4", "fsck.ext4"])
+async def test_a_format_or_check_goes_on_after_the_deadline_of_its_call(
+    flex: FlexNode, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flex.install_attaching(mountdevice=says(NOT_SUPPORTED))
+    volumes, request, loop = await flex.open(), flex.request(), asyncio.get_running_loop()
+    is_blank = program == "mkfs.ext4"
+    flex.node.answer("blkid", code=2 if is_blank else 0, out="" if is_blank else "TYPE=ext4\n")
+    begun, ends = flex.node.hold(program)
+    late = loop.time() + flex.settings.timeout_seconds + 1.0
+    first = asyncio.create_task(volumes.prepare(request))
+    await begun.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "time", lambda: late)
+        with pytest.raises(TimedOut, match="is still checked or formatted"):
+            await first
+    release = asyncio.create_task(volumes.release(request))
+    second = asyncio.create_task(volumes.prepare(request))
+    await asyncio.sleep(0)
+    assert flex.commands() == ["attach", "waitforattach", "mountdevice"]
+    assert flex.journal() == ["data"]
+    flex.node.answer("blkid", out="TYPE=ext4\n")
+    ends.set()
+    await release
+    await second
+    assert f"{program} has ended" in flex.node.ran
+    assert sum(call.startswith("mkfs.ext4 -q") for call in flex.node.ran) == is_blank
+    assert request.target in flex.node.mounted
+    await volumes.release(request)
+    assert (flex.node.mounted, flex.journal()) == ([], [])
+
+
+async def test_a_format_that_has_not_ended_is_stopped_with_the_plugin(flex: FlexNode) -> None:
+    flex.install_attaching(mountdevice=says(NOT_SUPPORTED))
+    volumes, request = await flex.open(), flex.request()
+    flex.node.answer("blkid", code=2)
+    begun, _ = flex.node.hold("mkfs.ext4")
+    call = asyncio.create_task(volumes.prepare(request))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await volumes.close()
+    assert "mkfs.ext4 has ended" not in flex.node.ran
+    flex.node.holds.clear()
+    flex.node.ran.clear()
+    await (await flex.open()).prepare(request)
+    assert flex.node.ran[3].endswith("/dev/fake0 interrupted")
 
 
 async def test_a_volume_name_that_leaves_the_directory_is_refused(flex: FlexNode) -> None:

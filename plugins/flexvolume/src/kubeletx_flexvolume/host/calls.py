@@ -12,10 +12,14 @@ only if nothing is mounted there any more.
 
 from __future__ import annotations
 
+import asyncio
+import math
+from functools import partial
+
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Unavailable, Unsupported, VolumeRequest
+from kubeletx.api import TimedOut, Unavailable, Unsupported, VolumeRequest
 
 from ..device import DEFAULT_FS_TYPE, Device
 from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
@@ -36,6 +40,8 @@ class VolumeCalls:
     def __init__(self, journal: FlexJournal, node: Node) -> None:
         self._journal = journal
         self._node = node
+        self.working: dict[str, asyncio.Task[tuple[FlexEntry, str]]] = {}
+        """Checks and formats of devices that run, by key. They may outlast their calls: half a format is worse than a late one."""
 
     async def bring_up(
         self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
@@ -198,19 +204,42 @@ class VolumeCalls:
 
     async def _mount_generic(self, entry: FlexEntry, request: VolumeRequest, until: float) -> FlexEntry:
         """Mount the device, and format it before if it is blank, for a driver that leaves this to the kubelet."""
-        directory, read_only = entry.global_directory, request.read_only
+        directory = entry.global_directory
         programs = self._node.programs(entry.volume, directory, until)
         device = Device(entry.device, programs)
         if not await device.find_size():
             raise device.refused("it is not a block device of this node; the driver named it")
-        fs_type = await device.look(request.fs_type, read_only=read_only, is_interrupted=entry.is_formatting)
+        work = asyncio.create_task(self._check_or_format(entry, request), name=f"flexvolume {entry.volume}")
+        self.working[entry.key] = work
+        work.add_done_callback(partial(self._ended, entry))
+        try:
+            async with asyncio.timeout_at(until):
+                entry, fs_type = await asyncio.shield(work)
+        except TimeoutError:
+            problem = (
+                f"device {entry.device} is still checked or formatted; it is mounted when that has ended"
+            )
+            raise volume_error(TimedOut, entry.volume, problem) from None
+        await Mounts(programs).mount(entry.device, directory, fs_type=fs_type, read_only=request.read_only)
+        return entry
+
+    async def _check_or_format(self, entry: FlexEntry, request: VolumeRequest) -> tuple[FlexEntry, str]:
+        """Return the new entry and the type of the device's file system. The deadline of the call does not apply."""
+        device = Device(entry.device, self._node.programs(entry.volume, entry.global_directory, math.inf))
+        fs_type = await device.look(
+            request.fs_type, read_only=request.read_only, is_interrupted=entry.is_formatting
+        )
         if not fs_type:
             fs_type = request.fs_type or DEFAULT_FS_TYPE
             entry = await self._journal.put(replace(entry, is_formatting=True))
             await device.make(fs_type)
             entry = await self._journal.put(replace(entry, is_formatting=False))
-        await Mounts(programs).mount(entry.device, directory, fs_type=fs_type, read_only=read_only)
-        return entry
+        return entry, fs_type
+
+    def _ended(self, entry: FlexEntry, work: asyncio.Task[tuple[FlexEntry, str]]) -> None:
+        del self.working[entry.key]
+        if not work.cancelled() and (error := work.exception()) is not None:
+            log.debug("A device could not be checked or formatted", volume=entry.volume, err=str(error))
 
     async def _unmount_device(self, entry: FlexEntry, driver: FlexDriver, until: float) -> None:
         """Unmount the device if it is or may be mounted, and remove the directory."""

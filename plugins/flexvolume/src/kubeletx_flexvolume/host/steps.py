@@ -90,13 +90,23 @@ class VolumeSteps:
         async with self._turn(entry.key, request, until):
             return await self._calls.expand(entry, request, driver, size_bytes, until)
 
+    async def close(self) -> None:
+        """Stop checks and formats of devices; the journal has what was begun."""
+        works = list(self._calls.working.values())
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+
     async def _check(self, request: VolumeRequest) -> None:
         """Raise Unavailable if the volume has an entry that cannot be read."""
         await self._journal.check(self._key(request, attach=attach) for attach in (True, False))
 
     @asynccontextmanager
     async def _turn(self, key: str, request: VolumeRequest, until: float) -> AsyncIterator[None]:
-        """Wait for earlier steps of the volume, and hold its lock. `key`: of its entry."""
+        """Wait for earlier steps of the volume, and hold its lock. `key`: of its entry.
+
+        A check or format of the device that outlasts its call holds the lock until it has ended.
+        """
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
@@ -110,7 +120,10 @@ class VolumeSteps:
         try:
             yield
         finally:
-            lock.release()
+            if (work := self._calls.working.get(key)) is not None:
+                work.add_done_callback(lambda _: lock.release())
+            else:
+                lock.release()
 
     async def _prepare(
         self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
@@ -126,7 +139,7 @@ class VolumeSteps:
     async def _undo(self, request: VolumeRequest, driver: FlexDriver, error: KubeletxError) -> None:
         """Undo the steps of a failed `_prepare`; log a failure, and add it to the error's message."""
         entry = self._journal.find(request.target)
-        if entry is None:
+        if entry is None or entry.key in self._calls.working:
             return
         until = asyncio.get_running_loop().time() + UNDO_SECONDS
         is_detached = isinstance(error, DriverFailed) and entry.stage is DeviceStage.ATTACHING

@@ -97,6 +97,7 @@ class FlexVolumes:
             writing, self._writing = self._writing, None
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
+            await self._steps.close()
             await self._drivers.close()
             self._files.close()
             self._slow.close()
