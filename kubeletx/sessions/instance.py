@@ -83,15 +83,17 @@ class Instance:
         limits: SessionLimits,
         find: Callable[[str], Session | None],
         changed: Callable[[Instance], None],
+        note_unconfirmed: Callable[[PodUid, str, bool], None],
     ) -> None:
         """`find`: finds a session of any pod by its ID; raises Unavailable if it may be stored and is not loaded yet.
 
-        `changed`: called when the instance connects.
+        `changed`: called when the instance connects. `note_unconfirmed`: stores a change of `unconfirmed`.
         """
         self.row = row
         self._limits = limits
         self._find = find
         self._changed = changed
+        self._note_unconfirmed = note_unconfirmed
         self.actors: dict[str, SessionActor] = {}
         """Sessions that have not ended, by ID."""
         self.is_ending = bool(row.end_reason)
@@ -191,7 +193,7 @@ class Instance:
         if session is not None and session.pod_uid != self.uid:
             raise PermissionDenied(f"pod {self.pod_id} has no session {named.identifier!r}")
         if report.state == pb.STATE_CLOSED:
-            self.unconfirmed.discard(named.identifier)
+            self.set_unconfirmed(named.identifier, False)
             return
         self._close_leftover(named.identifier)
         if session is None:
@@ -203,6 +205,21 @@ class Instance:
             return
         if self.send(close_leftover(self.pod_id, session_id)):
             self._leftovers.add(session_id)
+
+    def set_unconfirmed(self, session_id: str, is_unconfirmed: bool) -> None:
+        """Set and store whether the application may still hold an ended session."""
+        if is_unconfirmed == (session_id in self.unconfirmed):
+            return
+        if is_unconfirmed:
+            self.unconfirmed.add(session_id)
+        else:
+            self.unconfirmed.remove(session_id)
+        self._note_unconfirmed(self.uid, session_id, is_unconfirmed)
+
+    def confirm_all(self) -> None:
+        """Note that the application holds no ended session."""
+        for session_id in tuple(self.unconfirmed):
+            self.set_unconfirmed(session_id, False)
 
     def merge(self, stored: InstanceRow) -> None:
         """Add the stored facts of an instance that was made before they were loaded."""
@@ -227,6 +244,6 @@ class Instance:
         before, self.containers = self.containers, containers
         if not before or before & containers:
             return False
-        self.unconfirmed.clear()
+        self.confirm_all()
         self.row = replace(self.row, was_connected=self.is_connected)
         return True

@@ -48,6 +48,14 @@ _instances = Table(
     Column("end_reason", String, nullable=False),
     Column("end_message", String, nullable=False),
 )
+_unconfirmed = Table(
+    "session_unconfirmed",
+    SESSION_TABLES,
+    Column("key", String, primary_key=True),
+    Column("pod_uid", String, nullable=False),
+    Column("session_id", String, nullable=False),
+)
+"""`Instance.unconfirmed`. A table of its own, since sessions are deleted earlier and older databases lack a column."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Session)
 
@@ -151,7 +159,7 @@ class SessionRecords(BatchedRows):
     """Stored sessions and instances."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        super().__init__(store, clock, (_sessions, _instances))
+        super().__init__(store, clock, (_sessions, _instances, _unconfirmed))
 
     def note(self, session: Session) -> None:
         """Store the session soon."""
@@ -176,15 +184,27 @@ class SessionRecords(BatchedRows):
         """Delete the instance's row soon."""
         self.change(_instances.name, uid, None)
 
-    async def load(self) -> tuple[list[InstanceRow], list[Session]] | None:
-        """Read all rows; invalid ones are left out. Returns None if the database cannot be read now."""
+    def note_unconfirmed(self, uid: PodUid, session_id: str, is_unconfirmed: bool) -> None:
+        """Store soon whether the application may still hold an ended session."""
+        key = f"{uid} {session_id}"
+        row = {"key": key, "pod_uid": uid, "session_id": session_id}
+        self.change(_unconfirmed.name, key, row if is_unconfirmed else None)
+
+    async def load(self) -> tuple[list[InstanceRow], list[Session], list[tuple[PodUid, str]]] | None:
+        """Read all rows; invalid ones are left out. Returns None if the database cannot be read now.
+
+        The last list has (pod, session) for each ended session that an application may still hold.
+        """
         return await self._read(_load)
 
 
-def _load(connection: Connection) -> tuple[list[InstanceRow], list[Session]]:
+def _load(connection: Connection) -> tuple[list[InstanceRow], list[Session], list[tuple[PodUid, str]]]:
     return (
         read_rows(connection, select(_instances), lambda row: checked(InstanceRow(**row))),
         read_rows(connection, select(_sessions), _session),
+        read_rows(
+            connection, select(_unconfirmed), lambda row: (PodUid(row["pod_uid"]), str(row["session_id"]))
+        ),
     )
 
 

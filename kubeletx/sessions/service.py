@@ -274,7 +274,13 @@ class Sessions:
         return instance
 
     def _restore(self, row: InstanceRow) -> Instance:
-        instance = Instance(row, limits=self._limits, find=self._known, changed=self._connected)
+        instance = Instance(
+            row,
+            limits=self._limits,
+            find=self._known,
+            changed=self._connected,
+            note_unconfirmed=self._records.note_unconfirmed,
+        )
         self._instances[row.uid] = instance
         return instance
 
@@ -342,6 +348,7 @@ class Sessions:
         instance.is_ending = instance.is_gone = True
         self._end_all(instance, f"pod {instance.pod_id} is gone")
         del self._instances[instance.uid]
+        instance.confirm_all()
         self._records.forget_instance(instance.uid)
         self._tell(instance)
 
@@ -422,9 +429,9 @@ class Sessions:
         is_answered = session.reason not in (Reason.OPEN_TIMEOUT, Reason.CLOSE_TIMEOUT)
         # An instance that has never connected got no message; its liveness time-out decides.
         if not is_answered and instance.has_sessions and instance.row.was_connected:
-            instance.unconfirmed.add(session.id)
+            instance.set_unconfirmed(session.id, True)
         elif is_answered:
-            instance.unconfirmed.discard(session.id)
+            instance.set_unconfirmed(session.id, False)
         if instance.is_ending:
             return
         if session.kills_instance:
@@ -450,13 +457,18 @@ class Sessions:
         stored = await self._records.load()
         if stored is None:
             return
-        rows, sessions = stored
+        rows, sessions, unconfirmed = stored
         for row in rows:
             if (instance := self._instances.get(row.uid)) is None:
                 self._restore(row)
             else:
                 instance.merge(row)
                 self._records.note_instance(instance.row)
+        for uid, session_id in unconfirmed:
+            if (instance := self._instances.get(uid)) is not None:
+                instance.unconfirmed.add(session_id)
+            else:
+                self._records.note_unconfirmed(uid, session_id, False)
         for session in sorted(sessions, key=lambda one: one.closed_at or one.created_at):
             if self.find(session.id) is not None:
                 continue

@@ -161,6 +161,38 @@ async def test_sessions_stay_open_if_the_containers_ran_while_the_agent_was_away
         assert room.session().state is SessionState.READY
 
 
+@pytest.mark.parametrize(
+    ("answer", "ended"),
+    [("none", [(UID, "CloseTimeout")]), ("late report", []), ("new containers", [])],
+)
+async def test_a_pod_that_may_hold_an_ended_session_ends_with_its_last_one(
+    running: Running, pods: Pods, answer: str, ended: list[tuple[PodUid, str]]
+) -> None:
+    async with running() as room:
+        room.pod_status()
+        application = await room.opened(close_grace_seconds=5)
+        await room.open("default/s2")
+        application.report(pb.STATE_OPEN, session="default/s2")
+        await room.sessions.close("default/s1")
+        await room.clock.run_for(700)
+        assert room.sessions.find("default/s1") is None
+        if answer == "late report":
+            application.report(pb.STATE_CLOSED)
+        if answer == "new containers":
+            room.pod_status(containers=("c2",))
+            await room.settle()
+            await room.open("default/s2")
+    async with running() as room:
+        application = room.connect()
+        await room.settle()
+        application.report(pb.STATE_OPEN, session="default/s2")
+        await room.sessions.close("default/s2")
+        await room.settle()
+        application.report(pb.STATE_CLOSED, session="default/s2")
+        await room.settle()
+        assert (room.session("default/s2").is_over, pods.ended) == (True, ended)
+
+
 async def test_the_end_of_a_failed_instance_is_repeated(running: Running, pods: Pods) -> None:
     async with running() as room:
         await room.opened(kills_instance=True)
