@@ -17,7 +17,7 @@ from kubeletx.api.names import Event
 from .dependencies import PodDependencies
 from .pod_events import PodEvents
 from .worker import PodWorker
-from .workloads.overrides import PodOverrides, after_restart, decode, encode, overrides_of
+from .workloads.overrides import PodOverrides, decode, encode, overrides_of, without_begun
 from .workloads.table import workload_of
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ class OverrideFiles:
         except ValueError as error:
             log.warning("Failed to decode the requests for a pod", pod=worker.desired.ref, err=str(error))
             overrides = PodOverrides()
-        overrides, lost = after_restart(overrides, self._deps.clock.now())
+        overrides, lost = without_begun(overrides, self._deps.clock.now())
         events = PodEvents(self._deps.events, worker.desired.pod)
         for operation in lost:
             what = f"{operation.verb} {operation.detail}".strip()

@@ -20,6 +20,7 @@ This file has only pure values and functions. The pod's worker keeps the newest 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
@@ -42,7 +43,10 @@ class Outcome(enum.Enum):
     CANCELLED = "cancelled"
     """An operator cancelled the operation before it started."""
     UNKNOWN = "unknown"
-    """The agent crashed, or the runtime's answer was lost. The operation may have happened; it is not repeated."""
+    """The agent crashed, the runtime's answer was lost, or the outcome could not be stored.
+
+    The operation may have happened; it is not repeated.
+    """
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,20 +113,22 @@ def decode(data: bytes) -> PodOverrides:
         raise ValueError(str(error)) from error
 
 
-def after_restart(overrides: PodOverrides, now: datetime) -> tuple[PodOverrides, tuple[Operation, ...]]:
-    """Set operations that an earlier agent process left unfinished to UNKNOWN.
+def without_begun(
+    overrides: PodOverrides, now: datetime, running: Collection[str] = ()
+) -> tuple[PodOverrides, tuple[Operation, ...]]:
+    """Set operations that do not run any more, but are stored as begun, to UNKNOWN.
 
-    Return the new overrides and the operations that were changed.
+    Return the new overrides and the operations that were changed. `running`: verbs of the operations that still run.
     """
     lost = tuple(
         replace(
             operation,
             outcome=Outcome.UNKNOWN,
             ended_at=now,
-            message="the agent ended before it did; look at the machine, it is not done again",
+            message="the agent ended, or could not store the outcome; look at the machine, it is not done again",
         )
         for operation in overrides.operations
-        if operation.outcome is Outcome.BEGUN
+        if operation.outcome is Outcome.BEGUN and operation.verb not in running
     )
     by_id = {operation.id: operation for operation in lost}
     operations = tuple(by_id.get(operation.id, operation) for operation in overrides.operations)

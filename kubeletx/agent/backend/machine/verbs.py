@@ -49,7 +49,7 @@ from kubeletx.pods.workloads.machine.power import (
     wanted_power,
     was_switched_off,
 )
-from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ended, overrides_of
+from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ended, overrides_of, without_begun
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
 from kubeletx.runtimes.handles.handle import RuntimeHandle
@@ -94,6 +94,7 @@ class MachineBackend:
         self.list_nics, self.attach_nic, self.detach_nic = nics.list, nics.attach, nics.detach
         self._reboots = DelayedReboots(services.clock)
         self._resizing: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
+        self._under_way: set[tuple[PodUid, str]] = set()
 
     async def find_machine(self, target: PodTarget) -> MachineView:
         return self._view(await self._access.find(target))
@@ -347,17 +348,27 @@ class MachineBackend:
         connection the outcome is stored as unknown. Raises Conflict if an operation with the same `verb` is under way
         for the machine. `detail`: shown with the operation, such as the snapshot's name.
         """
-        overrides = overrides_of(worker.facts) or PodOverrides()
-        if any(
-            operation.verb == verb and operation.outcome is Outcome.BEGUN
-            for operation in overrides.operations
-        ):
+        # Not the stored operations: one whose outcome could not be stored would block its verb until a restart.
+        key = (worker.uid, verb)
+        if key in self._under_way:
             hint = "; 'kubeletx vm reboot --cancel' cancels one that waits" if verb == "reboot" else ""
             raise Conflict(f"a {verb} of machine {worker.desired.ref} is under way already{hint}")
+        self._under_way.add(key)
+        try:
+            return await self._recorded(worker, verb, detail, call)
+        finally:
+            self._under_way.remove(key)
+
+    async def _recorded(
+        self, worker: PodWorker, verb: str, detail: str, call: Callable[[], Awaitable[T]]
+    ) -> T:
         numbers: list[int] = []
 
         def begin(overrides: PodOverrides) -> PodOverrides:
-            after, made = begun(overrides, verb, detail, self._services.clock.now())
+            now = self._services.clock.now()
+            others = {other for uid, other in self._under_way if uid == worker.uid and other != verb}
+            known, _ = without_begun(overrides, now, running=others)
+            after, made = begun(known, verb, detail, now)
             numbers.append(made.id)
             return after
 
@@ -370,10 +381,7 @@ class MachineBackend:
         except KubeletxError as error:
             unknown = isinstance(error, TimedOut | Unavailable)
             outcome = Outcome.UNKNOWN if unknown else Outcome.FAILED
-            try:
-                await self._end(worker, numbers[0], outcome, str(error))
-            except KubeletxError as unwritten:  # the pod and its directory may have been removed meanwhile
-                log.warning("Failed to record an operation", pod=worker.desired.ref, err=str(unwritten))
+            await self._end(worker, numbers[0], outcome, str(error))
             what = f"{verb} {detail}".strip()
             reason = Event.OPERATION_UNKNOWN if unknown else Event.OPERATION_FAILED
             self._access.tell(worker, reason, f"{what}: {error}", type="Warning")
@@ -382,11 +390,16 @@ class MachineBackend:
         return result
 
     async def _end(self, worker: PodWorker, number: int, outcome: Outcome, message: str = "") -> None:
+        """Store the outcome; only log a failure: the operation is over, and the next one sets this one to UNKNOWN."""
         now = self._services.clock.now()
-        if not worker.is_done:
+        if worker.is_done:
+            return
+        try:
             await self._services.overrides.amend(
                 worker, lambda overrides: ended(overrides, number, outcome, now, message)
             )
+        except KubeletxError as error:  # a full disk, or the pod and its directory were removed meanwhile
+            log.warning("Failed to record an operation", pod=worker.desired.ref, err=str(error))
 
     def _view(self, worker: PodWorker) -> MachineView:
         desired, facts, pod = worker.desired, worker.facts, worker.desired.pod
