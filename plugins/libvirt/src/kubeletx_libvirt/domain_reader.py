@@ -321,7 +321,7 @@ class DomainReader:
 
 
 class EventWaits:
-    """Lets calls wait for the next event of a kind about a machine: stopped, reboot or device-removed."""
+    """Lets calls wait for the next event of a kind about a machine: stopped, reboot, agent-gone or device-removed."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], set[asyncio.Event]] = {}

@@ -16,14 +16,23 @@ reboot is done at that time, or at once if the time has passed, unless the machi
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import math
 from typing import NoReturn
 
 import libvirt
 import msgspec
 import structlog
 
-from kubeletx.api import Conflict, KubeletxError, UnitId, UnitState, Unsupported
+from kubeletx.api import (
+    Clock,
+    Conflict,
+    KubeletxError,
+    SystemClock,
+    UnitId,
+    UnitState,
+    Unsupported,
+    sleep_or,
+)
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
 from kubeletx_libvirt.domain_reader import UnitDomain, now_ns, read_definition
 from kubeletx_libvirt.machinery import Machinery, Part
@@ -32,7 +41,9 @@ from kubeletx_libvirt.units import Units, ask_again_seconds, call_guest_agent, p
 log = structlog.get_logger(__name__)
 
 REBOOT_SECONDS = 15.0
-"""Seconds after which a guest that has not rebooted (it is booting, hangs or ignores the request) is reset."""
+"""Seconds from the first request until a guest that has not rebooted (it is booting, hangs or ignores it) is reset."""
+ORDERLY_SECONDS = 90.0
+"""The same for a guest whose agent has disconnected, since it shuts down. The host's deadline of the call is 120 s."""
 RESET_SECONDS = 10.0
 _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 
@@ -43,8 +54,10 @@ class Power(Part):
     Implements `SupportsMachine` and `SupportsStandby`, whose calls change a machine in the same way.
     """
 
-    def __init__(self, machinery: Machinery, units: Units) -> None:
+    def __init__(self, machinery: Machinery, units: Units, *, clock: Clock | None = None) -> None:
+        """`clock`: for waits for guests, which run in real time also if the host's clock does not; None: the system's."""
         super().__init__(machinery)
+        self._clock = clock or SystemClock()
         self._units = units
         self._delayed: dict[UnitId, asyncio.Task[None]] = {}
 
@@ -177,26 +190,28 @@ class Power(Part):
             state, domain = await self._look(unit_id)
             if state is not UnitState.RUNNING:
                 _refuse(domain, state)
-            with self._waits.expect(unit_id, "reboot") as heard:
-                try:
-                    async with asyncio.timeout(REBOOT_SECONDS):
-                        await self._ask_until(unit_id, heard)
-                except TimeoutError:
+            with (
+                self._waits.expect(unit_id, "reboot") as heard,
+                self._waits.expect(unit_id, "agent-gone") as obeys,
+            ):
+                if not await self._ask_until(unit_id, heard, obeys):
                     await self._connection.use(_reset, unit_id)
-                    with contextlib.suppress(TimeoutError):  # it is reset; only the event is late
-                        async with asyncio.timeout(RESET_SECONDS):
-                            await heard.wait()
+                    await sleep_or(self._clock, RESET_SECONDS, heard)  # it is reset; only the event is late
 
-    async def _ask_until(self, unit_id: UnitId, heard: asyncio.Event) -> None:
+    async def _ask_until(self, unit_id: UnitId, heard: asyncio.Event, obeys: asyncio.Event) -> bool:
+        """Request the reboot repeatedly. Returns False if the guest has not rebooted in its time."""
         through_agent = True
+        first_at = math.inf
         for pause in ask_again_seconds():
-            if heard.is_set():
-                return
             await self._connection.use(_ask_to_reboot, unit_id, through_agent)
             through_agent = not through_agent
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await heard.wait()
+            first_at = min(first_at, self._clock.monotonic())
+            if await sleep_or(self._clock, pause, heard):
+                break
+            limit = ORDERLY_SECONDS if obeys.is_set() else REBOOT_SECONDS
+            if self._clock.monotonic() - first_at >= limit:
+                break
+        return heard.is_set()
 
 
 def _refuse(domain: UnitDomain, state: UnitState) -> NoReturn:

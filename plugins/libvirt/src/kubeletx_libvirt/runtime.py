@@ -81,6 +81,7 @@ _EVENTS = {
 }
 
 
+_DISCONNECTED = libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_DISCONNECTED
 _CONNECTED = libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
 
 
@@ -314,6 +315,8 @@ class LibvirtRuntime:
                 self.units.end_crashed_guests({UnitId(event.uuid): domain} if domain is not None else {})
         if event.kind in ("reboot", "device-removed"):  # a reboot has been counted then
             self.waits.wake(event.uuid, event.kind)
+        if event.kind == "agent" and event.event == _DISCONNECTED:
+            self.waits.wake(event.uuid, "agent-gone")
         if identity is not None and event.kind == "agent" and event.event == _CONNECTED:
             self._boots.look(UnitId(event.uuid))
         if identity is None:
