@@ -176,10 +176,11 @@ class LogKeeper:
         except Exception:  # the logs of other runtimes go on
             log.exception("Failed to keep log with a bug", pod=_ref(snapshot), container=unit.name)
             await self._clock.sleep(self._limits.interval_seconds)
+        else:  # after an error the next round starts a new writer: the log of an ended unit is not complete
+            if not is_running():
+                self._finished.add(unit.id)
         finally:
             self._writers.pop(unit.id, None)
-        if not is_running():
-            self._finished.add(unit.id)
 
     async def _write_stream(self, handle: RuntimeHandle, unit: UnitSummary, log_file: Path) -> None:
         runtime = handle.capability(SupportsLogStream)

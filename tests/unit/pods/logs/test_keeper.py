@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from kubeletx.api import (
+    Blocking,
     LogMode,
     PodUid,
     RuntimeName,
@@ -33,6 +34,7 @@ from kubeletx.testing.clock import FakeClock
 from kubeletx_testing.waiting import until
 from tests.unit.pods.environment_model import append, inline, make_node
 
+T = TypeVar("T")
 UID = PodUid("u1")
 
 
@@ -99,7 +101,7 @@ class FakeHandle:
 
 
 class Bench:
-    def __init__(self, tmp_path: Path, handles: list[FakeHandle]) -> None:
+    def __init__(self, tmp_path: Path, handles: list[FakeHandle], blocking: Blocking = inline) -> None:
         self.clock = FakeClock()
         self.directory = tmp_path / "logs/shop_web_u1/c"
         self.directory.mkdir(parents=True)
@@ -108,7 +110,7 @@ class Bench:
         self.keeper = LogKeeper(
             handles=lambda: cast("tuple[RuntimeHandle, ...]", tuple(handles)),
             context=make_node(pod_logs_dir=tmp_path / "logs"),
-            blocking=inline,
+            blocking=blocking,
             clock=self.clock,
             watcher=self.watcher,
             limits=RotationLimits(max_size_bytes=100),
@@ -134,7 +136,7 @@ class Bench:
         return [line.split(b" ", 1)[1] for line in self.log.read_bytes().splitlines()]
 
 
-async def test_large_files_of_living_units_are_rotated(tmp_path):
+async def test_large_files_of_living_units_are_rotated(tmp_path: Path) -> None:
     handle = FakeHandle("a", LogMode.FILE)
     bench = Bench(tmp_path, [handle])
     handle.path = bench.log
@@ -146,7 +148,9 @@ async def test_large_files_of_living_units_are_rotated(tmp_path):
 
 
 @pytest.mark.parametrize("state", [UnitState.PAUSED, UnitState.SUSPENDED])
-async def test_the_log_of_a_frozen_unit_is_looked_at_again_when_it_runs(tmp_path, state):
+async def test_the_log_of_a_frozen_unit_is_looked_at_again_when_it_runs(
+    tmp_path: Path, state: UnitState
+) -> None:
     handle = FakeHandle("a", LogMode.FILE)
     handle.state = state
     bench = Bench(tmp_path, [handle])
@@ -161,7 +165,7 @@ async def test_the_log_of_a_frozen_unit_is_looked_at_again_when_it_runs(tmp_path
 
 
 @pytest.mark.parametrize("name", ["a\0b", "../../outside", "", "\ud800"])
-async def test_a_unit_with_a_name_that_no_container_has_stops_no_rotation(tmp_path, name):
+async def test_a_unit_with_a_name_that_no_container_has_stops_no_rotation(tmp_path: Path, name: str) -> None:
     handle, liar = FakeHandle("a", LogMode.FILE), FakeHandle("b", LogMode.FILE)
     liar.unit_name = name
     bench = Bench(tmp_path, [liar, handle])
@@ -176,7 +180,7 @@ async def test_a_unit_with_a_name_that_no_container_has_stops_no_rotation(tmp_pa
     assert outside.read_bytes() == b"x" * 101
 
 
-async def test_an_ended_unit_and_an_unopened_runtime_are_left_alone(tmp_path):
+async def test_an_ended_unit_and_an_unopened_runtime_are_left_alone(tmp_path: Path) -> None:
     handle, unopened = FakeHandle("a", LogMode.FILE), FakeHandle("b", LogMode.FILE)
     handle.state, unopened.traits = UnitState.EXITED, None
     bench = Bench(tmp_path, [handle, unopened])
@@ -186,7 +190,7 @@ async def test_an_ended_unit_and_an_unopened_runtime_are_left_alone(tmp_path):
     assert (handle.reopened, unopened.reopened) == ([], [])
 
 
-async def test_a_runtime_that_hangs_holds_up_no_other(tmp_path):
+async def test_a_runtime_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     hanging, healthy = FakeHandle("a", LogMode.FILE), FakeHandle("b", LogMode.FILE)
     hanging.hangs = True
     bench = Bench(tmp_path, [hanging, healthy])
@@ -198,7 +202,7 @@ async def test_a_runtime_that_hangs_holds_up_no_other(tmp_path):
     assert len(healthy.reopened) >= 2
 
 
-async def test_raw_files_are_followed_also_of_units_that_ended_meanwhile(tmp_path):
+async def test_raw_files_are_followed_also_of_units_that_ended_meanwhile(tmp_path: Path) -> None:
     handle = FakeHandle("a", LogMode.RAW_FILE)
     bench = Bench(tmp_path, [handle])
     raw = bench.directory / "2.raw"
@@ -213,7 +217,7 @@ async def test_raw_files_are_followed_also_of_units_that_ended_meanwhile(tmp_pat
         await bench.until([b"stdout F one", b"stdout F two", b"stdout F three"])
 
 
-async def test_a_unit_that_starts_again_after_its_end_goes_on_in_the_same_log(tmp_path):
+async def test_a_unit_that_starts_again_after_its_end_goes_on_in_the_same_log(tmp_path: Path) -> None:
     handle = FakeHandle("a", LogMode.RAW_FILE)
     bench = Bench(tmp_path, [handle])
     raw = bench.directory / "2.raw"
@@ -228,7 +232,30 @@ async def test_a_unit_that_starts_again_after_its_end_goes_on_in_the_same_log(tm
         await bench.until([b"stdout F one", b"stdout F two"])
 
 
-async def test_a_unit_that_was_started_is_followed_at_once_when_told(tmp_path):
+@pytest.mark.parametrize("broken", [1, 3])
+async def test_the_rest_of_an_ended_units_log_is_written_after_an_error(tmp_path: Path, broken: int) -> None:
+    calls = 0
+
+    async def blocking(function: Callable[..., T], *args: Any) -> T:
+        nonlocal calls
+        calls += 1
+        if calls == broken:
+            raise Unavailable("no thread is free")
+        return function(*args)
+
+    handle = FakeHandle("a", LogMode.RAW_FILE)
+    handle.state = UnitState.EXITED
+    bench = Bench(tmp_path, [handle], blocking)
+    append(bench.directory / "2.raw", b"one\ntwo")
+    async with bench.running():
+        await bench.clock.run_for(12)
+        await bench.until([b"stdout F one", b"stdout F two"])
+        made = calls
+        await bench.clock.run_for(30)
+    assert calls == made, "its log is complete"
+
+
+async def test_a_unit_that_was_started_is_followed_at_once_when_told(tmp_path: Path) -> None:
     handles: list[FakeHandle] = []
     bench = Bench(tmp_path, handles)
     append(bench.directory / "2.raw", b"one\n")
@@ -239,7 +266,7 @@ async def test_a_unit_that_was_started_is_followed_at_once_when_told(tmp_path):
         await bench.until([b"stdout F one"])
 
 
-async def test_a_stream_is_written_and_taken_up_again_after_it_broke(tmp_path):
+async def test_a_stream_is_written_and_taken_up_again_after_it_broke(tmp_path: Path) -> None:
     handle = FakeHandle("a", LogMode.STREAM)
     bench = Bench(tmp_path, [handle])
     async with bench.running():
@@ -254,7 +281,7 @@ async def test_a_stream_is_written_and_taken_up_again_after_it_broke(tmp_path):
         await bench.clock.run_for(5)
 
 
-async def test_a_bug_in_one_plugins_stream_ends_no_other_log(tmp_path):
+async def test_a_bug_in_one_plugins_stream_ends_no_other_log(tmp_path: Path) -> None:
     handles = [FakeHandle("broken", LogMode.STREAM), FakeHandle("good", LogMode.STREAM)]
     bench = Bench(tmp_path, handles)
     async with bench.running():
