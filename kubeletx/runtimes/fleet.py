@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +66,13 @@ class Fleet:
         parts: HostParts,
         listener: RuntimeListener,
         is_used: Callable[[RuntimeName], bool],
+        bound_kinds: Callable[[RuntimeName], Collection[str]],
         beside: Callable[[RuntimeHandle], Coroutine[Any, Any, None]],
     ) -> None:
         """`parts`: objects that all runtimes share. `is_used`: returns True if pods are assigned to the runtime.
 
-        `beside`: returns a coroutine that runs concurrently with the runtime, and ends and restarts together with it.
+        `bound_kinds`: returns the kinds that made the runtime's pods. `beside`: returns a coroutine that runs concurrently
+        with the runtime, and ends and restarts together with it.
         """
         self._kinds = kinds
         self._plan = plan
@@ -84,6 +86,7 @@ class Fleet:
             self._settings,
             plan.isolation,
             parts,
+            bound_kinds=bound_kinds,
             stalled=self._notes.load(),
             variables=plan.variables,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from kubeletx.api import (
 
 from .broken import REASON, BrokenRuntime
 from .endpoints import urls
+from .endpoints.failed_plugins import describe_failed
 from .endpoints.isolation_rule import isolation_of
 from .endpoints.kinds import UNRESOLVED, KindTable, RuntimeKind
 from .endpoints.programs import PROGRAMS
@@ -62,13 +63,16 @@ class RuntimeMaker:
         isolation: Mapping[str, str],
         parts: HostParts,
         *,
+        bound_kinds: Callable[[RuntimeName], Collection[str]],
         stalled: Mapping[RuntimeName, StallNote] = MappingProxyType({}),
         variables: Collection[str] = (),
     ) -> None:
-        """`isolation`: see `FleetConfig`. `stalled`: notes about runtimes whose plugins blocked an earlier agent process.
+        """`isolation`, `variables`: see `FleetConfig`. `bound_kinds`: returns the kinds that made the pods of a runtime.
 
-        Such a runtime is isolated, whatever its configuration is. `variables`: see `FleetConfig`.
+        `stalled`: notes about runtimes whose plugins blocked an earlier agent process. Such a runtime is isolated, whatever
+        its configuration is.
         """
+        self._bound_kinds = bound_kinds
         self._stalled = stalled
         self._kinds = kinds
         self._settings = settings
@@ -81,9 +85,11 @@ class RuntimeMaker:
         """Make the runtime of an endpoint.
 
         Raises InvalidConfig if no plugin serves the endpoint, and Unavailable, which names the plugin, the constructor's
-        error with its place, and what to do, if the plugin could not make the runtime.
+        error with its place, and what to do, if the plugin could not make the runtime or its pods are of a kind that is
+        not loaded.
         """
         endpoint = self._resolved(endpoint)
+        self._check_pods(endpoint.name)
         kind = self._kinds.get(endpoint.kind)
         host = RuntimeHost(endpoint.name, self._parts)
         try:
@@ -103,7 +109,28 @@ class RuntimeMaker:
         except KubeletxError as error:
             log.error("Failed to make runtime", runtime=endpoint.name, origin=endpoint.origin, err=str(error))
             host = RuntimeHost(endpoint.name, self._parts)
+            if endpoint.kind in self._kinds and self._lost_kinds(endpoint.name):
+                # the kind is only the default while the kind of the pods is not loaded
+                endpoint = msgspec.structs.replace(endpoint, kind=UNRESOLVED)
             return MadeRuntime(endpoint, BrokenRuntime(str(error)), host, why=str(error))
+
+    def _lost_kinds(self, name: RuntimeName) -> list[str]:
+        """Return the kinds that made pods of the runtime and are not loaded, sorted."""
+        return sorted(
+            kind
+            for kind in self._bound_kinds(name)
+            if kind not in self._kinds and kind not in ("", UNRESOLVED)
+        )
+
+    def _check_pods(self, name: RuntimeName) -> None:
+        """Raise Unavailable if a kind that made pods of the runtime is not loaded: another kind may not manage them."""
+        for kind in self._lost_kinds(name):
+            failed = [plugin for plugin in self._kinds.failed if plugin.may_register(kind)]
+            raise Unavailable(
+                f"runtime {name}: its pods were made by kind {kind!r}, which is not loaded; "
+                f"{describe_failed(failed) or 'install its plugin'}; then run `kubeletx runtime reload`",
+                reason=REASON,
+            )
 
     def _resolved(self, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint with a registered kind; see `UNRESOLVED`. Raises InvalidConfig if there is none."""

@@ -90,6 +90,7 @@ class RuntimeRegistry:
             parts=parts,
             listener=self,
             is_used=self._is_used,
+            bound_kinds=lambda name: {binding.kind for binding in bindings.of_runtime(name)},
             beside=self._clear_leftovers,
         )
         self._handles = self.fleet.handles

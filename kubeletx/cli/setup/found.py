@@ -30,7 +30,7 @@ _LIBVIRT: Final = ("run/libvirt/libvirt-sock", "run/libvirt/virtqemud-sock", "us
 KNOWN: Final = (
     KnownRuntime("containerd", "container:containerd:unix:///run/containerd/containerd.sock", _CONTAINERD),
     KnownRuntime("containerd", "container:cri-o:unix:///run/crio/crio.sock", _CRIO),
-    KnownRuntime("quark", "container:quark:unix:///run/containerd/containerd.sock", _CONTAINERD),
+    KnownRuntime("quark", "container:quark:unix:///run/containerd/containerd.sock?plugin=quark", _CONTAINERD),
     KnownRuntime("libvirt", "vm:libvirt-qemu:qemu:///system", _LIBVIRT),
 )
 """In the order of the settings file: the first of a type is its default."""

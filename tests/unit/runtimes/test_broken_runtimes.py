@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -12,6 +13,7 @@ from kubeletx.api import (
     Endpoint,
     Host,
     InvalidConfig,
+    PodUid,
     RuntimeName,
     SupportsEvents,
     SupportsExec,
@@ -19,6 +21,7 @@ from kubeletx.api import (
     SupportsStats,
     Unavailable,
 )
+from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.endpoints.failed_plugins import FailedPlugin
 from kubeletx.runtimes.endpoints.grammar import parse_endpoints
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
@@ -261,6 +264,48 @@ async def test_a_runtime_whose_plugin_failed_to_load_names_the_plugin_and_its_er
         await registry.fleet.repair()
         await world.until(lambda: registry.get("b").state.ready)
         assert registry.get("b").kind == "bad"
+
+
+async def test_a_runtime_whose_pods_were_made_by_a_kind_that_is_not_loaded_is_broken(world: World) -> None:
+    def kinds(*names: str) -> KindTable:
+        default, *more = (world.kind(name, "container") for name in names)
+        return KindTable([default, *(msgspec.structs.replace(kind, default_claim=False) for kind in more)])
+
+    def started_with(*names: str) -> Any:
+        world.kinds = kinds(*names)
+        world.endpoints = parse_endpoints(
+            ["container:one:fake://one", "container:quark:fake://quark"], [], world.kinds
+        )
+        world.runtimes.clear()
+        return started(world)
+
+    pod = PodUid("uid-a")
+    async with started_with("containerd", "quark") as registry:
+        await registry.bind(
+            Binding(uid=pod, runtime=RuntimeName("quark"), kind="", bound_at=world.clock.now())
+        )
+    async with started_with("containerd") as registry:
+        await world.until(lambda: registry.get("one").state.ready)
+        await world.until(lambda: registry.get("quark").state.reason == "PluginFailed")
+        assert registry.get("quark").state.message.startswith(
+            "runtime quark: its pods were made by kind 'quark', which is not loaded; install its plugin"
+        )
+        assert list(world.runtimes) == ["one"]
+        world.kinds.failed = (FailedPlugin(plugin=BAD, reason="ImportError: no module"),)
+        await registry.fleet.repair()
+        words = "not loaded; plugin bad (kubeletx-bad 0.1.0) is not loaded: ImportError: no module"
+        assert words in registry.fleet.broken[RuntimeName("quark")]
+        for kind in kinds("other", "quark"):
+            world.kinds.add(kind)
+        await registry.fleet.repair()
+        await world.until(lambda: registry.get("quark").state.ready)
+        assert (registry.get("quark").kind, registry.get("one").kind) == ("quark", "containerd")
+        await registry.unbind(pod)
+    async with started_with(
+        "containerd"
+    ) as registry:  # an operator may change the kind of a name without pods
+        await world.until(lambda: registry.get("quark").state.ready)
+        assert registry.get("quark").kind == "containerd"
 
 
 def test_settings_of_a_plugin_that_failed_to_load_do_not_stop_the_start() -> None:

@@ -36,6 +36,7 @@ def fleet(root: Path, kind: RuntimeKind, plan: FleetConfig) -> Fleet:
         parts=parts,
         listener=Listener(),
         is_used=lambda _: False,
+        bound_kinds=lambda _: (),
         beside=beside,
     )
 

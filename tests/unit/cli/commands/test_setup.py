@@ -210,6 +210,9 @@ def test_runtimes_without_a_plugin_are_named(tmp_path: Path) -> None:
         (tmp_path / trace).touch()
     found, missing = find_runtimes(tmp_path, {"containerd", "quark"})
     assert [runtime.name for runtime in found] == ["containerd", "quark"]
+    assert found[1].endpoint.endswith("?plugin=quark"), (
+        "else containerd serves it while quark is not installed"
+    )
     assert missing == ["libvirt"]
     assert [runtime.name for runtime in find_runtimes(tmp_path, {"libvirt"})[0]] == ["libvirt-qemu"]
 
