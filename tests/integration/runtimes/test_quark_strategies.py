@@ -152,7 +152,8 @@ def swap() -> Iterator[None]:
 async def test_a_hibernated_container_gives_its_memory_to_swap_and_gets_it_back(
     swap: None, start: Start
 ) -> None:
-    fill = "x=$(head -c 24000000 /dev/zero | tr '\\0' a); echo filled; trap 'echo ${#x}' USR1; "
+    # The trap comes first: a signal right after the word would have no effect on the first process of a container.
+    fill = "x=$(head -c 24000000 /dev/zero | tr '\\0' a); trap 'echo ${#x}' USR1; echo filled; "
     unit = await start("strategy=freezer", fill + "while :; do sleep 0.05; done")
     await until(lambda: unit.log.exists() and "filled" in unit.log.read_text())
     directory = unit.directory("memory")
