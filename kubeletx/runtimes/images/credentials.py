@@ -28,6 +28,8 @@ from .keyring import RegistryEntry, file_server, helper_server, matching, regist
 log = structlog.get_logger(__name__)
 
 HELPER_SECONDS = 10.0
+HELPER_RETRY_SECONDS = 5.0
+"""Seconds without another run of a helper that failed; less than the first back-off of a pull."""
 _HELPER_CACHE_SECONDS = 60.0
 _NO_CREDENTIALS = "credentials not found"
 
@@ -59,11 +61,19 @@ class NodeCredentials:
     """Finds registry credentials in the node's docker config.
 
     `paths`: docker config files, in order of preference. `helper_seconds`: deadline of one run of a credential helper.
+    `retry_seconds`: time after a failed run in which the helper counts as having no credentials.
     """
 
-    def __init__(self, paths: Sequence[Path], *, helper_seconds: float = HELPER_SECONDS) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        helper_seconds: float = HELPER_SECONDS,
+        retry_seconds: float = HELPER_RETRY_SECONDS,
+    ) -> None:
         self._paths = tuple(paths)
         self._helper_seconds = helper_seconds
+        self._retry_seconds = retry_seconds
         self._stamp: tuple[object, ...] | None = None
         self._refused: dict[Path, tuple[object, ...]] = {}
         self._config = DockerConfig()
@@ -116,18 +126,19 @@ class NodeCredentials:
     # --- helpers ---
 
     async def _ask(self, helper: str, server: str, image: str) -> list[ImageAuth]:
-        now = asyncio.get_running_loop().time()
-        cached = self._answers.get((helper, server))
-        if cached is None or now - cached[0] > _HELPER_CACHE_SECONDS:
-            cached = now, await self._run_helper(helper, server)
-            self._answers[helper, server] = cached
-        return [_for_file(cached[1], image)] if cached[1] is not None else []
+        now = asyncio.get_running_loop().time
+        until, auth = self._answers.get((helper, server), (0.0, None))
+        if now() >= until:
+            auth, seconds = await self._run_helper(helper, server)
+            self._answers[helper, server] = now() + seconds, auth
+        return [_for_file(auth, image)] if auth is not None else []
 
-    async def _run_helper(self, helper: str, server: str) -> ImageAuth | None:
+    async def _run_helper(self, helper: str, server: str) -> tuple[ImageAuth | None, float]:
+        """Return the helper's credential, and for how many seconds it is valid."""
         program = shutil.which(f"docker-credential-{helper}")
         if program is None:
             log.warning("Did not find credential helper", helper=f"docker-credential-{helper}", server=server)
-            return None
+            return None, _HELPER_CACHE_SECONDS
         try:
             result = await run_program([program, "get"], stdin=server.encode(), seconds=self._helper_seconds)
             if result.exit_code != 0:
@@ -140,14 +151,13 @@ class NodeCredentials:
             UnicodeDecodeError,
             RecursionError,
         ) as error:
-            if _NO_CREDENTIALS not in str(error):
-                log.warning(
-                    "Failed to ask credential helper", helper=helper, server=server, err=_reason(error)
-                )
-            return None
+            if _NO_CREDENTIALS in str(error):
+                return None, _HELPER_CACHE_SECONDS
+            log.warning("Failed to ask credential helper", helper=helper, server=server, err=_reason(error))
+            return None, self._retry_seconds  # a failure is not an answer, as for the kubelet's providers
         if answer.username == "<token>":
-            return ImageAuth(identity_token=answer.secret)
-        return ImageAuth(username=answer.username, password=answer.secret)
+            return ImageAuth(identity_token=answer.secret), _HELPER_CACHE_SECONDS
+        return ImageAuth(username=answer.username, password=answer.secret), _HELPER_CACHE_SECONDS
 
 
 class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
+from kubeletx.api import KubeletxError, TimedOut, Unavailable
 from kubeletx.runtimes.images.credentials import NodeCredentials, default_paths, pull_secret_auths
 
 
@@ -99,6 +101,26 @@ async def test_a_helper_that_fails_hangs_or_is_missing_is_passed_over(tmp_path: 
     credentials = NodeCredentials([path], helper_seconds=0.1)
     for name in names:
         assert await credentials.lookup(f"{name}.io/x") == []
+
+
+@pytest.mark.parametrize(("retry_seconds", "calls"), [(0.0, 2), (600.0, 1)])
+@pytest.mark.parametrize("failure", [TimedOut("box did not end within 10 s"), Unavailable("no route")])
+async def test_a_failure_of_a_helper_is_an_answer_only_for_a_short_time(
+    tmp_path: Path,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: KubeletxError,
+    retry_seconds: float,
+    calls: int,
+) -> None:
+    run_program = AsyncMock(side_effect=[failure, failure])
+    monkeypatch.setattr("kubeletx.runtimes.images.credentials.run_program", run_program)
+    helper(programs, "box", "")
+    path = write(tmp_path / "config.json", {"credsStore": "box"})
+    credentials = NodeCredentials([path], retry_seconds=retry_seconds)
+    for _ in range(2):
+        assert await credentials.lookup("r.io/x") == []
+    assert run_program.await_count == calls
 
 
 def test_the_kubelets_places_in_its_order() -> None:
