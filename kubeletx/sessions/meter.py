@@ -62,7 +62,9 @@ class PodMeter:
         self._clients: dict[str, int] = {}
         """Number of clients of each open session."""
         self._shares: dict[str, float] = {}
-        """Seconds of the pod that each session got since the last reading."""
+        """Seconds of the pod that each session got since the last reading of its CPU."""
+        self._memory_shares: dict[str, float] = {}
+        """The same since the last reading."""
         self._costs: dict[str, SessionCosts] = {}
 
     def open(self, key: str, at: float, *, clients: int = 0, opened: int = 1) -> None:
@@ -74,6 +76,7 @@ class PodMeter:
         before = self._at - at
         self._clients[key] = clients
         self._shares.setdefault(key, 0.0)
+        self._memory_shares.setdefault(key, 0.0)
         self._add(key, SessionCosts(opened=opened, open_seconds=before, client_seconds=before * clients))
 
     def set_clients(self, key: str, at: float, clients: int) -> None:
@@ -86,20 +89,30 @@ class PodMeter:
         self._advance(at)
         self._clients.pop(key, None)
 
-    def read(self, reading: PodReading, at: float) -> None:
-        """Attribute the usage between the last reading and this one. A counter that fell counts as unchanged."""
+    def read(self, reading: PodReading, at: float) -> bool:
+        """Attribute the usage between the last reading and this one. A counter that fell counts as unchanged.
+
+        Returns False if the reading lacks the CPU, which was measured before: the next one has it for all sessions.
+        """
         self._advance(at)
         before, whole = self.reading, self._at - self._read_at
-        if before is not None and whole > 0:
-            cpu = _growth(before.cpu_seconds, reading.cpu_seconds)
+        if before is not None and whole <= 0:
+            return True
+        self.reading = _newest(before, reading)
+        if before is not None:
             memory = _mean(before.memory_bytes, reading.memory_bytes)
+            for key, share in self._memory_shares.items():
+                self._add(key, SessionCosts(memory_byte_seconds=memory * share))
+        self._memory_shares = dict.fromkeys(self._clients, 0.0)
+        if before is not None and before.cpu_seconds is not None:
+            if reading.cpu_seconds is None:
+                return False
+            cpu = max(0.0, reading.cpu_seconds - before.cpu_seconds)
             for key, share in self._shares.items():
-                costs = SessionCosts(cpu_seconds=cpu * share / whole, memory_byte_seconds=memory * share)
-                self._add(key, costs)
-        if before is None or whole > 0:
-            self.reading = _newest(before, reading)
-            self._read_at = self._at
-            self._shares = dict.fromkeys(self._clients, 0.0)
+                self._add(key, SessionCosts(cpu_seconds=cpu * share / whole))
+        self._read_at = self._at
+        self._shares = dict.fromkeys(self._clients, 0.0)
+        return True
 
     def take(self) -> dict[str, SessionCosts]:
         """Return the usage of each session since the last call."""
@@ -114,13 +127,10 @@ class PodMeter:
         for key, clients in self._clients.items():
             self._add(key, SessionCosts(open_seconds=seconds, client_seconds=seconds * clients))
             self._shares[key] += seconds / len(self._clients)
+            self._memory_shares[key] += seconds / len(self._clients)
 
     def _add(self, key: str, costs: SessionCosts) -> None:
         self._costs[key] = self._costs.get(key, SessionCosts()).plus(costs)
-
-
-def _growth(before: float | None, now: float | None) -> float:
-    return max(0.0, now - before) if before is not None and now is not None else 0.0
 
 
 def _mean(before: int | None, now: int | None) -> float:

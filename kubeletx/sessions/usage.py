@@ -30,9 +30,11 @@ from .usage_records import UsageFile, UsageRecords, UsageRow, UsageTotal
 log = structlog.get_logger(__name__)
 
 ReadPods = Callable[[Set[PodUid]], Awaitable[Mapping[PodUid, PodReading]]]
-"""Reads the counters of pods; pods that cannot be read are left out."""
+"""Reads the counters of pods; pods that are not on this node are left out."""
 
 _READ_SECONDS: Final = 10.0
+_LAST_SECONDS: Final = 180.0
+"""Longest time for which an ended session waits for the CPU of its last reading."""
 _KEEP_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 0.1
 """Pause between two readings, so that many sessions that begin together are one reading."""
@@ -152,23 +154,30 @@ class SessionUsage:
                     readings = await self._read(uids) if uids else {}
             except (KubeletxError, TimeoutError) as error:
                 log.warning("Failed to read the usage of pods with sessions", err=str(error))
-                readings = {}
+                readings = dict.fromkeys(uids, PodReading())
             for uid in uids & self._meters.keys():
-                self._settle(uid, readings.get(uid, PodReading()), ended)
+                self._settle(uid, readings.get(uid), ended)
 
-    def _settle(self, uid: PodUid, reading: PodReading, ended: Set[str]) -> None:
-        """Add the usage of a pod since its last reading to rows and totals; `ended` sessions leave the meter."""
-        meter, keys = self._meters[uid], self._metered[uid]
-        meter.read(reading, self._clock.monotonic())
-        taken, logs, now = meter.take(), (meter.reading or reading).logs, self._clock.now()
+    def _settle(self, uid: PodUid, found: PodReading | None, ended: Set[str]) -> None:
+        """Add the usage of a pod since its last reading to rows and totals; `ended` sessions leave the meter.
+
+        `found` None: the pod is gone. If the CPU of another pod is not known, ended sessions wait for the next reading.
+        """
+        meter, keys, now = self._meters[uid], self._metered[uid], self._clock.now()
+        reading = found or PodReading()
+        waiting = ended
+        if not meter.read(reading, self._clock.monotonic()) and found is not None:
+            ended = {key for key in waiting if self._rows[key].has_waited(now, _LAST_SECONDS)}
+        taken, logs = meter.take(), (meter.reading or reading).logs
         for key in sorted(keys):
             row = self._rows[key]
             costs = taken.get(key, SessionCosts())
             row = replace(row, costs=row.costs.plus(costs), counted_at=now, reading=meter.reading)
             if row.logs_at_open is None:
                 row = replace(row, logs_at_open=logs)
-            if key in ended:
+            if row.logs_at_close is None and (key in ended or (key in waiting and reading.logs)):
                 row = replace(row, logs_at_close=logs)
+            if key in ended:
                 self._unexported.add(key)
             self._note(row)
             self.totals.add(row.total_key, costs, now)

@@ -63,6 +63,10 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
         """Key of the total that includes this session: ``namespace/application``."""
         return f"{self.id.split('/', 1)[0]}/{self.application}"
 
+    def has_waited(self, now: datetime, seconds: float) -> bool:
+        """Return True if the session ended at least `seconds` ago."""
+        return self.closed_at is not None and (now - self.closed_at).total_seconds() >= seconds
+
     @property
     def is_counted(self) -> bool:
         """True once the last reading of an ended session is included."""

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from kubeletx.api import Blocking, KubeletxError, PodUid, RuntimeName, SupportsStats, UnitStats, names
+from kubeletx.api import (
+    Blocking,
+    KubeletxError,
+    PodUid,
+    RuntimeName,
+    SupportsStats,
+    TimedOut,
+    UnitStats,
+    names,
+)
 from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.cgroups.usage import read_cgroup
@@ -29,6 +38,8 @@ log = structlog.get_logger(__name__)
 _LOG: Final = re.compile(r"(\d+)\.log")
 _STATS_SECONDS: Final = 5.0
 """Deadline of the query for one pod."""
+_ALL_SECONDS: Final = 8.0
+"""Deadline of the queries of one reading; the caller's is later, so that what was read is not lost."""
 
 
 class SessionReadings:
@@ -64,31 +75,34 @@ class SessionReadings:
         for worker in workers:
             if readings[worker.uid].cpu_seconds is None and worker.facts.runtime is not None:
                 by_runtime.setdefault(worker.facts.runtime, []).append(worker.uid)
-        for measured in await asyncio.gather(*(self._ask(*item) for item in by_runtime.items())):
-            readings |= {uid: _measured(readings[uid], units) for uid, units in measured.items()}
+        try:
+            async with asyncio.timeout(_ALL_SECONDS):
+                await asyncio.gather(*(self._ask(*item, readings) for item in by_runtime.items()))
+        except TimeoutError:
+            log.debug("Failed to read the usage of all pods with sessions in time")
         return readings
 
     async def _ask(
-        self, runtime: RuntimeName, uids: Iterable[PodUid]
-    ) -> Mapping[PodUid, Sequence[UnitStats]]:
-        """Query the present usage of pods, one after the other, until the runtime fails.
+        self, runtime: RuntimeName, uids: Iterable[PodUid], readings: dict[PodUid, PodReading]
+    ) -> None:
+        """Add the present usage of pods to `readings`, one after the other, until the runtime fails.
 
-        A value of `UsageBoard`, which is up to five seconds old, would charge a session for the time before it.
+        A pod whose query times out is left out. A value of `UsageBoard`, which is up to five seconds old, would charge a session for the time before it.
         """
-        found: dict[PodUid, Sequence[UnitStats]] = {}
         handle = self._registry.find(runtime)
         stats = handle.capability(SupportsStats) if handle is not None and handle.state.reachable else None
         if handle is None or stats is None:
-            return found
-        try:
-            for uid in uids:
-                match = {names.POD_UID: str(uid)}
-                found[uid] = await handle.ask(
-                    "list_unit_stats", partial(stats.list_unit_stats, match), seconds=_STATS_SECONDS
-                )
-        except KubeletxError as error:
-            log.debug("Failed to read the usage of pods with sessions", runtime=runtime, err=str(error))
-        return found
+            return
+        for uid in uids:
+            query = partial(stats.list_unit_stats, {names.POD_UID: str(uid)})
+            try:
+                units = await handle.ask("list_unit_stats", query, seconds=_STATS_SECONDS)
+            except KubeletxError as error:
+                log.debug("Failed to read the usage of a pod with sessions", pod_uid=uid, err=str(error))
+                if isinstance(error, TimedOut):
+                    continue
+                return
+            readings[uid] = _measured(readings[uid], units)
 
     def _cgroup(self, worker: PodWorker) -> str:
         """Return the path of the pod's cgroup; empty if the runtime measures the pod."""

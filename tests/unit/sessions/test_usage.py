@@ -230,8 +230,43 @@ async def test_pods_that_cannot_be_read_and_a_full_disk_are_tried_again(start: S
         await here.close()
         assert here.row().costs.open_seconds > 0
         here.file.rmdir()
+        here.kernel.problem = None
         await here.room.clock.run_for(61)
         assert len(here.lines()) == 1
+
+
+async def test_a_session_whose_last_reading_fails_gets_its_cpu_from_the_next_one(start: Start) -> None:
+    async with start() as here:
+        await here.open("default/a")
+        await here.room.clock.run_for(30)
+        here.kernel.problem = Unavailable("no answer")
+        await here.close("default/a")
+        await here.open("default/b", application="game")
+        assert here.lines() == []
+        here.kernel.problem = None
+        await here.room.clock.run_for(90)
+        await here.close("default/b")
+        for line in here.lines():
+            assert line["cpuSeconds"] == pytest.approx(2 * line["openSeconds"], rel=0.05)
+            assert line["memoryByteSeconds"] == pytest.approx(1000 * line["openSeconds"], rel=0.05)
+        assert [line["id"] for line in here.lines()] == ["default/a", "default/b"]
+
+
+async def test_a_session_waits_only_some_minutes_for_its_last_reading(start: Start) -> None:
+    async with start() as here:
+        await here.open("default/a")
+        await here.open("default/b", application="game")
+        await here.room.clock.run_for(30)
+        here.kernel.problem = Unavailable("no answer")
+        await here.close("default/a")
+        await here.room.clock.run_for(170)
+        assert here.lines() == []
+        await here.room.clock.run_for(80)
+        here.kernel.problem = None
+        await here.close("default/b")
+        a, b = here.lines()
+        assert a["memoryByteSeconds"] > 0
+        assert b["cpuSeconds"] + a["cpuSeconds"] == pytest.approx(2 * (b["openSeconds"] - 15), rel=0.05)
 
 
 async def test_only_some_applications_have_totals(start: Start) -> None:
