@@ -15,7 +15,7 @@ from kubeletx_flexvolume.values import StorageVolume
 
 from kubeletx.api import InvalidConfig, TimedOut, Unavailable
 from plugins.flexvolume.tests.agent.agent_model import at_once
-from plugins.flexvolume.tests.backends.backend_model import holder, volume
+from plugins.flexvolume.tests.backends.backend_model import BOOT, holder, volume
 from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 VOLUME = volume("nbd", parameters={"server": "store"})
@@ -37,13 +37,13 @@ def notes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def backend(commands: Commands, system: Path, notes: Path) -> NbdBackend:
-    return NbdBackend(commands, at_once, directory=notes, sys_block=system)
+    return NbdBackend(commands, at_once, directory=notes, boot_id=BOOT, sys_block=system)
 
 
 @pytest.fixture
 def hasty(commands: Commands, system: Path, notes: Path) -> NbdBackend:
     """The backend with a short deadline."""
-    return NbdBackend(commands, at_once, directory=notes, sys_block=system, seconds=0.3)
+    return NbdBackend(commands, at_once, directory=notes, boot_id=BOOT, sys_block=system, seconds=0.3)
 
 
 def device(number: int) -> AttachedSource:
@@ -68,7 +68,7 @@ async def test_the_recorded_command_of_a_connection(
         assert await backend.attach(VOLUME, read_only=read_only, secrets={}) == device(0)
     option = " -readonly" if read_only else ""
     assert programs.calls == [f"nbd-client store 10809 /dev/nbd0 -name data -timeout 60{option}"]
-    assert (notes / "pv-1").read_text() == "/dev/nbd0"
+    assert (notes / "pv-1").read_text() == f"/dev/nbd0 {BOOT}"
     assert await backend.find(VOLUME) == device(0)
 
 
@@ -200,6 +200,33 @@ async def test_a_note_of_a_device_that_is_not_connected_is_not_a_device(
     await backend.detach(VOLUME)
     assert programs.calls == []
     assert list(notes.iterdir()) == []
+
+
+async def test_a_device_that_another_program_connected_after_a_restart_is_not_the_volumes(
+    backend: NbdBackend, programs: FakePrograms, notes: Path, system: Path
+) -> None:
+    notes.mkdir(parents=True)
+    (notes / "pv-1").write_text("/dev/nbd0 boot-0")
+    (system / "nbd0" / "pid").write_text("9")
+    assert await backend.find(VOLUME) is None
+    programs.answer("nbd-client", then=connecting(system, 1))
+    assert await backend.attach(VOLUME, read_only=False, secrets={}) == device(1)
+
+
+async def test_a_note_of_a_former_version_counts(backend: NbdBackend, notes: Path, system: Path) -> None:
+    """It has no boot ID; a device must not count as detached because the agent was upgraded."""
+    notes.mkdir(parents=True)
+    (notes / "pv-1").write_text("/dev/nbd0")
+    (system / "nbd0" / "pid").write_text("7")
+    assert await backend.find(VOLUME) == device(0)
+
+
+async def test_a_volume_whose_note_cannot_be_read_does_not_count_as_detached(
+    backend: NbdBackend, notes: Path
+) -> None:
+    (notes / "pv-1").mkdir(parents=True)  # stands for EMFILE and EIO
+    with pytest.raises(Unavailable, match=r"cannot read .*pv-1: Is a directory"):
+        await backend.detach(VOLUME)
 
 
 async def test_a_holder_is_never_fenced(backend: NbdBackend) -> None:

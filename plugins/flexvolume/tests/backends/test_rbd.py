@@ -71,6 +71,19 @@ async def test_a_mapped_image_is_not_mapped_again(
     assert programs.calls == []
 
 
+async def test_an_image_whose_device_cannot_be_read_does_not_count_as_unmapped(
+    backend: RbdBackend, system: Path
+) -> None:
+    (system / "0" / "pool").mkdir(parents=True)  # stands for EMFILE and EIO
+    with pytest.raises(Unavailable, match=r"cannot read .*pool: Is a directory"):
+        await backend.detach(VOLUME)
+
+
+async def test_a_device_that_disappears_meanwhile_is_not_mapped(backend: RbdBackend, system: Path) -> None:
+    (system / "0").mkdir()
+    assert await backend.find(VOLUME) is None
+
+
 async def test_the_recorded_commands_of_a_new_image(backend: RbdBackend, programs: FakePrograms) -> None:
     programs.answer("rbd.info", code=2, err="No such file or directory")
     programs.answer("rbd.create")

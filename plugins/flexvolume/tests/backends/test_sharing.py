@@ -44,7 +44,7 @@ def backends(directory: Path, *, is_shared: bool) -> dict[str, Backend]:
         ),
         "nfs": NfsBackend(),
         "rbd": RbdBackend(commands),
-        "nbd": NbdBackend(commands, asyncio.to_thread, directory=directory),
+        "nbd": NbdBackend(commands, asyncio.to_thread, directory=directory, boot_id="b"),
     }
 
 

@@ -7,14 +7,17 @@ Options become arguments of programs, so their syntax is narrow.
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, Final
 
 import msgspec
 
-from kubeletx.api import InvalidConfig
+from kubeletx.api import InvalidConfig, Unavailable
 from kubeletx.linux.mounts import MountPoint
 
 from ..values import AccessMode, Holder, StorageVolume
@@ -24,6 +27,9 @@ HOST: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z.]{0,252}|\[[0-9A-Fa-f:.]{2,45}
 HOSTS: Final = re.compile(r"[0-9A-Za-z\[][-0-9A-Za-z.:,\[\]/]{0,1000}")
 PATH: Final = re.compile(r"(/[0-9A-Za-z_][-0-9A-Za-z._]*){1,64}|/")
 PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
+_MAX_ATTRIBUTE: Final = 1 << 16
+_ABSENT: Final = frozenset((errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG))
+"""Errors that mean: the device has no such file, has just disappeared, or does not exist."""
 
 
 class SourceType(enum.Enum):
@@ -158,3 +164,21 @@ def check_word(volume: StorageVolume, name: str, value: str, pattern: re.Pattern
 def bad_option(volume: StorageVolume, name: str, problem: str, fix: str) -> InvalidConfig:
     """Return the error of option `name` of a volume."""
     return InvalidConfig(obj=f"volume {volume.name}", field=f"option {name}", problem=problem, fix=fix)
+
+
+def read_attribute(path: str | Path) -> bytes:
+    """Return the content of an attribute of sysfs, or of another small file; empty if there is none.
+
+    Raises Unavailable if that is not known: a device must not count as gone because this process has too many open
+    files.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _MAX_ATTRIBUTE)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return b""
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error

@@ -6,7 +6,6 @@ detached gets ``autoclear`` and disappears when its last user closes it. Until t
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -16,15 +15,13 @@ import msgspec
 from kubeletx.api import Clock, Conflict, Unavailable
 
 from ..commands import Commands
+from .backend import read_attribute
 
 _SYS_BLOCK: Final = Path("/sys/block")
 _DELETED: Final = " (deleted)"
 _SECONDS: Final = 30.0
 _GONE_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.02
-_MAX_ATTRIBUTE: Final = 1 << 16
-_ABSENT: Final = frozenset((errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG))
-"""Errors that mean: the device has no file, has just disappeared, or does not exist."""
 
 
 class LoopDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,12 +156,15 @@ def _file_of(directory: str) -> str:
 
     Each search asks this of every loop device, so it must be quick.
     """
-    return _attribute(directory, "loop/backing_file").decode("utf-8", "surrogateescape").removesuffix("\n")
+    return (
+        read_attribute(f"{directory}/loop/backing_file").decode("utf-8", "surrogateescape").removesuffix("\n")
+    )
 
 
 def _read(directory: str) -> LoopDevice | None:
     file = _file_of(directory)
-    ending, read_only = _attribute(directory, "loop/autoclear"), _attribute(directory, "ro")
+    ending = read_attribute(f"{directory}/loop/autoclear")
+    read_only = read_attribute(f"{directory}/ro")
     if not (ending and read_only):  # it disappeared meanwhile
         return None
     return LoopDevice(
@@ -174,22 +174,3 @@ def _read(directory: str) -> LoopDevice | None:
         is_read_only=read_only.strip() == b"1",
         is_ending=ending.strip() == b"1",
     )
-
-
-def _attribute(directory: str, name: str) -> bytes:
-    """Return the content of an attribute of sysfs, which has at most one page; empty if there is none.
-
-    Raises Unavailable if that is not known: a device must not count as gone because this process has too many open
-    files.
-    """
-    path = f"{directory}/{name}"
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, _MAX_ATTRIBUTE)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return b""
-        raise Unavailable(f"cannot read {path}: {error.strerror}") from error

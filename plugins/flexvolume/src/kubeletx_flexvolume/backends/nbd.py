@@ -2,7 +2,8 @@
 
     options server (host), port (default 10809); image is the name of the export
 
-sysfs does not show the export of a device, so the backend notes the device of a volume in a file before it connects it.
+sysfs does not show the export of a device, so the backend notes the device of a volume in a file before it connects it,
+with the boot ID: after a restart of the machine, another program may have connected that device.
 A device that such a note names is not given to another volume. A disconnected device keeps its number, and fails all
 reads and writes, until its last user has closed it.
 """
@@ -30,6 +31,7 @@ from .backend import (
     check_word,
     device_source,
     parameter,
+    read_attribute,
 )
 
 NAME: Final = "nbd"
@@ -52,12 +54,14 @@ class NbdBackend(Backend):
         blocking: Blocking,
         *,
         directory: Path,
+        boot_id: str,
         sys_block: Path = _SYS_BLOCK,
         seconds: float = _SECONDS,
     ) -> None:
         self._commands = commands
         self._blocking = blocking
         self._directory = directory
+        self._boot_id = boot_id
         self._sys_block = sys_block
         self._seconds = seconds
         self._choice = asyncio.Lock()
@@ -77,7 +81,7 @@ class NbdBackend(Backend):
             return device_source(present)
         async with self._choice:
             device = self._free_device(volume)
-            await self._blocking(_write_note, self._note(volume), device)
+            await self._blocking(_write_note, self._note(volume), f"{device} {self._boot_id}")
         host = server.strip("[]")  # nbd-client looks the brackets of an IPv6 address up as a part of a name
         command = ["nbd-client", host, port, device, "-name", volume.image, "-timeout", _TIMEOUT]
         result = await self._commands.run(
@@ -116,15 +120,20 @@ class NbdBackend(Backend):
 
     def _device(self, volume: StorageVolume) -> str:
         """Return the device that is connected for the volume; empty if there is none."""
-        device = _read_note(self._note(volume))
+        device = self._read_note(self._note(volume))
         return device if device and self._is_connected(device) else ""
+
+    def _read_note(self, path: Path) -> str:
+        """Return the device that was noted since the machine's start; empty if there is none. Raises Unavailable."""
+        device, _, boot_id = os.fsdecode(read_attribute(path)).partition(" ")
+        return device if boot_id in ("", self._boot_id) else ""  # notes of former versions have no boot ID
 
     def _is_connected(self, device: str) -> bool:
         return (self._sys_block / device.rpartition("/")[2] / "pid").exists()
 
     def _free_device(self, volume: StorageVolume) -> str:
-        noted = {_read_note(one) for one in self._directory.glob("*")}
-        own = _read_note(self._note(volume))
+        noted = {self._read_note(one) for one in self._directory.glob("*")}
+        own = self._read_note(self._note(volume))
         for one in sorted(self._sys_block.glob("nbd*")):
             device = f"/dev/{one.name}"
             if not self._is_connected(device) and (device == own or device not in noted):
@@ -142,16 +151,9 @@ def _server(volume: StorageVolume) -> tuple[str, str]:
     return parameter(volume, "server", HOST), parameter(volume, "port", PORT, "10809")
 
 
-def _write_note(path: Path, device: str) -> None:
+def _write_note(path: Path, text: str) -> None:
     private_directory(path.parent)
-    replace_file(path, os.fsencode(device))
-
-
-def _read_note(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    replace_file(path, os.fsencode(text))
 
 
 def _is_mounted(device: str) -> bool:

@@ -11,6 +11,7 @@ addresses of all clients that have the image open to the cluster's blocklist.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from .backend import (
     check_word,
     device_source,
     parameter,
+    read_attribute,
 )
 
 NAME: Final = "rbd"
@@ -168,12 +170,15 @@ class RbdBackend(Backend):
     def _present(self) -> list[tuple[str, str, str]]:
         """Return device, pool and image of each mapped image."""
         found = []
-        for one in sorted(self._sys_devices.glob("*")):
-            try:
-                pool, image = ((one / field).read_text().strip() for field in ("pool", "name"))
-            except OSError:  # it disappeared meanwhile
-                continue
-            found.append((f"/dev/rbd{one.name}", pool, image))
+        try:
+            names = sorted(os.listdir(self._sys_devices))  # a glob ignores errors since Python 3.13
+        except FileNotFoundError:  # the kernel's module is not loaded
+            names = []
+        for name in names:
+            fields = (self._sys_devices / name / field for field in ("pool", "name"))
+            pool, image = (read_attribute(field).decode().strip() for field in fields)
+            if pool and image:  # otherwise it has disappeared meanwhile
+                found.append((f"/dev/rbd{name}", pool, image))
         return found
 
 

@@ -75,6 +75,6 @@ def build_backends(
             ),
             NfsBackend(),
             RbdBackend(commands),
-            NbdBackend(commands, blocking, directory=state / NbdBackend.name),
+            NbdBackend(commands, blocking, directory=state / NbdBackend.name, boot_id=boot_id),
         )
     )
