@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import pytest
+from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.records import Records, Run, SandboxRecord, UnitRecord
+from kubeletx_libvirt.runtime import LibvirtRuntime
 from msgspec.structs import replace
 
-from kubeletx.api import Internal, PermissionDenied, SandboxId, Unavailable, UnitId
-from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
+from kubeletx.api import Internal, Nic, PermissionDenied, SandboxId, Unavailable, UnitId
+from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 
 UNIT, SANDBOX = UnitId("unit"), SandboxId("sandbox")
 P = ParamSpec("P")
@@ -90,6 +92,30 @@ async def test_of_many_writes_at_once_the_last_one_stays(tmp_path: Path) -> None
     again = Records(host)
     await again.load()
     assert again.run_of(UNIT).restarts == 19
+
+
+async def test_a_size_is_measured_while_an_interface_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = LibvirtRuntime(endpoint("test:///default", workload_type="vm"), Settings(), FakeHost(tmp_path))
+    before = UnitRecord(spec=unit_spec(), resources={"vcpus": 1})
+    await runtime.records.save_unit(UNIT, before)
+    nics = (Nic(name="eth9", network="extra"),)
+    attaching: list[asyncio.Task[None]] = []
+
+    async def use(*_: object) -> dict[str, int]:
+        writing = runtime.records.save_unit(UNIT, replace(before, nics=nics))
+        attaching.append(asyncio.create_task(writing))
+        await asyncio.sleep(0)
+        return {"vcpus": 2}
+
+    monkeypatch.setattr(runtime.connection, "use", use)
+    await runtime.resizes.measure(UNIT)
+    await asyncio.gather(*attaching)
+    again = Records(FakeHost(tmp_path))
+    await again.load()
+    assert (again.units[UNIT].nics, again.units[UNIT].resources["vcpus"]) == (nics, 2)
+    assert again.units == runtime.records.units
 
 
 async def test_what_is_forgotten_leaves_no_file_even_beside_a_late_write(tmp_path: Path) -> None:

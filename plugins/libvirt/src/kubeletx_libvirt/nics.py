@@ -57,7 +57,7 @@ class Nics(Part):
             link = await self._resolve(unit_id, domain, nic)
             identity = domain.identity
             self._addresses.hold(Holder(identity.uid, f"{identity.namespace}/{identity.pod}"), (link,))
-            await self._save(unit_id, (*self._without(unit_id, nic.name), nic))
+            await self._records.change_unit(unit_id, nics=(*self._without(unit_id, nic.name), nic))
             to_live, to_kept = live is not None and alias not in live, alias not in kept
             await self._connection.use(_attach, unit_id, interface_xml(link), to_live, to_kept)
 
@@ -79,7 +79,7 @@ class Nics(Part):
             if alias in kept:
                 await self._connection.use(_detach, unit_id, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
             going = [nic for nic in self._nics(unit_id) if nic.name == name]
-            await self._save(unit_id, self._without(unit_id, name))
+            await self._records.change_unit(unit_id, nics=self._without(unit_id, name))
             if alias not in (live or {}) or await self._unplug(unit_id, alias):
                 for nic in going:
                     self._addresses.release(unit_id, nic)
@@ -158,10 +158,6 @@ class Nics(Part):
 
     def _without(self, unit_id: UnitId, name: str) -> tuple[Nic, ...]:
         return tuple(nic for nic in self._nics(unit_id) if nic.name != name)
-
-    async def _save(self, unit_id: UnitId, nics: tuple[Nic, ...]) -> None:
-        if (record := self._records.units.get(unit_id)) is not None:
-            await self._records.save_unit(unit_id, msgspec.structs.replace(record, nics=nics))
 
 
 def list_interfaces(

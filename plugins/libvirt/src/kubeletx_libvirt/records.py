@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -177,11 +177,23 @@ class Records:
         if is_new:
             self._gone.pop(unit_id, None)
         async with self._writing:
-            if unit_id not in self._gone:
-                path = self.unit_directory(unit_id) / "record.json"
-                with state_file_errors(path):
-                    await self._host.blocking(_write, path, record)
-                self.units[unit_id] = record
+            await self._write_unit(unit_id, record)
+
+    async def change_unit(self, unit_id: UnitId, **changes: Any) -> None:
+        """Replace fields of the unit's newest record, so that a concurrent change of another field is kept.
+
+        A unit without a record is ignored.
+        """
+        async with self._writing:
+            if (record := self.units.get(unit_id)) is not None:
+                await self._write_unit(unit_id, msgspec.structs.replace(record, **changes))
+
+    async def _write_unit(self, unit_id: UnitId, record: UnitRecord) -> None:
+        if unit_id not in self._gone:
+            path = self.unit_directory(unit_id) / "record.json"
+            with state_file_errors(path):
+                await self._host.blocking(_write, path, record)
+            self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
         """Store the run in memory, then in its file, so that concurrent reads of the unit's state already get it.

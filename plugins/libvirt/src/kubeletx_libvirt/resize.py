@@ -61,7 +61,7 @@ class Resizes(Part):
                 if (why := refusal(text, size)) is not None:
                     raise Unsupported(why)
                 check_memory(size, await self._connection.use(_memory, unit_id))
-            await self._records.save_unit(unit_id, msgspec.structs.replace(record, asked=wanted))
+            await self._records.change_unit(unit_id, asked=wanted)
             await self._connection.use(_apply, unit_id, size)
             await self.measure(unit_id)
 
@@ -88,13 +88,12 @@ class Resizes(Part):
         return record.resources.get("memory_bytes", wanted) != wanted
 
     async def measure(self, unit_id: UnitId) -> None:
-        record = self._records.units.get(unit_id)
-        if record is None:
+        if unit_id not in self._records.units:
             return
         seen = await self._connection.use(_granted, unit_id)
-        resources = granted_now(record, seen)
-        if resources != record.resources:
-            await self._records.save_unit(unit_id, msgspec.structs.replace(record, resources=resources))
+        record = self._records.units.get(unit_id)
+        if record is not None and (resources := granted_now(record, seen)) != record.resources:
+            await self._records.change_unit(unit_id, resources=resources)
             log.info("Resized machine", unit=unit_id, **resources)
 
 
