@@ -228,6 +228,7 @@ class RemedyController:
         names = nodes.touched
         if configured is not self._configuration:
             self._configuration, names = configured, {*nodes.items, *names}
+        self._watch.events.forget(names - nodes.items.keys() - nodes.unreadable)
         now, events = self._flow_clock.now(), ProblemEvents(self._watch.events.times)
         for name in {*names, *self._sick}:
             node = nodes.items.get(name)

@@ -7,7 +7,7 @@ first and the last time are known, so that it counts twice at most: a new contro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import datetime
 from typing import Final
 
@@ -47,6 +47,11 @@ class NodeEvents:
 
     def drop(self, item: Event) -> None:
         self._counts.pop(item.metadata.uid, None)
+
+    def forget(self, nodes: Set[str]) -> None:
+        """Drop the times of events about these nodes, which are gone."""
+        if nodes:
+            self.times = {key: times for key, times in self.times.items() if key[0] not in nodes}
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
         del meta, problem  # the reflector has logged it

@@ -27,6 +27,7 @@ from kubeletx.remedy.model import (
     RemedyTask,
 )
 from kubeletx.remedy.release import ReleaseResult
+from kubeletx.remedy.safety.node_events import NodeEvents
 from kubeletx.testing import FakeClock
 from tests.unit.remedy.trial import Trial, new_node
 
@@ -63,7 +64,7 @@ class Desk:
         fences = WatchedFences(lambda fence: fence.metadata.name.removeprefix("node-fence-"), changed)
         self.api.sinks.append(fences)
         return SimpleNamespace(
-            events=SimpleNamespace(times={}),
+            events=NodeEvents(nodes.touched.add),
             changed=changed,
             nodes=nodes,
             fences=fences,

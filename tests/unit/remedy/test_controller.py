@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import Unavailable
-from kubeletx.kube.types.meta import ObjectMeta
+from kubeletx.kube.types.event import Event
+from kubeletx.kube.types.meta import ObjectMeta, ObjectReference
 from kubeletx.remedy.fences import FenceRecords
 from kubeletx.remedy.model import (
     FenceFlow,
@@ -92,6 +93,20 @@ async def test_a_record_that_cannot_be_decoded_is_not_written_over() -> None:
     async with desk.leading():
         await desk.clock.run_for(60)
     assert (desk.calls, desk.api.fences) == ([], {})
+
+
+async def test_events_about_a_node_that_is_gone_are_forgotten() -> None:
+    desk = Desk()
+    for name in ("n1", "n2", "n3", "no-node"):
+        meta, node = ObjectMeta(uid=name), ObjectReference(kind="Node", name=name)
+        event = Event(metadata=meta, involved_object=node, reason="Oops", last_timestamp=desk.clock.now())
+        desk.watch.events.put(event)
+    desk.watch.nodes.undecodable(ObjectMeta(name="n2"), "")
+    async with desk.leading():
+        for name in ("n1", "n2"):
+            desk.watch.nodes.drop(desk.watch.nodes.items[name])
+        await desk.clock.run_for(1)
+    assert desk.watch.events.times.keys() == {("n2", "Oops"), ("n3", "Oops")}
 
 
 async def test_a_record_of_another_name_is_not_taken_for_the_nodes_own() -> None:
