@@ -97,12 +97,18 @@ class AccessRecords:
     async def begin(self, store: StoreId, requested: str) -> None:
         """Write to disk that a pull begins. Raises Unavailable if the database cannot be written."""
         pull = (store, _key(requested))
-        if pull not in self._begun:
-            row = {"store": store, "requested": pull[1]}
-            statement = insert(PULLS).values(row).on_conflict_do_nothing()
-            await self._store.write(lambda connection: connection.execute(statement))
-            self._begun.add(pull)
+        # Before the write, so that the end of another pull of this reference does not delete the row.
         self._running[pull] = self._running.get(pull, 0) + 1
+        if pull in self._begun:
+            return
+        row = {"store": store, "requested": pull[1]}
+        statement = insert(PULLS).values(row).on_conflict_do_nothing()
+        try:
+            await self._store.write(lambda connection: connection.execute(statement))
+        except BaseException:
+            self.fail(store, requested, is_known_absent=False)
+            raise
+        self._begun.add(pull)
 
     async def succeed(
         self, store: StoreId, image: str, repository: str, requested: str, origin: Origin

@@ -232,6 +232,22 @@ async def test_a_pull_that_begins_soon_after_one_that_failed_is_recorded_on_disk
     await store.close()
 
 
+async def test_a_pull_that_fails_while_another_one_begins_does_not_delete_the_record_of_that(
+    tmp_path: Path,
+) -> None:
+    store = await Store.open(tmp_path / "s.db", [METADATA], later_seconds=60)
+    access, stored = AccessRecords(store), AccessRecords(store)
+
+    async def begin_and_fail() -> None:
+        await access.begin(StoreId("s"), IMAGE)
+        access.fail(StoreId("s"), IMAGE, is_known_absent=True)
+
+    await asyncio.gather(begin_and_fail(), access.begin(StoreId("s"), IMAGE))
+    await stored.load()
+    assert stored.is_pulled(StoreId("s"), "", IMAGE)
+    await store.close()
+
+
 async def test_a_pull_whose_begin_cannot_be_written_fails(shop: Shop) -> None:
     await shop.store()
     await shop.database.read(lambda connection: connection.exec_driver_sql("PRAGMA query_only = 1"))
