@@ -1,9 +1,10 @@
-"""While an overrides file cannot be read, the pod waits, and the file is read again."""
+"""While an overrides file cannot be read, the pod waits. A failed read or write of the file is tried again later."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,30 +19,38 @@ FAILURES = 5
 
 
 class FailingDisk:
-    """Fails the first `FAILURES` reads of an overrides file, and keeps the times of all reads."""
+    """Fails the first `FAILURES` calls of `method`, which reads or writes overrides files; keeps the times of all."""
 
-    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
         self.times: list[float] = []
-        read = PodFiles.read_overrides
+        work = getattr(PodFiles, method)
 
-        async def fail(files: PodFiles, pod: Pod) -> bytes | None:
+        async def fail(*args: Any) -> Any:
             self.times.append(node.clock.monotonic())
             if len(self.times) <= FAILURES:
-                raise Unavailable("cannot read overrides.json: Input/output error")
-            return await read(files, pod)
+                raise Unavailable("overrides.json: Input/output error")
+            return await work(*args)
 
-        monkeypatch.setattr(PodFiles, "read_overrides", fail)
+        monkeypatch.setattr(PodFiles, method, fail)
 
     def is_spaced(self) -> bool:
-        """Return True if the reads had the delays of back-off, which may be shorter by half."""
+        """Return True if the calls had the delays of back-off, which may be shorter by half."""
         waits = [later - earlier for earlier, later in pairwise(self.times)]
         return all(wait >= 0.05 * 2**number for number, wait in enumerate(waits))
 
 
-def pod_of(kind: str) -> Pod:
+def pod_of(kind: str, power: str = "Running") -> Pod:
     if kind == "container":
         return a_pod()
-    return a_pod(containers=0, virtual_machine=VirtualMachine(name="guest", image="busybox"))
+    machine = VirtualMachine(name="guest", image="busybox", power_spec=power)
+    return a_pod(containers=0, virtual_machine=machine)
+
+
+async def ask(node: Node, kind: str, power: str, state: UnitState) -> None:
+    """Start a pod, store an operator's request, and wait until the unit has this state."""
+    worker = await node.start(pod_of(kind))
+    await node.services.overrides.amend(worker, lambda one: with_power(one, power, "running", "Running"))
+    await node.until(lambda: unit_state(node) is state)
 
 
 def unit_state(node: Node) -> UnitState:
@@ -67,11 +76,9 @@ async def test_a_request_holds_while_its_file_cannot_be_read(
 ) -> None:
     node = Node(tmp_path, workload_type=kind)
     async with node.running():
-        worker = await node.start(pod_of(kind))
-        await node.services.overrides.amend(worker, lambda one: with_power(one, power, "running", "Running"))
-        await node.until(lambda: unit_state(node) is state)
+        await ask(node, kind, power, state)
     written = overrides_file(node).read_bytes()
-    disk = FailingDisk(node, monkeypatch)
+    disk = FailingDisk(node, monkeypatch, "read_overrides")
     async with node.running() as manager:
         manager.update("file", pod_of(kind))
         manager.synced("file")
@@ -81,4 +88,18 @@ async def test_a_request_holds_while_its_file_cannot_be_read(
     assert unit_state(node) is state
     assert [calls[verb] for verb in ("create_unit", "start_unit", "resume", "thaw", "remove_unit")] == [0] * 5
     assert overrides_file(node).read_bytes() == written
+    assert disk.is_spaced()
+
+
+async def test_an_overridden_request_is_dropped_after_the_disk_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, workload_type="vm")
+    async with node.running() as manager:
+        await ask(node, "vm", "paused", UnitState.PAUSED)
+        disk = FailingDisk(node, monkeypatch, "write_overrides")
+        manager.update("file", pod_of("vm", "Suspended"))
+        await node.until(lambda: b"paused" not in overrides_file(node).read_bytes())
+        await node.clock.run_for(30)
+    assert len(disk.times) == FAILURES + 1
     assert disk.is_spaced()

@@ -209,6 +209,9 @@ class DropOverride(Action, frozen=True, kw_only=True):
 
     subject: ClassVar[str] = "overrides"
 
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        return facts.overrides_failure
+
 
 class ResizeContainer(Action, frozen=True, kw_only=True):
     """Change CPU and memory of a running container to `resources`.

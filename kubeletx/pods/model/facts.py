@@ -323,7 +323,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     bind_failure: ActionFailure | None = None
     stop_failure: ActionFailure | None = None
     overrides_failure: ActionFailure | None = None
-    """Failure of the last read of the overrides file; it counts while `overrides` is None."""
+    """Failure of the last `ReadOverrides` or `DropOverride` that failed; its back-off delays both."""
     repeats: dict[str, RepeatCount] = {}
     """Repeats of recent actions, by the key of `repeats`, so that none without effect is repeated endlessly."""
     waiting: Waiting | None = None

@@ -481,7 +481,7 @@ class PodResizeFailed(Result, frozen=True):
 
 
 class OverridesFailed(Result, frozen=True):
-    """The overrides file could not be read; it is read again with back-off."""
+    """The overrides file could not be read or written; that is tried again with back-off."""
 
     reason: str
     message: str

@@ -41,6 +41,10 @@ def _stop(_: Action, reason: str, message: str) -> Result:
     return results.StopFailed(reason, message)
 
 
+def _overrides(_: Action, reason: str, message: str) -> Result:
+    return results.OverridesFailed(reason, message)
+
+
 def _resize(action: act.ResizeContainer | machine.ResizeUnit, reason: str, message: str) -> Result:
     return results.ResizeFailed(action.name, reason, message)
 
@@ -65,10 +69,8 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.Evacuate: Row(evacuate, lambda *_: results.Evacuated()),
     act.ReadMessage: Row(read_message, lambda a, *_: results.MessageRead(a.name, a.unit_id, "")),
     act.StopUnit: Row(stop_unit, _stop),
-    act.ReadOverrides: Row(
-        lambda step, _: read_overrides(step), lambda _, *why: results.OverridesFailed(*why)
-    ),
-    act.DropOverride: Row(lambda step, _: drop_override(step), _stop),
+    act.ReadOverrides: Row(lambda step, _: read_overrides(step), _overrides),
+    act.DropOverride: Row(lambda step, _: drop_override(step), _overrides),
     act.ResizeContainer: Row(resize_container, _resize),
     act.ResizePod: Row(resize_pod, lambda _, *why: results.PodResizeFailed(*why)),
     act.RemoveUnit: Row(remove_unit, _stop),

@@ -53,7 +53,11 @@ async def read_overrides(step: StepContext) -> Result:
 
 async def drop_override(step: StepContext) -> Result:
     """Remove an operator's power request from the pod's overrides, because the spec's power changed after it."""
-    await step.overrides.amend(step.worker, _without_power)
+    try:
+        await step.amend(_without_power)
+    except KubeletxError as error:
+        log.warning("Failed to drop a request for a pod", pod=step.desired.ref, err=str(error))
+        return results.OverridesFailed(error.reason or "", str(error))
     return results.Nothing()
 
 

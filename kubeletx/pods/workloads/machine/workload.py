@@ -82,7 +82,9 @@ class MachineWorkload(Workload):
         overrides = overrides_of(facts)
         if overrides is None:
             draft.read_overrides()
-        elif overrides.power and not power.is_overridden(desired, facts):
+            return
+        is_stale = overrides.power and not power.is_overridden(desired, facts)
+        if is_stale and draft.is_due(facts.overrides_failure):
             draft.do(DropOverride())
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
