@@ -6,12 +6,44 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Final
 
 from kubeletx.linux.inotify import CHANGED, IN_DELETE, IN_MOVED_FROM, IN_ONLYDIR, InotifyQueue
 
 from .guardian import Guardian
+from .model import TICK_SECONDS
+from .watchdog.ages import WatchLimits
+
+SLOW_TICKS: Final = WatchLimits().hit // TICK_SECONDS
+"""Ticks for which a slow disk may hold up the guardian: as long as an agent."""
+
+
+@contextmanager
+def showing_life(show_life: Callable[[], object], tick_seconds: float) -> Iterator[None]:
+    """Call `show_life` every `tick_seconds` during the block, at most `SLOW_TICKS` times.
+
+    The block flushes files: the hardware must not reset the node because a disk is slow, only if it hangs.
+    """
+    over = Event()
+
+    def show() -> None:
+        for _ in range(SLOW_TICKS):
+            if over.wait(tick_seconds):
+                return
+            show_life()
+
+    thread = Thread(target=show, name="signs of life", daemon=True)
+    with suppress(RuntimeError):  # no thread can be started
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if thread.is_alive():
+            thread.join()
 
 
 def run_loop(guardian: Guardian, tick_seconds: float, show_life: Callable[[], object]) -> None:
@@ -29,14 +61,16 @@ def run_loop(guardian: Guardian, tick_seconds: float, show_life: Callable[[], ob
     while not over:
         now = time.monotonic()
         if now >= due:
-            guardian.tick()
+            with showing_life(show_life, tick_seconds):
+                guardian.tick()
             show_life()
             # A process that was stopped does not catch up: late ticks are left out.
             due = max(due + tick_seconds, time.monotonic())
             continue
         ready = poll.poll((due - now) * 1000)
-        if any(descriptor == watches.queue.descriptor for descriptor, _ in ready):
-            watches.read()
+        if any(descriptor == watches.queue.descriptor for descriptor, _ in ready) and watches.read():
+            with showing_life(show_life, tick_seconds):
+                guardian.hurry()
 
 
 class _Watches:
@@ -48,13 +82,13 @@ class _Watches:
         self._orders = self.queue.watch_directory(str(guardian.orders.directory), CHANGED)
         self._watch()
 
-    def read(self) -> None:
+    def read(self) -> bool:
+        """Read the events, and return whether there may be an order."""
         events = self.queue.read()
         if any(event.watch != self._orders for event in events):
             self._guardian.inbox.reader.is_changed = True
             self._watch()
-        if any(event.watch == self._orders or event.is_overflow for event in events):
-            self._guardian.hurry()
+        return any(event.watch == self._orders or event.is_overflow for event in events)
 
     def _watch(self) -> None:
         """Watch directories that have appeared since. A watch ends with its directory."""

@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     from .config import HealthSettings, read_file
     from .devices.hardware import HardwareWatchdog
     from .guardian import OWN, Guardian
-    from .loop import run_loop
+    from .loop import run_loop, showing_life
     from .machine import DryRunMachine, Rebooted, open_machine
     from .requests.ending import Exit
     from .slots import SlotsError
@@ -158,8 +158,6 @@ def run(options: argparse.Namespace) -> int:
     hardware = HardwareWatchdog(
         settings.sections.get("watchdog", {}), options.tick, lambda line: report("BadWatchdog", line)
     )
-    if machine.name != "simulated":
-        hardware.keep_boot_status(options.persist_dir)
 
     def show_life() -> None:
         hardware.feed()
@@ -168,16 +166,19 @@ def run(options: argparse.Namespace) -> int:
 
             notify("READY=1\nWATCHDOG=1")
 
-    guardian = Guardian(
-        options.run_dir,
-        options.persist_dir,
-        slots,
-        machine,
-        settings,
-        boot=boot,
-        report=report,
-        report_event=report.event,
-    )
+    with showing_life(show_life, options.tick):
+        if machine.name != "simulated":
+            hardware.keep_boot_status(options.persist_dir)
+        guardian = Guardian(
+            options.run_dir,
+            options.persist_dir,
+            slots,
+            machine,
+            settings,
+            boot=boot,
+            report=report,
+            report_event=report.event,
+        )
     try:
         run_loop(guardian, options.tick, show_life)
         code = 0

@@ -1,7 +1,8 @@
 """The machine's own watchdog: a timer that resets the machine unless it is fed in time.
 
-It is fed after each tick, so only while the loop turns. Only one program can open the device: if systemd has it
-(RuntimeWatchdogSec=), systemd feeds it, and the guardian's own unit has WatchdogSec=.
+It is fed after each tick, so only while the loop turns, and for up to 300 s during a tick, see `loop.showing_life`. Only one
+program can open the device: if systemd has it (RuntimeWatchdogSec=), systemd feeds it, and the guardian's own unit has
+WatchdogSec=.
 Source: Documentation/watchdog/watchdog-api.rst, include/uapi/linux/watchdog.h.
 """
 

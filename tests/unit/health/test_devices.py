@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from kubeletx.health.client import touch
 from kubeletx.health.devices.hardware import HardwareWatchdog
 from kubeletx.health.devices.leds import LedMeaning, blinks, pattern_of
+from kubeletx.health.loop import showing_life
 from kubeletx.health.model import Reach
 from kubeletx.health.reasons import ReasonFiles, deduce
 from kubeletx.health.topics import HealthStatus
@@ -202,6 +205,60 @@ def test_a_guardian_that_is_ended_stops_the_timer_and_one_that_is_killed_does_no
     fed = device.read_bytes()
     assert len(fed) >= 3
     assert (guardian.returncode, fed[-1:]) in ((0, b"V"), (-signal.SIGKILL, b"\0"))
+
+
+SLOW_DISK = """
+import os, sys, time
+from kubeletx.health.main import main
+flush, device = os.fsync, sys.argv[1]
+def slow(descriptor):
+    enough = os.stat(device).st_size + 9
+    is_slow = os.readlink(f"/proc/self/fd/{descriptor}").endswith("/.history.new")
+    while is_slow and os.stat(device).st_size < enough:
+        time.sleep(0.005)
+    flush(descriptor)
+os.fsync = slow
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_disk_that_is_slow_for_90_s_does_not_reset_the_node(tmp_path: Path) -> None:
+    """An entry of the history is written until the device was fed nine times. A tick of 10 ms counts as 10 s."""
+    device, config, log = tmp_path / "watchdog", tmp_path / "health.yaml", tmp_path / "log"
+    device.touch()
+    touch("cam", tmp_path / "run")
+    config.write_text(f"watchdog: {{device: {device}}}")
+    places = ["--run-dir", str(tmp_path / "run"), "--persist-dir", str(tmp_path / "persist")]
+    argv = [sys.executable, "-c", SLOW_DISK, str(device), "--tick=10ms", f"--config={config}", *places]
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True) as guardian,
+    ):
+        try:
+            block_until(lambda: "WatchdogHit" in log.read_text())
+            guardian.terminate()
+            assert guardian.wait(60) == 0
+        finally:
+            guardian.kill()
+    assert device.read_bytes()[-1:] == b"V"
+
+
+def test_a_disk_that_hangs_resets_the_node_after_300_s(
+    hardware: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, watchdog = Trial(tmp_path), hardware.watchdog()
+    touch("cam", node.run)
+    node.tick(10 + 170)
+
+    def is_over() -> bool:
+        return not any(thread.name == "signs of life" for thread in threading.enumerate())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: block_until(is_over))
+        with showing_life(watchdog.feed, 0.001):
+            node.tick()
+    assert any(line.startswith("AgentSilent") for line in node.lines)
+    assert hardware.device.read_bytes() == b"\0" * 30
 
 
 def health(**fields: Any) -> HealthStatus:
