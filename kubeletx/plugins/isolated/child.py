@@ -42,7 +42,7 @@ class ChildServices:
     async def register(self, imports: Imports) -> tuple[ReportedPlugin, ...]:
         """Import the plugins of one distribution in a fork, and return what each registered."""
         extend_path(imports.sys_path)
-        importer = Importer(imports)
+        importer = Importer(imports, SystemClock())
         return tuple(await importer.registered([_about(plugin) for plugin in imports.plugins]))
 
     async def init(self, init: ServicesInit) -> None:

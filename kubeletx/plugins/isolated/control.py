@@ -16,6 +16,8 @@ CONTROL_CLASS = "kubeletx.plugins.isolated.child:ChildServices"
 CLUSTER = "cluster"
 RECORDS = "records:"
 SINK = "sink:"
+MOST_DEADLINES = 3
+"""Number of deadlines that an import gets while its process works, as on a busy node; a process that sleeps gets one."""
 
 
 class ReportedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

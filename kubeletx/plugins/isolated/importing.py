@@ -22,25 +22,31 @@ from typing import Final
 import msgspec
 import structlog
 
+from kubeletx.api import Clock
+from kubeletx.api.waiting import first_of
 from kubeletx.linux.libc import die_with_parent
+from kubeletx.linux.processes import read_stat
 from kubeletx.runtimes.isolation.handshake import framed
 from kubeletx.runtimes.plugins.process_state import HIGH_DESCRIPTOR
 
 from ..candidates import FAILED, Candidate, LoadedPlugin
 from ..loading import check_settings, load_candidate
-from .control import Imports, ReportedPlugin
+from .control import MOST_DEADLINES, Imports, ReportedPlugin
 from .registered import registered
 
 LARGEST: Final = 1024 * 1024
 """Largest size in bytes of what one plugin registers."""
 _END_SECONDS: Final = 0.5
+_BUSY: Final = ("R", "D")
+"""States of a process that uses the CPU, or waits for it or for a disk."""
 
 
 class Importer:
     """Imports plugins of one distribution, as the agent asks for it in `imports`."""
 
-    def __init__(self, imports: Imports) -> None:
+    def __init__(self, imports: Imports, clock: Clock) -> None:
         self._imports = imports
+        self._clock = clock
 
     async def registered(self, plugins: Sequence[LoadedPlugin]) -> list[ReportedPlugin]:
         """Return what each plugin registered; a failed plugin has the reason."""
@@ -50,11 +56,8 @@ class Importer:
             try:
                 async with _Fork(partial(self._import, rest)) as fork:
                     for _ in rest:
-                        async with asyncio.timeout(self._imports.seconds):
-                            reported.append(await fork.read())
+                        reported.append(await self._report(fork))
                 continue
-            except TimeoutError:
-                words = f"did not return within {self._imports.seconds:g} s"
             except _Ended as end:
                 words = str(end)
             plugin = plugins[len(reported)]
@@ -66,6 +69,21 @@ class Importer:
                 )
             )
         return reported
+
+    async def _report(self, fork: _Fork) -> ReportedPlugin:
+        """Return the next plugin's report. Raises `_Ended` if the process ends before, or does not return in time."""
+        reading = asyncio.create_task(fork.read(), name="report of a plugin")
+        seconds, deadlines = self._imports.seconds, 0
+        try:
+            while True:
+                await first_of("deadline of an import", reading, self._clock.sleep(seconds))
+                if reading.done():
+                    return reading.result()
+                deadlines += 1
+                if deadlines == MOST_DEADLINES or not fork.is_busy():
+                    raise _Ended(f"did not return within {deadlines * seconds:g} s")
+        finally:
+            reading.cancel()
 
     def _import(self, plugins: Sequence[LoadedPlugin], writer: int) -> None:
         # Its number is out of the reach of an import that closes all low ones, as it would close the agent's connection.
@@ -97,7 +115,7 @@ class Importer:
 
 
 class _Ended(Exception):
-    """The fork has ended; the message says how, as words after "the import of PLUGIN"."""
+    """The fork has ended or hangs; the message says how, as words after "the import of PLUGIN"."""
 
 
 class _Fork:
@@ -131,6 +149,11 @@ class _Fork:
             await self._exit
         os.close(self._pidfd)
         self._pipe.close()
+
+    def is_busy(self) -> bool:
+        """Return True if the process works now, as an import on a busy node that needs more time."""
+        stat = read_stat(self._pid)
+        return stat is not None and stat.state in _BUSY
 
     async def read(self) -> ReportedPlugin:
         """Return the next plugin's report. Raises `_Ended` if the process ends before."""

@@ -17,13 +17,13 @@ from kubeletx.runtimes.plugins.identity import normal_name
 from ..candidates import FAILED, Candidate, InstalledPlugin, LoadedPlugin
 from ..loading import LOAD_SECONDS
 from ..settings import PluginLimits
-from .control import CONTROL_CLASS, Imports, ReportedPlugin
+from .control import CONTROL_CLASS, MOST_DEADLINES, Imports, ReportedPlugin
 from .registered import candidate_of
 
 _AT_ONCE: Final = 2
 """Number of distributions that are imported at the same time; each needs a CPU."""
 _MARGIN_SECONDS: Final = 10.0
-"""Time beyond the deadline of an import after which the child itself hangs."""
+"""Time beyond the deadlines of an import after which the child itself hangs."""
 
 
 async def registered_by(
@@ -86,7 +86,7 @@ async def _imported(
 
     async def imported(items: Sequence[LoadedPlugin]) -> list[Candidate] | KubeletxError:
         request = request_of(items)
-        seconds = (request.seconds + _MARGIN_SECONDS) * len(items)
+        seconds = (request.seconds * MOST_DEADLINES + _MARGIN_SECONDS) * len(items)
         try:
             async with turns, asyncio.timeout(seconds):
                 reported = await child.peer.call(CONTROL, "register", (request,), tuple[ReportedPlugin, ...])

@@ -13,8 +13,14 @@ from typing import Any
 import pytest
 
 from kubeletx.agent.config.tree import PluginSettings
+from kubeletx.linux.processes import read_stat
 from kubeletx.plugins.candidates import LoadedPlugin
 from kubeletx.plugins.foreign import load_agent_plugins
+from kubeletx.plugins.installed import installed_plugins
+from kubeletx.plugins.isolated.control import Imports, ReportedPlugin
+from kubeletx.plugins.isolated.importing import Importer
+from kubeletx.testing import FakeClock
+from kubeletx_testing.waiting import until
 from tests.unit.plugins.plugin_sites import Site
 
 HEAD = "import asyncio, json, os, signal, sys, threading, time\nfrom kubeletx.api import hookimpl\n"
@@ -110,6 +116,42 @@ async def test_an_import_that_hangs_is_named_after_its_deadline(site: Site) -> N
         "the import of plugin bad (bad 1.0) did not return within 3 s; repair"
     )
     assert found["good"].state == "ready"
+
+
+async def import_of(site: Site, text: str, state: str, deadlines: int) -> ReportedPlugin:
+    """Import a plugin that runs `text`. Let `deadlines` pass while it is in `state`, then make the file ``go``."""
+    clock, pid = FakeClock(), site.path / "pid"
+    head = f"PATH = {str(site.path)!r}\nopen(PATH + '/pid', 'w').write(str(os.getpid()))\n"
+    install(site, head + text + HOOK.format(name="bad"))
+    (bad,) = (one for one in installed_plugins() if one.name == "bad")
+    imports = Imports(plugins=(), seconds=10, memory_bytes=1 << 40, sections=None, origin="", sys_path=[])
+    importing = asyncio.create_task(Importer(imports, clock).registered([bad]))
+
+    def is_in_state() -> bool:
+        found = read_stat(pid.read_text()) if pid.exists() and pid.read_text() else None
+        return found is not None and found.state == state and clock.sleepers == 1
+
+    for _ in range(deadlines):
+        await until(is_in_state)
+        assert not importing.done()
+        await clock.run_for(10)
+    (site.path / "go").touch()
+    async with asyncio.timeout(60):
+        (reported,) = await importing
+    return reported
+
+
+async def test_an_import_that_computes_gets_its_deadline_again_at_most_three_times(site: Site) -> None:
+    computes = "while not os.path.exists(PATH + '/go'): pass\n"
+    assert (await import_of(site, computes, "R", 2)).state == "ready"
+    (site.path / "pid").unlink()
+    reported = await import_of(site, "while True: pass\n", "R", 3)
+    assert reported.reason.startswith("the import of plugin bad (bad 1.0) did not return within 30 s; repair")
+
+
+async def test_an_import_that_sleeps_at_its_deadline_fails(site: Site) -> None:
+    reported = await import_of(site, "signal.pause()\n", "S", 1)
+    assert reported.reason.startswith("the import of plugin bad (bad 1.0) did not return within 10 s; repair")
 
 
 CHANGES = """
