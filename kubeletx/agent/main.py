@@ -59,7 +59,7 @@ async def run_agent(
         )
     apply_process_settings(config.process)
     if config.edge.run_dir is not None:
-        _show_life(config.edge.run_dir)
+        _show_stack(config.edge.run_dir)
     async with AsyncExitStack() as stack:
         root = config.root_dir
         if not (root / ID_FILE).exists():
@@ -83,15 +83,14 @@ async def run_agent(
     return 0
 
 
-def _show_life(run_dir: Path) -> None:
-    """Give the guardian a sign of life, and let it get the stacks of all threads, if the agent hangs."""
-    from kubeletx.health.client import stack_on_signal, touch_registered
+def _show_stack(run_dir: Path) -> None:
+    """Let the guardian get the stacks of all threads, if the agent hangs."""
+    from kubeletx.health.client import stack_on_signal
 
     try:
-        touch_registered("kubeletx", run_dir)
         stack_on_signal("kubeletx", run_dir)
     except OSError as error:
-        log.warning("The guardian gets no sign of life or no stack of the agent", err=str(error))
+        log.warning("The guardian gets no stack of the agent", err=str(error))
 
 
 async def _built(stack: AsyncExitStack, config: AgentConfig, plugins: Plugins) -> Assembly:

@@ -12,8 +12,6 @@ import msgspec
 import pytest
 
 from kubeletx.agent.assembly import assemble
-from kubeletx.agent.main import run_agent
-from kubeletx.api import InvalidConfig
 from kubeletx.health.client import touch
 from kubeletx.health.model import Effect
 from kubeletx.health.topics import KubeletxStatus
@@ -247,20 +245,3 @@ async def test_a_long_start_after_a_crash_does_not_make_the_guardian_restart_the
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
     assert effects == []
-
-
-@pytest.mark.parametrize("is_registered", [True, False])
-async def test_the_process_of_a_registered_agent_begins_with_a_sign_of_life(
-    agent: AgentModel, edge: EdgeRun, is_registered: bool
-) -> None:
-    sign = edge.path / "kubeletx.touch"
-    edge.path.mkdir()
-    if is_registered:
-        touch("kubeletx", edge.path)
-        os.utime(sign, (1, 1))
-    (edge.path / "kubeletx.stack").symlink_to("elsewhere")  # no stack can be written
-    agent.configure("logs", pod_logs_dir=Path("/dev/null/logs"))
-    with pytest.raises(InvalidConfig):
-        await run_agent(agent.config, plugins=agent.plugins)
-    assert sign.exists() == is_registered
-    assert not is_registered or sign.stat().st_mtime > 1
