@@ -13,10 +13,11 @@ import msgspec
 import pytest
 from kubeletx_libvirt.accelerator import Verdict, check_kvm, tiny_firmware
 from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.emulation import UNPROVEN_SECONDS
 from kubeletx_libvirt.runtime import LibvirtRuntime
 
 from kubeletx.api import Unavailable
-from kubeletx.testing import FakeHost, endpoint
+from kubeletx.testing import FakeClock, FakeHost, endpoint
 
 
 def test_the_tiny_guest_ends_emulated_with_its_own_exit_code(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ async def test_a_verdict_that_cannot_be_stored_is_a_verdict(check: Check, tmp_pa
     assert (await check("exit 33", host=FullHost(tmp_path))).works
 
 
-async def test_a_check_that_failed_or_proved_nothing_is_made_again_by_the_next_creation(
+async def test_a_check_that_failed_or_proved_nothing_is_made_again_by_a_later_creation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unproven = Verdict(boot_id="", emulator="", works=False, why="busy")
@@ -130,10 +131,13 @@ async def test_a_check_that_failed_or_proved_nothing_is_made_again_by_the_next_c
         return outcome
 
     monkeypatch.setattr("kubeletx_libvirt.emulation.check_kvm", next_outcome)
-    host = FakeHost(tmp_path)
+    clock = FakeClock()
+    host = FakeHost(tmp_path, clock=clock)
     emulation = LibvirtRuntime(endpoint("qemu:///system", workload_type="vm"), Settings(), host).emulation
     for _ in range(2):
         with pytest.raises(Unavailable):
             await emulation.accelerator()
-    assert [await emulation.accelerator() for _ in range(4)] == ["qemu", "qemu", "kvm", "kvm"]
+    for accelerator in ("qemu", "qemu", "kvm"):
+        assert [await emulation.accelerator() for _ in range(2)] == [accelerator] * 2
+        clock.advance(UNPROVEN_SECONDS)
     assert host.sink.reasons() == ["EmulatedAccelerator"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import Any
 
 import libvirt
@@ -18,6 +19,9 @@ from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.machinery import Machinery, Part
 from kubeletx_libvirt.records import state_file_errors
 
+UNPROVEN_SECONDS = 300.0
+"""Time for which a result of the check of KVM counts that proves nothing; a creation after it checks again."""
+
 
 class Emulation(Part):
     """Accelerator and group of the emulators of one libvirt."""
@@ -27,6 +31,7 @@ class Emulation(Part):
         self._images = images
         self._kvm: asyncio.Task[str] | None = None
         self._group: asyncio.Task[int | None] | None = None
+        self._check_again_at = math.inf
         self._warned_why = ""
 
     def open(self) -> None:
@@ -58,7 +63,8 @@ class Emulation(Part):
         return await asyncio.shield(self._group)
 
     def _check_kvm(self) -> asyncio.Task[str]:
-        if self._kvm is None or _failed(self._kvm):
+        is_over = self._kvm is not None and self._kvm.done() and self._now() >= self._check_again_at
+        if self._kvm is None or is_over or _failed(self._kvm):
             self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
         return self._kvm
 
@@ -69,8 +75,7 @@ class Emulation(Part):
             return self._settings.accelerator
         with state_file_errors(self._host.state_directory):
             verdict = await check_kvm(self._host, self._host.state_directory)
-        if not verdict.holds:
-            self._kvm = None  # the next creation checks again
+        self._check_again_at = math.inf if verdict.holds else self._now() + UNPROVEN_SECONDS
         if verdict.works:
             return "kvm"
         if verdict.why != self._warned_why:
@@ -91,6 +96,9 @@ class Emulation(Part):
             if closed is not None:
                 self._warn("EmulatorsShutOut", f"Machines cannot reach their disks: {closed}")
         return gid
+
+    def _now(self) -> float:
+        return self._host.clock.monotonic()
 
     def _warn(self, reason: str, message: str) -> None:
         ref = ObjectRef(kind="Runtime", name=self._runtime)
