@@ -121,6 +121,8 @@ class End(asyncio.Protocol):
                 self._finish_peer()
             else:
                 there.write_eof()
+        if self.transport.is_closing():  # a closed TLS transport has no extra info
+            return False
         is_tls = self.transport.get_extra_info("sslcontext") is not None
         return not is_tls and not self.peer._has_ended
 

@@ -246,6 +246,7 @@ class ApiServerDouble:
     async def _start(self) -> None:
         if self._runner is not None:
             return
+        self._handler.is_open = True
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handler.handle)
         self._runner = web.AppRunner(
@@ -259,6 +260,7 @@ class ApiServerDouble:
         if self._runner is None:
             return
         runner, self._runner = self._runner, None
+        self._handler.is_open = False
         self._order(Cut())
         await runner.cleanup()
         await self._handler.abort_connections()

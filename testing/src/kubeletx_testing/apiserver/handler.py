@@ -80,6 +80,8 @@ class Handler:
         self._proxy = proxy
         self._faults = faults
         self._log = log
+        self.is_open = True
+        """False while the server is stopped: a connection whose TLS handshake ends later gets no answer."""
 
     async def abort_connections(self) -> None:
         """Abort the connections of all clients, without waiting for peers that close slowly."""
@@ -101,6 +103,8 @@ class Handler:
             request.method, request.path, dict(request.query), request.headers.get("User-Agent", "")
         )
         try:
+            if not self.is_open:
+                raise DropConnection
             await self._faults.pass_frozen()
             is_watch = request.query.get("watch", "").lower() in ("true", "1")
             await self._faults.meet(request.method, request.path, is_watch)

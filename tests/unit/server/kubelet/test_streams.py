@@ -279,7 +279,7 @@ async def test_a_runtime_that_opens_no_connection_in_time_is_reported_to_the_cli
 
 async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, idle_seconds=0.05) as api,
+        serving(tmp_path, idle_seconds=0.5) as api,
         asyncio.timeout(60),
         api.client(api.admin) as client,
     ):
@@ -307,7 +307,7 @@ async def test_streams_of_ours_that_carry_nothing_are_closed(tmp_path: Path) -> 
 
 
 async def test_streams_that_are_handed_through_and_carry_nothing_are_closed(tmp_path: Path) -> None:
-    async with serving(tmp_path, idle_seconds=0.05) as api, runtime() as (url, asked):
+    async with serving(tmp_path, idle_seconds=0.5) as api, runtime() as (url, asked):
         api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
         session = await open_session(api.url + CAT_PATH, CAT, tls=api.tls(api.admin))
         assert [chunk async for chunk in session.output()] == []
