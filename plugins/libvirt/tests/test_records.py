@@ -204,3 +204,22 @@ async def test_a_directory_that_cannot_be_removed_is_named(
     for forgetting in (records.forget_sandbox(SANDBOX), records.forget_unit(UNIT)):
         with pytest.raises(Internal, match=f"cannot remove {tmp_path}.*: Device or resource busy"):
             await forgetting
+
+
+async def test_a_write_that_another_object_of_the_runtime_overtakes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, renames = FakeHost(tmp_path), 0
+    rename = Path.replace
+
+    def overtaken(new: Path, target: Path) -> Path:
+        nonlocal renames
+        renames += 1
+        made = rename(new, target)
+        return rename(new, target) if renames == 1 else made  # the first one finds its file renamed already
+
+    monkeypatch.setattr(Path, "replace", overtaken)
+    await Records(host).save_run(UNIT, Run(finished_at_ns=5))
+    later = Records(host)
+    await later.load()
+    assert (later.run_of(UNIT).finished_at_ns, renames) == (5, 2)

@@ -304,7 +304,12 @@ def _names(parent: Path) -> list[UnitId]:
 
 def _write(path: Path, value: msgspec.Struct) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)  # emulators of other users enter it
-    replace_unflushed(path, msgspec.json.encode(value))
+    data = msgspec.json.encode(value)
+    try:
+        replace_unflushed(path, data)
+    except FileNotFoundError:
+        # A write of the runtime's object before this one, whose thread has not ended, took the unfinished file.
+        replace_unflushed(path, data)
 
 
 def _remove_tree(path: Path) -> None:
