@@ -91,10 +91,21 @@ class SessionNode:
 
     async def close_all(self, pod: str) -> None:
         """Close the sessions of a pod, and wait until it is frozen again."""
-        for one in tuple(self.core.pod(pod).sessions):
-            self.core.close_session(one)
-        is_done = lambda: not self.core.pod(pod).sessions and self.are_in("Standby", [pod])  # noqa: E731
-        await self.until(is_done, f"frozen pod {pod}")
+        views = [view for view in self.core.state.sessions.values() if view.pod == pod and view.is_live]
+        for view in views:
+            self.core.close_session(view.id)
+        revision = None
+
+        def is_frozen_again() -> bool:
+            # The core may know the pod as it was before the sessions opened: only a later report counts.
+            nonlocal revision
+            if any(view.is_live for view in views):
+                return False
+            known = self.core.pod(pod)
+            revision = known.revision if revision is None else revision
+            return known.revision > revision and known.state == "Standby"
+
+        await self.until(is_frozen_again, f"frozen pod {pod}")
 
     async def start(self) -> None:
         """Start the agent, and wait until the core may use the node."""
